@@ -1,0 +1,177 @@
+"""What one CLI differs by, as a record of data and pure functions.
+
+A `Dialect` never waits and keeps nothing: `read` and `write` change the `Memo` they are given and nothing else, so
+two conversations can share one dialect. The engine that drives it is the same for every CLI.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from proctor.protocols.vocabulary import AnyEvent, AnyRequest
+
+Mode = Literal["session", "oneshot"]
+Phase = Literal["greeting", "idle", "working", "ending", "ended"]
+StopAction = Literal["interrupt", "end", "close_stdin", "terminate", "kill"]
+Version = tuple[int, int, int]
+
+
+@attrs.frozen(kw_only=True)
+class Launch:
+    """What the host asks of a new process. A dialect that cannot honour a field names it in `Command.ignored` (R019).
+
+    `resume` names a session to go on with, `fork` copies it to a new id. `retries` bounds the CLI's own retries of
+    its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is.
+    """
+
+    executable: tuple[str, ...]
+    version: Version | None = None
+    mode: Mode = "session"
+    model: str | None = None
+    resume: str | None = None
+    fork: bool = False
+    session_id: str | None = None
+    partial: bool = True
+    permission_mode: str | None = None
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    tools: tuple[str, ...] | None = None
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    add_dirs: tuple[str, ...] = ()
+    mcp_config: str | None = None
+    json_schema: str | None = None
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    persist: bool = True
+    user_settings: bool = False
+    retries: int | None = None
+    extra: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """How to start the process: `env` is added to what the host passes on, `ignored` names fields not honoured."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Send:
+    """Bytes that the host owes the CLI in reply to a frame."""
+
+    data: bytes
+
+
+Out = tuple[AnyEvent | Send, ...]
+"""What one frame gives."""
+
+
+@attrs.frozen
+class StopStep:
+    """One rung of a stop ladder: what is done, and the seconds until the next rung."""
+
+    action: StopAction
+    grace: float
+
+
+@attrs.define
+class OpenTurn:
+    """A turn that has begun and not ended: its id, and the ids of the prompts it answers, as far as known."""
+
+    id: str
+    prompts: list[str] = attrs.field(factory=list[str])
+    solicited: bool = True
+
+
+@attrs.define
+class Memo:
+    """All that a conversation remembers between two frames. `frame` is the number of the line being read.
+
+    `turn` is the id of the newest open turn, `turns` how many there were; `open_turns` holds more than one where a
+    CLI begins a turn before it reports the end of the one before. `prompts` holds the ids of prompts sent and not
+    answered yet, in order; `asked` the requests of ours that wait for a reply, by id, with their kind; `approvals`
+    the open questions of the CLI, by id, with the tool's input. `total_cost_usd` is the session's cost so far (US
+    dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
+    frames that mean nothing to a consumer, by kind; `own` is the dialect's.
+    """
+
+    mode: Mode = "session"
+    frame: int = -1
+    greeted: bool = False
+    session_id: str | None = None
+    version: str | None = None
+    model: str | None = None
+    turn: str | None = None
+    turns: int = 0
+    open_turns: list[OpenTurn] = attrs.field(factory=list[OpenTurn])
+    prompts: deque[str] = attrs.field(factory=deque[str])
+    asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    approvals: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, dict[str, Any]])
+    total_cost_usd: float | None = 0.0
+    resumed: bool = False
+    quiet: Counter[str] = attrs.field(factory=Counter[str])
+    own: dict[str, Any] = attrs.field(factory=dict[str, Any])
+
+    def hush(self, kind: str) -> tuple[()]:
+        """Count a frame that gives no event, and give none."""
+        self.quiet[kind] += 1
+        return ()
+
+    def open_turn(self, prompts: Iterable[str] = (), *, solicited: bool = True) -> OpenTurn:
+        """Begin a turn; it becomes the current one."""
+        self.turns += 1
+        turn = OpenTurn(f"t{self.turns}", [*prompts], solicited)
+        self.open_turns.append(turn)
+        self.turn = turn.id
+        return turn
+
+    def close_turn(self, turn: OpenTurn, prompts: Iterable[str]) -> None:
+        """End a turn that answers these prompts; the newest of the others, if any, becomes the current one."""
+        self.open_turns.remove(turn)
+        self.turn = self.open_turns[-1].id if self.open_turns else None
+        for prompt in prompts:
+            if prompt in self.prompts:
+                self.prompts.remove(prompt)
+
+    def waiting_prompts(self) -> list[str]:
+        """The prompts sent that no open turn is known to answer, in order."""
+        taken = {prompt for turn in self.open_turns for prompt in turn.prompts}
+        return [prompt for prompt in self.prompts if prompt not in taken]
+
+
+@attrs.frozen(kw_only=True)
+class Dialect:
+    """One CLI. `read` takes a line without its newline and never raises on what a CLI may say.
+
+    A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
+    `Misuse` where the CLI has no way to be told. `oldest` and `newest_known` are the versions it was tested with;
+    `capabilities` names what not all of them can, with the first version known to.
+    """
+
+    name: str
+    launch: Callable[[Launch], Command]
+    greet: Callable[[Memo], bytes]
+    read: Callable[[Memo, bytes], Out]
+    write: Callable[[Memo, AnyRequest], bytes]
+    stop: tuple[StopStep, ...]
+    oldest: Version = (0, 0, 0)
+    newest_known: Version | None = None
+    capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
+
+    def can(self, capability: str, version: Version | None) -> bool:
+        """Is this version known to have the capability? False when the version is not known."""
+        return version is not None and version >= self.capabilities[capability]
+
+
+def parse_version(text: str | None) -> Version | None:
+    """The first three numbers of a version such as `2.1.330 (Claude Code)`, None where there are none."""
+    match = re.search(r"(\d+)\.(\d+)\.(\d+)", text or "", re.ASCII)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None

@@ -1,0 +1,282 @@
+"""The closed set of things a conversation says and is told, the same for every CLI.
+
+Events come out of a conversation, requests go in. Every event names the frame it came from, a line number of the
+run's `stdout.ndjson` counted from 0 (-1 when the host itself is the source), and the turn it belongs to.
+Nothing here knows how any CLI writes these on its pipes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import msgspec
+
+HOST = -1
+"""The `frame` of an event that no line of the CLI caused."""
+
+Ending = Literal[
+    "completed",
+    "interrupted",
+    "refused_start",
+    "authentication",
+    "limit",
+    "overloaded",
+    "api_error",
+    "invalid_request",
+    "prompt_too_long",
+    "model_not_found",
+    "model_refused",
+    "max_turns",
+    "budget",
+    "schema_unmet",
+    "error",
+]
+"""What ended a turn. `completed` alone is a good end; `limit` is a usage limit, not a fault."""
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Tokens as the CLI counted them; None where it gave no number (R089)."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=_snake):
+    """`frame`: the line it came from, or HOST. `turn`: the id of its turn, None outside of any."""
+
+    frame: int
+    turn: str | None
+
+
+class Started(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI named its session: at the first turn, and again when the session id changes."""
+
+    session_id: str
+    model: str | None = None
+    cwd: str | None = None
+    version: str | None = None
+    permission_mode: str | None = None
+    tools: tuple[str, ...] = ()
+    mcp_servers: dict[str, str] = {}
+
+
+class TurnStarted(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """`solicited` is False for a turn that the CLI began by itself (background work that ended)."""
+
+    solicited: bool = True
+    prompts: tuple[str, ...] = ()
+
+
+class TextDelta(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """A piece of text as the model writes it; the whole block follows as `Text`, unless the attempt is void."""
+
+    text: str
+    parent: str | None = None
+
+
+class Text(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """A finished block of the agent's text. `parent`: the tool call of the subagent that wrote it."""
+
+    text: str
+    parent: str | None = None
+
+
+class Thinking(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """Reasoning that the CLI shows; `partial` pieces come before the whole block."""
+
+    text: str
+    parent: str | None = None
+    partial: bool = False
+
+
+class ToolCall(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    id: str
+    name: str
+    input: dict[str, Any] = {}
+    parent: str | None = None
+
+
+class ToolResult(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """`text` joins the textual parts of the result; pictures and documents stay in the frame."""
+
+    id: str
+    text: str
+    is_error: bool = False
+    parent: str | None = None
+
+
+class ApprovalRequested(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI waits for a `Decision` with this id; it has no clock of its own."""
+
+    id: str
+    tool: str
+    input: dict[str, Any] = {}
+    description: str | None = None
+    tool_call: str | None = None
+
+
+class ApprovalWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The question with this id needs no answer any more."""
+
+    id: str
+
+
+class Retrying(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI will repeat a request to its model by itself in `delay` seconds."""
+
+    attempt: int
+    max_attempts: int | None = None
+    delay: float = 0.0
+    status: int | None = None
+    error: str | None = None
+
+
+class LimitReached(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """A usage limit was hit. `resets_at`: Unix seconds, None when the CLI does not know."""
+
+    kind: str | None = None
+    resets_at: float | None = None
+
+
+class Notice(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """Something a person may want to know, by the CLI or by us. `code` is stable, `text` is not."""
+
+    code: str
+    text: str = ""
+    data: dict[str, Any] = {}
+
+
+class TurnEnded(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The end of a turn, with the CLI's own account of it.
+
+    `cost_usd` is this turn's share, `total_cost_usd` the session's so far (US dollars); `duration` is in seconds.
+    `prompts` are the ids of the requests it answers, empty when nobody asked. `detail` is the CLI's own word.
+    """
+
+    ending: Ending
+    text: str | None = None
+    error: str | None = None
+    detail: str | None = None
+    status: int | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    total_cost_usd: float | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    duration: float | None = None
+    structured_output: Any = None
+    denied_tools: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    solicited: bool = True
+    session_id: str | None = None
+
+
+class Garbled(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """A line that is not a frame: `not_json`, `not_utf8`, `not_object`, `oversized` or `cut` (no newline at the end).
+
+    `head` is its first 100 characters, `size` its length and `offset` its place in `stdout.ndjson`, in bytes.
+    """
+
+    reason: Literal["not_json", "not_utf8", "not_object", "oversized", "cut"]
+    head: str = ""
+    size: int = 0
+    offset: int = 0
+    error: str | None = None
+
+
+class Unrecognized(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """JSON that this version does not model, at any depth; `kind` is a path such as `assistant.content.hologram`."""
+
+    kind: str
+    error: str | None = None
+
+
+class Misplaced(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """A known frame in a phase where it means nothing, such as the reply to a request nobody made."""
+
+    kind: str
+    phase: str
+
+
+class Answered(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI's reply to a request of ours. `error` is its refusal, None when it agreed."""
+
+    request: str
+    error: str | None = None
+    data: dict[str, Any] = {}
+
+
+class Exited(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The last event of an incarnation: how its process ended, and the label that the outcome table gives it."""
+
+    outcome: str
+    code: int | None = None
+    signal: str | None = None
+    stderr: str = ""
+    incarnation: int = 1
+
+
+AnyEvent = (
+    Started
+    | TurnStarted
+    | TextDelta
+    | Text
+    | Thinking
+    | ToolCall
+    | ToolResult
+    | ApprovalRequested
+    | ApprovalWithdrawn
+    | Retrying
+    | LimitReached
+    | Notice
+    | TurnEnded
+    | Garbled
+    | Unrecognized
+    | Misplaced
+    | Answered
+    | Exited
+)
+"""Every event there is; a `match` over it can be checked for completeness."""
+
+
+class Request(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
+    """Something the host tells the CLI. `id` is the host's, a UUID where the CLI asks for one."""
+
+    id: str
+
+
+class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
+    """A user message: plain text, or content blocks in the shape of the CLI's own API."""
+
+    text: str
+    blocks: tuple[dict[str, Any], ...] = ()
+
+
+class Decision(Request, frozen=True, tag=_snake, omit_defaults=True):
+    """The answer to the `ApprovalRequested` with this id. `input` replaces the tool's input when allowed."""
+
+    allow: bool
+    message: str = ""
+    input: dict[str, Any] | None = None
+
+
+class Interrupt(Request, frozen=True, tag=_snake):
+    """End the running turn; the session lives on."""
+
+
+class SetModel(Request, frozen=True, tag=_snake):
+    model: str
+
+
+class EndSession(Request, frozen=True, tag=_snake):
+    """Ask the CLI to leave, by the politest way it has."""
+
+
+AnyRequest = Prompt | Decision | Interrupt | SetModel | EndSession
