@@ -1,0 +1,108 @@
+"""What can go wrong between a caller and its agent, by who must act.
+
+The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`.
+The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`, `NotExecuted`,
+`GreetingTimeout`, `AskTimeout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class AgentError(Exception):
+    """The root of this floor's errors."""
+
+
+class BadOption(AgentError, ValueError):
+    """An option has a value that nothing can be made of; the text names the option and what is accepted."""
+
+
+class NotInstalled(AgentError):
+    """The CLI was found in none of the places searched (R022, R023, R028)."""
+
+    def __init__(self, name: str, searched: Sequence[str], install: str) -> None:
+        super().__init__(
+            f"{name} is not installed: looked for {'; '.join(searched)}. Install it with: {install}"
+        )
+        self.name = name
+        self.searched = tuple(searched)
+        self.install = install
+
+
+class NotExecutable(AgentError):
+    """Something is there, but it cannot be run (R025)."""
+
+    def __init__(self, name: str, path: str, why: str) -> None:
+        super().__init__(f"{name} at {path!r} cannot be run: {why}")
+        self.name = name
+        self.path = path
+
+
+class VersionCheckFailed(AgentError):
+    """`--version` did not print a version; `output` is what it printed instead (R026)."""
+
+    def __init__(self, path: str, output: str, why: str) -> None:
+        super().__init__(f"{path!r} --version: {why}; it printed {output[:200]!r}")
+        self.path = path
+        self.output = output
+
+
+class StartRefused(AgentError):
+    """The CLI ended before it was ready, and said why; `resumed` tells that it was asked to resume a session."""
+
+    def __init__(self, agent: str, detail: str, *, resumed: str | None = None, stderr: str = "") -> None:
+        about = f" to resume session {resumed}" if resumed else ""
+        super().__init__(f"{agent} refused{about}: {detail}")
+        self.detail = detail
+        self.resumed = resumed
+        self.stderr = stderr
+
+
+class GreetingTimeout(AgentError):
+    """The CLI started but did not answer the greeting in time; `stderr` is the end of what it wrote (C23, R047)."""
+
+    def __init__(self, agent: str, seconds: float, stderr: str) -> None:
+        super().__init__(
+            f"{agent} did not answer the greeting within {seconds:g} s; stderr ends {stderr[-300:]!r}"
+        )
+        self.seconds = seconds
+        self.stderr = stderr
+
+
+class AskTimeout(AgentError, TimeoutError):
+    """The caller's deadline passed before the turn ended; the turn was interrupted."""
+
+    def __init__(self, agent: str, seconds: float) -> None:
+        super().__init__(f"{agent} did not finish the turn within {seconds:g} s; it was interrupted")
+        self.seconds = seconds
+
+
+class NotExecuted(AgentError):
+    """The request never reached the CLI; repeating it is safe."""
+
+    def __init__(self, agent: str, why: str) -> None:
+        super().__init__(f"{agent} did not take the request: {why}")
+
+
+class MaybeExecuted(AgentError):
+    """The incarnation that held the request is gone; what it did before is unknown.
+
+    `outcome` is the label of its end, `partial` the events of the turn that had arrived (the last 1000 of them).
+    """
+
+    def __init__(self, agent: str, outcome: str, why: str, partial: Sequence[Any] = ()) -> None:
+        super().__init__(
+            f"{agent} ended in mid-turn ({outcome}): {why}; the request may have been carried out"
+        )
+        self.outcome = outcome
+        self.partial = tuple(partial)
+
+
+class RecordingFailed(AgentError):
+    """The run directory cannot be written; nothing would be kept, so the agent stops."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
+        self.path = path

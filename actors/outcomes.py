@@ -1,0 +1,149 @@
+"""One label for how a request ended, and what the agent does about it. Both are tables.
+
+The label follows from three facts: what the CLI said ended the turn, how its process ended, and who stopped it. The
+CLI's own word wins over the exit status (L31): `ENDINGS` first. Without one, `EXITS` tells from who stopped it and
+how the process went (L32). `REACTIONS` says what restarts, what parks, and what no restart would heal (L36-L38).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from proctor.protocols.vocabulary import Ending, Usage
+from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
+
+Outcome = Literal[
+    "ok",
+    "failed",
+    "limited",
+    "interrupted",
+    "exhausted",
+    "authentication",
+    "configuration",
+    "deadline",
+    "stalled",
+    "stopped",
+    "killed",
+    "killed_by_system",
+    "crashed",
+    "no_answer",
+]
+Stopper = Literal["nobody", "owner", "deadline", "stall", "kill"]
+ExitClass = Literal["clean", "status", "signal", "sigkill"]
+Reaction = Literal["go_on", "restart", "park", "fail"]
+
+ENDINGS: Mapping[Ending, Outcome] = {
+    "completed": "ok",
+    "interrupted": "interrupted",
+    "refused_start": "configuration",
+    "authentication": "authentication",
+    "limit": "limited",
+    "overloaded": "failed",
+    "api_error": "failed",
+    "invalid_request": "failed",
+    "prompt_too_long": "failed",
+    "model_not_found": "configuration",
+    "model_refused": "failed",
+    "max_turns": "exhausted",
+    "budget": "exhausted",
+    "schema_unmet": "failed",
+    "error": "failed",
+}
+"""What the CLI said → label."""
+
+EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
+    ("nobody", "clean"): "no_answer",
+    ("nobody", "status"): "crashed",
+    ("nobody", "signal"): "crashed",
+    ("nobody", "sigkill"): "killed_by_system",
+    ("owner", "clean"): "stopped",
+    ("owner", "status"): "stopped",
+    ("owner", "signal"): "stopped",
+    ("owner", "sigkill"): "stopped",
+    ("deadline", "clean"): "deadline",
+    ("deadline", "status"): "deadline",
+    ("deadline", "signal"): "deadline",
+    ("deadline", "sigkill"): "deadline",
+    ("stall", "clean"): "stalled",
+    ("stall", "status"): "stalled",
+    ("stall", "signal"): "stalled",
+    ("stall", "sigkill"): "stalled",
+    ("kill", "clean"): "killed",
+    ("kill", "status"): "killed",
+    ("kill", "signal"): "killed",
+    ("kill", "sigkill"): "killed",
+}
+"""Who stopped it x how the process went → label, where no turn ended."""
+
+REACTIONS: Mapping[Outcome, Reaction] = {
+    "ok": "go_on",
+    "failed": "go_on",
+    "limited": "park",
+    "interrupted": "go_on",
+    "exhausted": "go_on",
+    "authentication": "fail",
+    "configuration": "fail",
+    "deadline": "go_on",
+    "stalled": "restart",
+    "stopped": "go_on",
+    "killed": "restart",
+    "killed_by_system": "restart",
+    "crashed": "restart",
+    "no_answer": "restart",
+}
+"""Label → what the agent does: carry on, end as an abnormal exit, wait for the reset, or stay down as `failed`."""
+
+
+def exit_class(reason: ExitReason | None) -> ExitClass:
+    """How a process went, as the table has it; None (it never ran) counts as a status."""
+    match reason:
+        case Normal() | Shutdown():
+            return "clean"
+        case Killed() | ExitStatus(signal=9):
+            return "sigkill"
+        case ExitStatus(signal=int()):
+            return "signal"
+        case _:
+            return "status"
+
+
+def label(ending: Ending | None, exit: ExitReason | None, by: Stopper = "nobody") -> Outcome:
+    """The label of a request."""
+    return ENDINGS[ending] if ending is not None else EXITS[by, exit_class(exit)]
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """How a request ended. `text` is the agent's final word ("" when there was none); `ok` asks the label alone.
+
+    `usage` (tokens), `cost_usd` and `duration` (seconds) are None where the CLI gave none. `notes` records where
+    the CLI's word and its exit disagree. `exit` and `stderr` (its end) are those of a process that ended with the
+    request, None and "" while it lives.
+    """
+
+    agent: str
+    outcome: Outcome
+    text: str = ""
+    error: str | None = None
+    ending: Ending | None = None
+    detail: str | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    duration: float | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    session_id: str | None = None
+    structured_output: object = None
+    denied_tools: tuple[str, ...] = ()
+    resets_at: float | None = None
+    exit: ExitReason | None = None
+    stderr: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when the CLI said that the turn completed."""
+        return self.outcome == "ok"

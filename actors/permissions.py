@@ -1,0 +1,71 @@
+"""Who may use a tool that the CLI asks about. Asking cannot block a run, and what is unclear is denied.
+
+A policy is `"deny"`, `"allow"`, a tuple of `Rule`s (the first that matches decides, none denies), or an async
+function from the question to a bool or a `Verdict`. Every question has a deadline (60 s by default); unanswered, or
+with a policy that raised, it is denied (L15, L20, L39).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from proctor.protocols.vocabulary import ApprovalRequested, Decision
+
+
+@attrs.frozen
+class Verdict:
+    """`message` is shown to the model when denied; `input` replaces the tool's input when allowed."""
+
+    allow: bool
+    message: str = ""
+    input: dict[str, Any] | None = None
+
+
+@attrs.frozen
+class Rule:
+    """Allows or denies tools whose name matches a glob (`Bash`, `mcp__*`)."""
+
+    tool: str
+    allow: bool
+
+
+Asker = Callable[[ApprovalRequested], Awaitable[bool | Verdict]]
+Policy = Literal["deny", "allow"] | tuple[Rule, ...] | Asker
+
+DEADLINE = 60.0
+_DENIED = "the host's policy denies this tool"
+
+
+async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float = DEADLINE) -> Decision:
+    """The decision on one question, within `deadline` seconds."""
+    if policy == "allow":
+        return Decision(question.id, True)
+    if policy == "deny":
+        return Decision(question.id, False, _DENIED)
+    if isinstance(policy, tuple):
+        verdict = _by_rules(policy, question)
+    else:
+        verdict = await _asked(policy, question, deadline)
+    return Decision(question.id, verdict.allow, verdict.message, verdict.input)
+
+
+def _by_rules(rules: tuple[Rule, ...], question: ApprovalRequested) -> Verdict:
+    for rule in rules:
+        if fnmatch.fnmatchcase(question.tool, rule.tool):
+            return Verdict(rule.allow, "" if rule.allow else _DENIED)
+    return Verdict(False, _DENIED)
+
+
+async def _asked(ask: Asker, question: ApprovalRequested, deadline: float) -> Verdict:
+    with trio.move_on_after(deadline):
+        try:
+            answer = await ask(question)
+        except Exception as error:  # the caller's own function: its fault must not end the run (L20)
+            return Verdict(False, f"the host's approval function failed: {error!r}")
+        return answer if isinstance(answer, Verdict) else Verdict(bool(answer), "" if answer else _DENIED)
+    return Verdict(False, f"nobody answered within {deadline:g} s")

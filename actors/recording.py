@@ -1,0 +1,185 @@
+"""The run directory: what one agent was told and said, as it came.
+
+    DIRECTORY/                      0700, held under a lock while its agent lives
+        events.ndjson               the event log, through all incarnations
+        lock                        one owner
+        1/ 2/ ...                   one folder an incarnation:
+            stdout.ndjson stdin.ndjson stderr.txt meta.json
+
+A folder of an incarnation has the format of a recorded transcript, so it can be replayed. Frames are written before
+they are decoded, bytes as they came. Environment values are never written, only the names of what was passed (L12,
+R185); nor is anything the caller gave as a secret.
+
+Without a place to record, the same files live in a temporary directory that goes with the run. Kept directories are
+bounded by size and age; a locked one is never removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from proctor.actors.errors import RecordingFailed
+
+KEEP_BYTES = 1 * 2**30
+KEEP_SECONDS = 30 * 86400.0
+_TIMES = 10_000
+
+
+class RunDirectory:
+    """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed.
+
+    Raises `RecordingFailed` when it cannot be made.
+    """
+
+    def __init__(self, root: Path | None, agent: str) -> None:
+        self.kept = root is not None
+        try:
+            self.path = _make(root, agent)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
+        self.incarnations = 0
+
+    def open_incarnation(self) -> Recording:
+        """The folder of the next incarnation."""
+        self.incarnations += 1
+        return Recording(self.path / str(self.incarnations))
+
+    def close(self) -> None:
+        """Give the lock back; a temporary directory is removed."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+            if not self.kept:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Recording:
+    """The four files of one incarnation. Every method raises `RecordingFailed` when the disk does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._t0 = trio.current_time()
+        self._meta: dict[str, Any] = {}
+        self._in_times: list[float] = []
+        self._out_times: list[tuple[int, float]] = []
+        try:
+            path.mkdir(mode=0o700)
+            self._stdout, self._stdin, self._stderr = (
+                os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                for name in ("stdout.ndjson", "stdin.ndjson", "stderr.txt")
+            )
+        except OSError as error:
+            raise RecordingFailed(str(path), error) from error
+
+    def describe(self, **facts: Any) -> None:
+        """Add to `meta.json` (argv, names of the environment, versions)."""
+        self._meta.update(facts)
+
+    def stdout(self, data: bytes, frame: int) -> None:
+        """Bytes as read; `frame` is the number of the first line that ends in them."""
+        self._write(self._stdout, data)
+        if len(self._out_times) < _TIMES:
+            self._out_times.append((frame, self._elapsed()))
+
+    def stdin(self, data: bytes) -> None:
+        self._write(self._stdin, data)
+        if len(self._in_times) < _TIMES:
+            self._in_times.append(self._elapsed())
+
+    def stderr(self, data: bytes) -> None:
+        self._write(self._stderr, data)
+
+    def read_stdout(self, offset: int, size: int) -> bytes:
+        """A frame's bytes back from the disk."""
+        return os.pread(self._stdout, size, offset)
+
+    def close(self, **facts: Any) -> None:
+        """Write `meta.json` and close the files. A second call does nothing."""
+        if self._stdout < 0:
+            return
+        self.describe(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times)
+        self.describe(line_times_s=_spread(self._out_times, facts.get("stdout_lines", 0)))
+        data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
+        try:
+            (self.path / "meta.json").write_bytes(data)
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+        finally:
+            for fd in (self._stdout, self._stdin, self._stderr):
+                os.close(fd)
+            self._stdout = self._stdin = self._stderr = -1
+
+    def _elapsed(self) -> float:
+        return round(trio.current_time() - self._t0, 4)
+
+    def _write(self, fd: int, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+
+
+def prune(root: Path, *, keep_bytes: int = KEEP_BYTES, keep_seconds: float = KEEP_SECONDS) -> list[Path]:
+    """Remove the oldest run directories below `root` until both bounds hold; returns what was removed.
+
+    Only directories with our lock file count, and one whose lock is held is left alone.
+    """
+    runs = sorted((p.parent for p in root.glob("*/lock")), key=lambda p: p.stat().st_mtime, reverse=True)
+    now, total, removed = time.time(), 0, list[Path]()
+    for run in runs:
+        total += _size(run)
+        old = now - run.stat().st_mtime > keep_seconds
+        if (total > keep_bytes or old) and _remove_unlocked(run):
+            removed.append(run)
+    return removed
+
+
+def _make(root: Path | None, agent: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", agent)[:40] or "agent"
+    if root is None:
+        return Path(tempfile.mkdtemp(prefix=f"proctor-{name}-"))
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))
+
+
+def _spread(times: Sequence[tuple[int, float]], lines: int) -> list[float]:
+    if lines > _TIMES:
+        return []
+    firsts = [frame for frame, _ in times[1:]] + [lines]
+    out: list[float] = []
+    for (_, at), following in zip(times, firsts, strict=False):
+        out += [at] * (following - len(out))
+    return out
+
+
+def _size(run: Path) -> int:
+    return sum(p.stat().st_size for p in run.rglob("*") if p.is_file())
+
+
+def _remove_unlocked(run: Path) -> bool:
+    fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        return True
+    finally:
+        os.close(fd)

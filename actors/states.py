@@ -1,0 +1,102 @@
+"""What an agent is doing, in one word and its evidence. One table says which word follows which.
+
+    starting ─ready→ idle ─prompt→ working ─turn_ended→ idle        blocked: a question is open
+                                   working ─limit→ parked           parked: until a usage limit resets
+    any ─exited→ backoff (a new incarnation is owed)  ─started→ starting
+    any ─stop→ stopping ─exited→ stopped (asked to) · failed (no restart would heal it) · done (left by itself)
+
+The missing cell is the error: `follow` raises `KeyError` on a pair that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+State = Literal[
+    "starting",
+    "idle",
+    "working",
+    "blocked",
+    "parked",
+    "stalled",
+    "backoff",
+    "stopping",
+    "done",
+    "stopped",
+    "failed",
+]
+Happening = Literal[
+    "started", "ready", "prompt", "question", "answered", "turn_ended", "limit", "woke", "refused", "stalled",
+    "stop", "lost", "left", "gone",
+]  # fmt: skip
+
+_ALIVE: tuple[State, ...] = ("starting", "idle", "working", "blocked", "parked", "stalled", "failed", "done")
+
+TRANSITIONS: Mapping[tuple[State, Happening], State] = {
+    ("starting", "ready"): "idle",
+    ("starting", "refused"): "failed",
+    ("idle", "prompt"): "working",
+    ("idle", "question"): "blocked",
+    ("idle", "turn_ended"): "idle",
+    ("idle", "answered"): "idle",
+    ("working", "prompt"): "working",
+    ("working", "question"): "blocked",
+    ("working", "answered"): "working",
+    ("working", "turn_ended"): "idle",
+    ("working", "limit"): "parked",
+    ("working", "refused"): "failed",
+    ("working", "stalled"): "stalled",
+    ("blocked", "question"): "blocked",
+    ("blocked", "answered"): "working",
+    ("blocked", "turn_ended"): "idle",
+    ("blocked", "limit"): "parked",
+    ("blocked", "refused"): "failed",
+    ("blocked", "stalled"): "stalled",
+    ("parked", "woke"): "working",
+    ("parked", "turn_ended"): "parked",
+    ("failed", "prompt"): "working",
+    ("failed", "started"): "starting",
+    ("failed", "ready"): "idle",
+    ("done", "started"): "starting",
+    ("done", "prompt"): "working",
+    ("parked", "started"): "starting",
+    ("idle", "started"): "starting",
+    ("backoff", "started"): "starting",
+    ("stopped", "started"): "starting",
+    **{(state, "stop"): "stopping" for state in _ALIVE},
+    ("stopping", "stop"): "stopping",
+    **{(state, "lost"): "backoff" for state in _ALIVE},
+    **{(state, "left"): "done" for state in _ALIVE},
+    ("stopping", "lost"): "stopped",
+    ("stopping", "left"): "stopped",
+    **{(state, "gone"): "stopped" for state in ("backoff", "stopping", "stopped", *_ALIVE)},
+}  # type: ignore[dict-item]
+
+
+def follow(state: State, happening: Happening) -> State:
+    """The state after `happening`. Raises `KeyError` for a pair that cannot be."""
+    return TRANSITIONS[state, happening]
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """An agent at one moment. `evidence` says why it is in that state; `since` is on Trio's clock (seconds).
+
+    `until` is when it wakes (Unix seconds) if parked, `queued` the requests waiting, `cost_usd` all turns so far.
+    """
+
+    name: str
+    state: State
+    evidence: str = ""
+    since: float = 0.0
+    pid: int | None = None
+    incarnation: int = 0
+    session_id: str | None = None
+    model: str | None = None
+    queued: int = 0
+    until: float | None = None
+    turns: int = 0
+    cost_usd: float | None = None

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from proctor.actors.discovery import CLAUDE_CODE, Product, find, version
+from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
+
+
+def program(path: Path, text: str = "#!/bin/sh\necho '2.1.330 (Claude Code)'\n", mode: int = 0o755) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return attrs.evolve(CLAUDE_CODE, places=(str(tmp_path / "known"),))
+
+
+def test_the_explicit_path_wins(tmp_path: Path, product: Product) -> None:  # R022
+    explicit = program(tmp_path / "mine" / "claude")
+    program(tmp_path / "path" / "claude")
+    environ = {"PATH": str(tmp_path / "path"), "PROCTOR_CLAUDE": str(tmp_path / "none")}
+    assert find(product, explicit, environ) == explicit
+
+
+def test_then_the_variable(tmp_path: Path, product: Product) -> None:
+    named = program(tmp_path / "named" / "claude")
+    program(tmp_path / "path" / "claude")
+    environ = {"PATH": str(tmp_path / "path"), "PROCTOR_CLAUDE": str(named)}
+    assert find(product, None, environ) == named
+
+
+def test_then_the_path(tmp_path: Path, product: Product) -> None:
+    on_path = program(tmp_path / "path" / "claude")
+    program(tmp_path / "known" / "claude")
+    assert find(product, None, {"PATH": str(tmp_path / "path")}) == on_path
+
+
+def test_then_the_usual_places(tmp_path: Path, product: Product) -> None:
+    known = program(tmp_path / "known" / "claude")
+    assert find(product, None, {"PATH": ""}) == known
+
+
+def test_nowhere_names_every_place_and_how_to_install_it(
+    tmp_path: Path, product: Product
+) -> None:  # R023, R028
+    with pytest.raises(NotInstalled) as caught:
+        find(product, None, {"PATH": "/nowhere"})
+    text = str(caught.value)
+    for part in ("PROCTOR_CLAUDE", "on PATH (/nowhere)", f"{tmp_path}/known/claude", "npm install -g"):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_an_explicit_path_that_is_not_there_is_not_looked_for_elsewhere(
+    tmp_path: Path, product: Product
+) -> None:
+    program(tmp_path / "path" / "claude")
+    with pytest.raises(NotInstalled, match="the path given"):
+        find(product, tmp_path / "gone", {"PATH": str(tmp_path / "path")})
+
+
+def test_a_directory_and_a_file_without_permission_are_told_apart(
+    tmp_path: Path, product: Product
+) -> None:  # R025
+    with pytest.raises(NotExecutable, match="it is a directory"):
+        find(product, tmp_path)
+    with pytest.raises(NotExecutable, match="no execute permission"):
+        find(product, program(tmp_path / "plain", mode=0o644))
+
+
+async def test_the_version_is_three_numbers(tmp_path: Path) -> None:
+    assert await version(program(tmp_path / "claude")) == (2, 1, 330)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\necho nonsense\n", "exit status 0, expected a version; it printed 'nonsense"),
+        ("#!/bin/sh\necho broken >&2; exit 3\n", "exit status 3, expected a version; it printed 'broken"),
+        ("no interpreter line, not a program", "cannot be started"),
+    ],
+)
+async def test_nonsense_for_a_version_is_shown(tmp_path: Path, text: str, why: str) -> None:  # R026
+    with pytest.raises(VersionCheckFailed, match=why):
+        await version(program(tmp_path / "claude", text))
+
+
+async def test_a_version_check_that_hangs_is_given_up(tmp_path: Path) -> None:
+    slow = program(tmp_path / "claude", "#!/bin/sh\nexec sleep 60\n")
+    with pytest.raises(VersionCheckFailed, match="no answer within 0.2 s"):
+        await version(slow, timeout=0.2)

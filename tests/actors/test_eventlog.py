@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.eventlog import EventLog
+from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
+
+
+def deltas(first: int, count: int, size: int = 10) -> list[AnyEvent]:
+    return [TextDelta(n, "t", f"{n}".ljust(size, ".")) for n in range(first, first + count)]
+
+
+async def everything(log: EventLog, since: int = 0) -> list[AnyEvent]:
+    return [event async for event in log.cursor(since)]
+
+
+async def test_a_reader_gets_every_event_in_order() -> None:
+    log = EventLog()
+    log.append(deltas(0, 3))
+    log.append(deltas(3, 2))
+    log.close()
+    assert await everything(log) == deltas(0, 5)
+    log.release()
+
+
+async def test_a_reader_waits_for_what_is_not_there_yet(nursery: trio.Nursery) -> None:
+    log, seen = EventLog(), list[AnyEvent]()
+
+    async def read() -> None:
+        seen.extend(await everything(log))
+
+    nursery.start_soon(read)
+    await trio.testing.wait_all_tasks_blocked()
+    log.append(deltas(0, 2))
+    await trio.testing.wait_all_tasks_blocked()
+    assert seen == []
+    log.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert seen == deltas(0, 2)
+    log.release()
+
+
+@pytest.mark.parametrize("since", [0, 1, 499, 500, 2999, 3000])
+async def test_a_reader_behind_the_window_reads_from_the_disk(since: int, tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.ndjson", window=50, window_bytes=10**6)
+    for first in range(0, 3000, 10):
+        log.append(deltas(first, 10))
+    log.close()
+    assert log.statistics().window_start > 2900
+    assert await everything(log, since) == deltas(0, 3000)[since:]
+    log.release()
+
+
+async def test_the_window_is_bounded_in_events_and_in_bytes() -> None:
+    by_count = EventLog(window=100, window_bytes=10**9)
+    by_bytes = EventLog(window=10**9, window_bytes=10_000)
+    for log in (by_count, by_bytes):
+        for first in range(0, 2000, 20):
+            log.append(deltas(first, 20, size=100))
+    assert by_count.end - by_count.statistics().window_start <= 100
+    assert by_bytes.statistics().window_bytes <= 10_000
+    by_count.release()
+    by_bytes.release()
+
+
+async def test_one_event_larger_than_the_window_is_read_back_whole() -> None:
+    log = EventLog(window=10, window_bytes=1000)
+    big = Text(0, "t", "x" * 3_000_000)
+    log.append([big])
+    log.append(deltas(1, 20))
+    log.append(deltas(21, 20))
+    log.close()
+    assert await everything(log) == [big, *deltas(1, 40)]
+    log.release()
+
+
+@given(
+    sizes=st.lists(st.integers(1, 30), max_size=40),
+    window=st.integers(1, 50),
+    reads=st.lists(st.booleans(), max_size=60),
+)
+def test_any_interleaving_of_writes_and_reads_loses_nothing(
+    sizes: Sequence[int], window: int, reads: Sequence[bool]
+) -> None:
+    log = EventLog(window=window)
+    cursor, seen, written = log.cursor(0), list[AnyEvent](), 0
+    for size, read in zip(sizes, [*reads, *[False] * len(sizes)], strict=False):
+        log.append(deltas(written, size))
+        written += size
+        if read:
+            seen += cursor.batch_nowait()
+    while batch := cursor.batch_nowait():
+        seen += batch
+    assert seen == deltas(0, written)
+    assert cursor.position == written == log.end
+    log.release()
+
+
+async def test_leaving_a_loop_in_mid_batch_loses_nothing() -> None:
+    log = EventLog()
+    log.append(deltas(0, 5))
+    log.close()
+    cursor = log.cursor(0)
+    async for event in cursor:
+        if event.frame == 1:
+            break
+    assert cursor.position == 2
+    assert list(await cursor.batch()) == deltas(2, 3)
+    log.release()
+
+
+async def test_a_reader_that_is_behind_lets_others_run() -> None:
+    log = EventLog(window=1)
+    for first in range(300):
+        log.append(deltas(first, 1))
+    log.close()
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await everything(log)
+        nursery.cancel_scope.cancel("read")
+    assert turns > 0
+    log.release()
+
+
+async def test_a_closed_log_that_reopens_goes_on_at_its_position() -> None:
+    log = EventLog()
+    log.append(deltas(0, 1))
+    log.close()
+    assert await everything(log) == deltas(0, 1)
+    log.reopen()
+    log.append(deltas(1, 1))
+    log.close()
+    assert await everything(log, 1) == deltas(1, 1)
+    log.release()
+
+
+async def test_values_of_every_shape_come_back_from_the_disk_as_they_were(tmp_path: Path) -> None:
+    events: list[AnyEvent] = [
+        ToolCall(1, "t", "id", "Bash", {"command": "echo \u2028 é 🎉", "n": [1, None, 2.5]}),
+        Notice(-1, None, "code", "text", {"deep": {"er": [True]}}),
+    ]
+    log = EventLog(tmp_path / "events.ndjson", window=1)
+    log.append(events)
+    log.append(deltas(0, 2))
+    log.append(deltas(2, 2))
+    log.close()
+    assert (await everything(log))[:2] == events
+    log.release()
+
+
+async def test_a_full_disk_is_an_error_that_names_the_place() -> None:
+    log = EventLog(Path("/dev/full"))
+    with pytest.raises(RecordingFailed, match=f"'/dev/full': {os.strerror(errno.ENOSPC)}"):
+        log.append(deltas(0, 1))
+    log.release()
+
+
+async def test_a_nameless_log_leaves_no_file_and_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    log = EventLog()
+    log.append(deltas(0, 10))
+    log.release()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_position_below_zero_is_refused() -> None:
+    log = EventLog()
+    with pytest.raises(ValueError, match="since must be 0 or more, got -1"):
+        log.cursor(-1)
+    log.release()

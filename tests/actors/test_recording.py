@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.recording import RunDirectory, prune
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_an_incarnation_folder_has_the_format_of_a_transcript(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, "reviewer")
+    recording = run.open_incarnation()
+    recording.describe(cli="claude", argv=("claude", "-p"))
+    recording.stdin(b'{"type":"user"}\n')
+    recording.stdout(b'{"a":1}\n{"b":2}\n', 0)
+    recording.stdout(b'{"c":3}\n', 2)
+    recording.stderr(b"oh\n")
+    recording.close(stdout_lines=3)
+    run.close()
+    folder = run.path / "1"
+    assert (folder / "stdout.ndjson").read_bytes().count(b"\n") == 3
+    assert (folder / "stdin.ndjson").read_bytes() == b'{"type":"user"}\n'
+    assert (folder / "stderr.txt").read_bytes() == b"oh\n"
+    meta = json.loads((folder / "meta.json").read_bytes())
+    assert meta["argv"] == ["claude", "-p"]
+    assert len(meta["line_times_s"]) == 3
+    assert len(meta["stdin_times_s"]) == 1
+
+
+async def test_nobody_else_may_look_into_a_run_directory(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, "a")
+    run.open_incarnation().close()
+    assert [mode(p) for p in (run.path, run.path / "1", run.path / "1" / "stdout.ndjson")] == [
+        0o700,
+        0o700,
+        0o600,
+    ]
+    run.close()
+
+
+async def test_a_temporary_run_directory_goes_with_the_run() -> None:
+    run = RunDirectory(None, "a/../b c")
+    run.open_incarnation().close()
+    assert run.path.name.startswith("proctor-a_.._b_c-")
+    assert run.path.is_dir()
+    run.close()
+    run.close()
+    assert not run.path.exists()
+
+
+async def test_frames_can_be_read_back_by_their_place(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, "a")
+    recording = run.open_incarnation()
+    recording.stdout(b'{"a":1}\n{"b":2}\n', 0)
+    assert recording.read_stdout(8, 7) == b'{"b":2}'
+    recording.close()
+    run.close()
+
+
+async def test_a_place_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(RecordingFailed, match="cannot write the run directory '/proc/nowhere'"):
+        RunDirectory(Path("/proc/nowhere"), "a")
+
+
+def aged(root: Path, name: str, seconds: float, size: int) -> RunDirectory:
+    run = RunDirectory(root, name)
+    (run.path / "events.ndjson").write_bytes(b"x" * size)
+    past = os.stat(run.path).st_mtime - seconds
+    os.utime(run.path, (past, past))
+    return run
+
+
+def test_pruning_removes_the_oldest_until_both_bounds_hold(tmp_path: Path) -> None:
+    runs = [aged(tmp_path, f"r{n}", n * 100, 1000) for n in range(5)]
+    for run in runs:
+        run.close()
+    assert set(prune(tmp_path, keep_bytes=2500, keep_seconds=1e9)) == {r.path for r in runs[2:]}
+    assert set(prune(tmp_path, keep_bytes=10**9, keep_seconds=50)) == {runs[1].path}
+    assert runs[0].path.exists()
+
+
+def test_pruning_leaves_what_is_in_use_and_what_is_not_ours(tmp_path: Path) -> None:
+    live = aged(tmp_path, "live", 10**6, 1000)
+    (tmp_path / "strangers").mkdir()
+    assert prune(tmp_path, keep_bytes=0, keep_seconds=0) == []
+    assert live.path.exists()
+    live.close()
+    assert prune(tmp_path, keep_bytes=0, keep_seconds=0) == [live.path]
+    assert (tmp_path / "strangers").exists()
+
+
+async def test_a_recording_of_more_lines_than_it_times_has_no_line_times(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, "a")
+    recording = run.open_incarnation()
+    recording.stdout(b"{}\n", 0)
+    recording.close(stdout_lines=50_000)
+    assert json.loads((recording.path / "meta.json").read_bytes())["line_times_s"] == []
+    await trio.lowlevel.checkpoint()
+    run.close()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from proctor.actors.states import TRANSITIONS, Happening, State, follow
+
+STORIES: list[tuple[list[Happening], State]] = [
+    (["ready"], "idle"),
+    (["ready", "prompt"], "working"),
+    (["ready", "prompt", "turn_ended"], "idle"),
+    (["ready", "prompt", "question"], "blocked"),
+    (["ready", "prompt", "question", "answered"], "working"),
+    (["ready", "prompt", "question", "turn_ended"], "idle"),
+    (["ready", "prompt", "limit"], "parked"),
+    (["ready", "prompt", "limit", "woke", "turn_ended"], "idle"),
+    (["ready", "prompt", "refused"], "failed"),
+    (["ready", "prompt", "refused", "prompt", "turn_ended"], "idle"),
+    (["ready", "prompt", "lost"], "backoff"),
+    (["ready", "prompt", "lost", "started", "ready", "prompt"], "working"),
+    (["ready", "prompt", "stalled", "lost"], "backoff"),
+    (["ready", "prompt", "stop", "left"], "stopped"),
+    (["ready", "stop", "gone"], "stopped"),
+    (["ready", "left"], "done"),
+    (["ready", "prompt", "limit", "lost", "started", "ready"], "idle"),
+]
+
+
+@pytest.mark.parametrize(
+    ("happenings", "state"), STORIES, ids=lambda value: "-".join(value) if isinstance(value, list) else ""
+)
+def test_a_story_ends_where_the_table_says(happenings: list[Happening], state: State) -> None:
+    now: State = "starting"
+    for happening in happenings:
+        now = follow(now, happening)
+    assert now == state
+
+
+def test_every_state_is_reached_and_every_happening_means_something() -> None:
+    assert {*TRANSITIONS.values(), "starting"} == set(get_args(State))
+    assert {happening for _, happening in TRANSITIONS} == set(get_args(Happening))
+
+
+@pytest.mark.parametrize(
+    ("state", "happening"), [("starting", "prompt"), ("stopped", "prompt"), ("idle", "woke")]
+)
+def test_a_pair_that_cannot_be_is_an_error(state: State, happening: Happening) -> None:
+    with pytest.raises(KeyError):
+        follow(state, happening)
