@@ -1,8 +1,8 @@
 """What can go wrong between a caller and its agent, by who must act.
 
-The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`.
-The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`, `NotExecuted`,
-`GreetingTimeout`, `AskTimeout`.
+The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
+`FleetFaults`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
+`NotExecuted`, `GreetingTimeout`, `AskTimeout`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ class AgentError(Exception):
 
 class BadOption(AgentError, ValueError):
     """An option has a value that nothing can be made of; the text names the option and what is accepted."""
+
+
+class FleetFaults(AgentError, ValueError):
+    """A fleet file is wrong; `faults` holds every fault found, each one line that begins with its place."""
+
+    def __init__(self, path: str, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(f"{path}: {fault}" for fault in faults))
+        self.path = path
+        self.faults = tuple(faults)
 
 
 class NotInstalled(AgentError):

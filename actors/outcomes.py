@@ -12,7 +12,7 @@ from typing import Literal
 
 import attrs
 
-from proctor.protocols.vocabulary import Ending, Usage
+from proctor.protocols.vocabulary import Ending, TurnEnded, Usage
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 
 Outcome = Literal[
@@ -147,3 +147,24 @@ class Answer:
     def ok(self) -> bool:
         """True when the CLI said that the turn completed."""
         return self.outcome == "ok"
+
+
+def answer_of(agent: str, event: TurnEnded, resets_at: float | None = None) -> Answer:
+    """The answer that a turn's end gives."""
+    return Answer(
+        agent=agent,
+        outcome=label(event.ending, None),
+        text=event.text or "",
+        error=event.error,
+        ending=event.ending,
+        detail=event.detail,
+        usage=event.usage,
+        cost_usd=event.cost_usd,
+        duration=event.duration,
+        model=event.model,
+        model_turns=event.model_turns,
+        session_id=event.session_id,
+        structured_output=event.structured_output,
+        denied_tools=event.denied_tools,
+        resets_at=resets_at if event.ending == "limit" else None,
+    )

@@ -73,7 +73,7 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("stopping", "lost"): "stopped",
     ("stopping", "left"): "stopped",
     **{(state, "gone"): "stopped" for state in ("backoff", "stopping", "stopped", *_ALIVE)},
-}  # type: ignore[dict-item]
+}
 
 
 def follow(state: State, happening: Happening) -> State:

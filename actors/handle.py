@@ -1,0 +1,157 @@
+"""What a caller holds: an agent by name, and a turn of it.
+
+Both follow the agent through its restarts. A `Turn` reads the agent's log from the moment its request was accepted,
+so it misses nothing and slows nobody; leaving it early withdraws the request or interrupts the turn.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from proctor.runtime.calls import Name, Ref
+
+from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell, Withdraw
+from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
+from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.outcomes import Answer, answer_of
+from proctor.actors.states import Status
+from proctor.protocols import vocabulary as v
+from proctor.runtime.errors import ActorExited
+from proctor.runtime.exits import NoProc
+
+_PARTIAL = 1000
+
+
+class Agent:
+    """One agent of a tree, by name; `address` is a `Name` (follows restarts) or a `Ref`."""
+
+    def __init__(self, name: str, address: Name | Ref) -> None:
+        self.name = name
+        self._address = address
+
+    async def ask(self, prompt: str, *, timeout: float | None = None) -> Answer:
+        """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
+
+        An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
+        interrupted), `MaybeExecuted`, `NotExecuted`, `NoProc` when no such agent runs.
+        """
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            async with self.stream(prompt) as turn:
+                return await turn.finish()
+        raise AskTimeout(self.name, timeout or 0.0)
+
+    @asynccontextmanager
+    async def stream(self, prompt: str) -> AsyncIterator[Turn]:
+        """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
+        ticket = str(uuid.uuid4())
+        accepted = await self._address.call(Begin(ticket, prompt), timeout=None)
+        assert isinstance(accepted, Accepted)
+        turn = Turn(self.name, ticket, accepted)
+        try:
+            yield turn
+        finally:
+            if not turn.over:
+                self._address.cast_nowait(Withdraw(ticket))
+
+    async def interrupt(self) -> bool:
+        """End the running turn; the session lives on. False when there was none."""
+        return bool(await self._address.call(Tell(v.Interrupt(str(uuid.uuid4())))))
+
+    async def set_model(self, model: str) -> bool:
+        """From the next turn on. False when no process is there to be told."""
+        return bool(await self._address.call(Tell(v.SetModel(str(uuid.uuid4()), model))))
+
+    async def status(self) -> Status:
+        """What it is doing; between two incarnations the state is `backoff`."""
+        try:
+            status = await self._address.call(Look())
+        except (NoProc, ActorExited):
+            return Status(name=self.name, state="backoff", evidence="no incarnation is running")
+        assert isinstance(status, Status)
+        return status
+
+    @asynccontextmanager
+    async def events(self, since: int | None = None) -> AsyncIterator[Cursor]:
+        """Follow the agent's log, through its restarts, from position `since` (default: from now on)."""
+        log = await self._address.call(Follow())
+        assert isinstance(log, EventLog)
+        yield log.cursor(since)
+
+
+class Turn:
+    """One request's events, in order, up to the end of its turn. `answer` is there after the end."""
+
+    def __init__(self, agent: str, ticket: str, accepted: Accepted) -> None:
+        self.agent = agent
+        self.over = False
+        self._ticket = ticket
+        self._repeats = accepted.repeats
+        self._cursor = accepted.log.cursor(accepted.position)
+        self._prompt: str | None = None
+        self._parked = False
+        self._answer: Answer | None = None
+        self._partial: deque[v.AnyEvent] = deque(maxlen=_PARTIAL)
+        self._resets_at: float | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """How the turn ended. Raises RuntimeError before its end."""
+        if self._answer is None:
+            raise RuntimeError(f"the turn of {self.agent} has not ended; read its events, or await finish()")
+        return self._answer
+
+    async def finish(self) -> Answer:
+        """Read to the end and return the answer. Raises what iterating raises."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    def __aiter__(self) -> Turn:
+        return self
+
+    async def __anext__(self) -> v.AnyEvent:
+        """The next event of this turn, or a notice around it. Raises `MaybeExecuted` or `NotExecuted` when the agent
+        is gone and the request with it."""
+        while not self.over:
+            try:
+                event = await anext(self._cursor)
+            except StopAsyncIteration:
+                raise self._lost("the agent has stopped", "stopped") from None
+            if self._follows(event):
+                self._partial.append(event)
+                return event
+        raise StopAsyncIteration
+
+    def _follows(self, event: v.AnyEvent) -> bool:
+        match event:
+            case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
+                self._prompt = prompt
+            case v.Notice(code="parked", data={"ticket": self._ticket}):
+                self._parked = True
+            case v.LimitReached():
+                self._resets_at = event.resets_at
+            case v.TurnEnded() if self._prompt is not None and self._prompt in event.prompts:
+                self._ended(event)
+            case v.Exited() if self._prompt is not None and not self._repeats and not self._parked:
+                self.over = True
+                raise self._lost(event.stderr.strip()[-300:] or "its process ended", event.outcome)
+            case _:
+                pass
+        return self._prompt is not None
+
+    def _ended(self, event: v.TurnEnded) -> None:
+        if self._parked:
+            self._parked = False
+            return
+        self.over = True
+        self._answer = answer_of(self.agent, event, self._resets_at)
+
+    def _lost(self, why: str, outcome: str) -> MaybeExecuted | NotExecuted:
+        self.over = True
+        if self._prompt is None:
+            return NotExecuted(self.agent, why)
+        return MaybeExecuted(self.agent, outcome, why, self._partial)

@@ -1,0 +1,221 @@
+"""One prompt, one process, no tree: for scripts and for the command line.
+
+`run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
+is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
+
+The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
+answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, NotExecuted
+from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.incarnation import Incarnation
+from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
+from proctor.actors.plan import Plan
+from proctor.actors.recording import RunDirectory
+from proctor.protocols import vocabulary as v
+from proctor.runtime.process_errors import ProcessError
+
+DEADLINE = 300.0
+
+
+async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
+    """Carry out `prompt` and return the answer, whatever its outcome.
+
+    Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`)
+    and `RecordingFailed`.
+    """
+    async with stream(plan, prompt, timeout=timeout) as live:
+        return await live.finish()
+
+
+@asynccontextmanager
+async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncIterator[Run]:
+    """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
+    directory = RunDirectory(plan.workplace.record, plan.name)
+    log: EventLog | None = None
+    raised: Exception | None = None
+    try:
+        log = EventLog(directory.path / "events.ndjson")
+        live = Run(plan, directory, log)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
+            try:
+                yield live
+            except Exception as error:  # the caller's own: it leaves bare, not in a group of one
+                raised = error
+            nursery.cancel_scope.cancel("the caller is done")
+    finally:
+        if log is not None:
+            log.release()
+        directory.close()
+    if raised is not None:
+        raise raised
+
+
+class Run:
+    """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
+
+    def __init__(self, plan: Plan, directory: RunDirectory, log: EventLog) -> None:
+        self.directory: Path = directory.path
+        self.incarnation = Incarnation(
+            plan, log, directory, resume=plan.launch.resume, fork=plan.launch.fork, listen=self._hear
+        )
+        self._plan = plan
+        self._log = log
+        self._cursor: Cursor = log.cursor(0)
+        self._turn_over = trio.Event()
+        self._failure: Exception | None = None
+        self._ended: v.TurnEnded | None = None
+        self._background = False
+        self._prompt = str(uuid.uuid4())
+        self._done = trio.Event()
+
+    def __aiter__(self) -> Run:
+        return self
+
+    async def __anext__(self) -> v.AnyEvent:
+        """The next event; the stream ends when the process is dead and all it said was read (R063)."""
+        try:
+            return await anext(self._cursor)
+        except StopAsyncIteration:
+            await self._done.wait()
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+
+    async def batch(self) -> Sequence[v.AnyEvent]:
+        """The events that have arrived, waiting for at least one; empty at the end. Raises as `run` does."""
+        events = await self._cursor.batch()
+        if not events:
+            await self._done.wait()
+            if self._failure is not None:
+                raise self._failure
+        return events
+
+    async def finish(self) -> Answer:
+        """Read to the end and return the answer. Raises as `run` does."""
+        while await self._cursor.batch():
+            pass
+        await self._done.wait()
+        return self.answer
+
+    @property
+    def answer(self) -> Answer:
+        """How it ended. Raises RuntimeError before its end, and what kept it from starting."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._done.is_set():
+            raise RuntimeError(
+                f"the run of {self._plan.name} has not ended; read its events, or await finish()"
+            )
+        return self._answer()
+
+    def kill(self) -> None:
+        """Do not wait for the ladder."""
+        self.incarnation.kill()
+
+    # -- the run's one task
+
+    async def conduct(self, prompt: str, timeout: float) -> None:
+        """Start, ask, wait, stop; cancelled from outside it still goes down the ladder."""
+        try:
+            async with trio.open_nursery() as outer:
+                left = trio.Event()
+                outer.start_soon(_sentinel, left)
+                with trio.CancelScope(shield=True):
+                    await self._within(prompt, timeout, left)
+                outer.cancel_scope.cancel("the run is over")
+        finally:
+            self._log.close()
+            self._done.set()
+
+    async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
+        deadline = trio.current_time() + timeout
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
+                with trio.move_on_at(deadline) as starting:
+                    await nursery.start(self.incarnation.serve)
+                if not starting.cancelled_caught:
+                    with trio.CancelScope(shield=True):
+                        await self._turn(prompt, deadline, left)
+                nursery.cancel_scope.cancel("the run is over")
+        except* (AgentError, ProcessError) as group:
+            self._failure = group.exceptions[0]
+
+    async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
+        live = self.incarnation
+        with trio.move_on_at(deadline) as clock:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
+                nursery.start_soon(_cancel_when, live.over, nursery.cancel_scope)
+                await self._ask(prompt)
+                nursery.cancel_scope.cancel("the turn is over")
+        late = clock.cancelled_caught and self._ended is None
+        await live.stop("deadline" if late else "owner")
+
+    async def _ask(self, prompt: str) -> None:
+        try:
+            await self.incarnation.send(v.Prompt(self._prompt, prompt))
+        except NotExecuted as error:
+            self.incarnation.note("not_sent", str(error))
+            await self.incarnation.over.wait()
+        await self._turn_over.wait()
+        if self._plan.launch.mode == "oneshot":
+            await trio.sleep(self._plan.clocks.final)
+
+    def _hear(self, event: v.AnyEvent) -> None:
+        if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
+            self._ended = event
+        if isinstance(event, v.Notice) and event.code == "background_tasks":
+            self._background = bool(event.data.get("tasks"))
+        if self._ended is not None and not self._background:
+            self._turn_over.set()
+
+    def _answer(self) -> Answer:
+        live = self.incarnation
+        if self._ended is None:
+            outcome: Outcome = "deadline" if live.exit is None else label(None, live.exit, live.stopper)
+            return Answer(
+                agent=self._plan.name,
+                outcome=outcome,
+                error=live.stderr.strip()[-500:] or f"no answer; the process ended with {live.exit}",
+                session_id=live.session_id,
+                exit=live.exit,
+                stderr=live.stderr,
+            )
+        answer = answer_of(self._plan.name, self._ended, live.resets_at)
+        return attrs.evolve(answer, exit=live.exit, stderr=live.stderr, notes=_disagreement(answer, live))
+
+
+def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
+    bad_exit = live.stopper == "nobody" and exit_class(live.exit) != "clean"
+    return (
+        (f"the CLI said {answer.ending}, its process ended with {live.exit}",)
+        if answer.ok and bad_exit
+        else ()
+    )
+
+
+async def _sentinel(left: trio.Event) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        left.set()
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel("the other side ended")

@@ -1,0 +1,124 @@
+"""Agents as children: a spec for each kind, and a supervisor whose children can be asked.
+
+An agent is a child like any other. `claude` and `scripted` return a `ChildSpec`; its options are those of the agent
+and of the spec, by keyword. `open_supervisor` is the runtime's, with `agent(name)` added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from proctor.actors.agent import AgentActor
+from proctor.actors.errors import BadOption
+from proctor.actors.handle import Agent
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, claude_plan, scripted_plan
+from proctor.actors.runs import DEADLINE, Run
+from proctor.actors.runs import run as run_plan
+from proctor.actors.runs import stream as stream_plan
+from proctor.runtime import supervisor as runtime
+from proctor.runtime.spec import AutoShutdown, ChildSpec, Grace, Restart, Strategy
+
+
+class SpecOptions(AgentOptions, total=False):
+    """An agent's options and its child spec's. `shutdown` is in seconds (default 20: the whole stop ladder fits)."""
+
+    restart: Restart
+    shutdown: Grace
+    significant: bool
+    start_timeout: float | None
+    mailbox: int
+
+
+_OF_THE_SPEC = frozenset(SpecOptions.__optional_keys__) - frozenset(AgentOptions.__optional_keys__)
+
+
+def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+def scripted(
+    id: str,
+    script: str | Path,
+    *,
+    faults: tuple[str, ...] = (),
+    speed: float = 0.0,
+    **options: Unpack[SpecOptions],
+) -> ChildSpec:
+    """An agent played from a script file or a recorded run, with faults on demand. `speed` 0 replays without delays."""
+    own, spec = _split(options)
+    plan = scripted_plan(id, script, own, faults=faults, speed=speed, shutdown=_seconds(spec))
+    return agent_spec(id, plan, spec)
+
+
+def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
+    """The child spec of any plan; `options` are fields of `ChildSpec`."""
+    return ChildSpec(id, AgentActor, (plan,), **{"name": id, "shutdown": SHUTDOWN, **options})
+
+
+class Supervisor(runtime.Supervisor):
+    """A supervisor whose children can be agents, at any depth below it."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name; follows its restarts. Looking up does not check that it is there: a call does."""
+        return Agent(name, self.name(name))
+
+
+def open_supervisor(
+    children: Sequence[ChildSpec] = (),
+    *,
+    strategy: Strategy = "one_for_one",
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    name: str | None = None,
+) -> AbstractAsyncContextManager[Supervisor]:
+    """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
+
+    `period` in seconds. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    `MaxRestartsExceeded` when the root gives up (S35).
+    """
+    return runtime.open_supervisor(
+        children,
+        strategy=strategy,
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        name=name,
+        handle=Supervisor,
+    )
+
+
+async def ask(agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
+    """One prompt to one agent without a tree; see `runs.run`."""
+    return await run_plan(plan_of(agent), prompt, timeout=timeout)
+
+
+def stream(
+    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE
+) -> AbstractAsyncContextManager[Run]:
+    """The same, with events; see `runs.stream`."""
+    return stream_plan(plan_of(agent), prompt, timeout=timeout)
+
+
+def plan_of(spec: ChildSpec) -> Plan:
+    """The plan inside an agent's spec. Raises `BadOption` for a spec that is not an agent's."""
+    plan = spec.args[0] if spec.args else None
+    if not isinstance(plan, Plan):
+        raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")
+    return plan
+
+
+def _split(options: SpecOptions) -> tuple[AgentOptions, dict[str, Any]]:
+    own = {k: v for k, v in options.items() if k not in _OF_THE_SPEC}
+    return cast("AgentOptions", own), {k: v for k, v in options.items() if k in _OF_THE_SPEC}
+
+
+def _seconds(spec: dict[str, Any]) -> float:
+    grace = spec.get("shutdown", SHUTDOWN)
+    return float(grace) if isinstance(grace, int | float) else SHUTDOWN

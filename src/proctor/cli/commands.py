@@ -1,0 +1,167 @@
+"""The commands and their words. A command's own work is imported when it is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from proctor.cli.codes import OK, USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VALUED = frozenset(
+    ("--model", "--cwd", "--timeout", "--resume", "--permission", "--env", "--home", "--record", "--executable", "--mode")
+)
+"""Options of `run` whose value may be the next word."""
+
+HELP = """\
+Run coding-agent command lines as supervised actors.
+
+Examples:
+  proctor run claude "Review the last commit."
+  git diff | proctor run claude - --json
+  proctor run scripted:examples/hello.ndjson "hi"
+  proctor up examples/demo.toml
+
+Exit status: 0 answered; 1 failed; 2 wrong words or a wrong file; 69 the agent is not installed; 75 parked on a usage
+limit; 124 deadline; 130 interrupted.
+"""
+
+_Flag = Parameter(negative="")
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    from proctor.cli.prompts import settle
+
+    words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv)
+    try:
+        status = _app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        complain(f"{told(error)} (see proctor --help)")
+        return USAGE
+    return status if isinstance(status, int) else OK
+
+
+def told(error: CycloptsError) -> str:
+    """One line, and for a word that looks like an option what to do when it is a prompt."""
+    text = " ".join(str(error).split()).rstrip(".")
+    text = text[:1].lower() + text[1:]
+    return f"{text}; a prompt that starts with - goes behind --" if text.startswith("unknown option") else text
+
+
+def complain(text: str) -> None:
+    """A line on stderr."""
+    import sys
+
+    print(f"proctor: {text}", file=sys.stderr)
+
+
+def _app() -> App:
+    app = App(name="proctor", help=HELP, help_format="plaintext", version=_version)
+    app.command(run)
+    app.command(up)
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"proctor {version('proctor')}"
+
+
+def run(
+    agent: str,
+    prompt: str | None = None,
+    /,
+    *,
+    json: Annotated[bool, _Flag] = False,
+    model: str | None = None,
+    cwd: str | None = None,
+    timeout: str = "300",
+    resume: str | None = None,
+    permission: Literal["deny", "allow", "ask"] | None = None,
+    env: Annotated[tuple[str, ...], Parameter(negative="", name="--env")] = (),
+    home: Literal["user", "private"] = "user",
+    record: Annotated[str | None, Parameter(negative="")] = None,
+    no_record: Annotated[bool, _Flag] = False,
+    executable: str | None = None,
+    mode: Literal["session", "oneshot"] = "session",
+    quiet: Annotated[bool, _Flag] = False,
+) -> int:
+    """Send one prompt to one agent and print its answer.
+
+    Parameters
+    ----------
+    agent
+        claude, or scripted:FILE (a script or a recorded run).
+    prompt
+        The prompt; - or nothing reads it from stdin. One that starts with - goes behind --.
+    json
+        Every event as a line of JSON on stdout, the answer record last.
+    model
+        The model to ask for.
+    cwd
+        The folder the agent works in.
+    timeout
+        Seconds, or a duration such as 5m; 0 or none for no limit.
+    resume
+        The id of a session to go on with.
+    permission
+        What tools may do that ask. Default: ask at a terminal, else deny.
+    env
+        NAME to pass a variable on, NAME=VALUE to set it. Can be repeated.
+    home
+        private gives the agent a home of its own, without the user's login.
+    record
+        The folder for recordings. Default: the user's state folder.
+    no_record
+        Keep no recording.
+    executable
+        The agent's program, when it is not on PATH.
+    mode
+        session keeps the agent's stdin open, oneshot closes it behind the prompt.
+    quiet
+        Only the answer, and why there is none.
+    """
+    from proctor.cli.run import RunOptions, run_command
+
+    if record is not None and no_record:
+        complain("--record and --no-record exclude each other (see proctor run --help)")
+        return USAGE
+    return run_command(
+        RunOptions(
+            agent=agent,
+            prompt=prompt,
+            json=json,
+            model=model,
+            cwd=cwd,
+            timeout=timeout,
+            resume=resume,
+            permission=permission,
+            env=env,
+            home=home,
+            record=record,
+            recorded=not no_record,
+            executable=executable,
+            mode=mode,
+            quiet=quiet,
+        )
+    )
+
+
+def up(fleet: str, /) -> int:
+    """Start the agents of a fleet file, send each its prompt, and show what happens.
+
+    Ends when every prompt is answered; an agent without one runs until Ctrl-C.
+
+    Parameters
+    ----------
+    fleet
+        The fleet file (TOML).
+    """
+    from proctor.cli.up import up_command
+
+    return up_command(fleet)

@@ -1,0 +1,87 @@
+"""Follows a tree that runs: every agent's log and the supervisors' events, into one story in one order.
+
+Each agent is read by a task of its own, from the first event on and through its restarts. Before a line about a
+supervisor's event is told, what the agents' logs hold is told first: a death is read before the restart it caused.
+
+Guarantees: no event of an agent is told twice or left out, and nothing here makes an agent wait. The sink must not
+wait either. Ends when the tree has ended and the logs are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import trio
+
+from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.handle import Agent
+from proctor.actors.trees import Supervisor
+from proctor.cli.story import Line, Story
+from proctor.runtime.errors import ActorExited, CallTimeout
+from proctor.runtime.events import ChildStarted, Subscription
+from proctor.runtime.exits import NoProc
+
+BUFFER = 10_000
+"""Events of supervisors that may wait to be told."""
+
+Sink = Callable[[Line], None]
+
+
+class Follower:
+    """`names` gives the name in the registry of each agent's path."""
+
+    def __init__(self, story: Story, names: Mapping[str, str], sink: Sink) -> None:
+        self._story = story
+        self._names = names
+        self._sink = sink
+        self._cursors: dict[str, Cursor] = {}
+        self._followed: set[str] = set()
+        self._read: dict[str, tuple[EventLog, int]] = {}
+
+    async def follow(self, sup: Supervisor, events: Subscription) -> None:
+        """Tell what happens until the tree has ended."""
+        async with trio.open_nursery() as nursery:
+            with events:
+                async for event in events:
+                    self._drain()
+                    if line := self._story.of_tree(event):
+                        self._sink(line)
+                    if isinstance(event, ChildStarted) and event.path in self._names:
+                        self._start(nursery, sup, event.path)
+        if events.dropped:
+            self._sink(self._story.note(f"{events.dropped} events of supervisors came too fast to be told"))
+
+    def _start(self, nursery: trio.Nursery, sup: Supervisor, path: str) -> None:
+        if path not in self._followed:
+            self._followed.add(path)
+            nursery.start_soon(self._read_log, sup.agent(self._names[path]), path)
+
+    async def _read_log(self, agent: Agent, path: str) -> None:
+        try:
+            async with agent.events(since=0) as cursor:
+                self._cursors[path] = self._resumed(path, cursor)
+                while await self._read_on(path):
+                    pass
+        except (NoProc, ActorExited, CallTimeout):
+            pass  # it ended before it could be asked: its next start brings us back
+        finally:
+            self._followed.discard(path)
+
+    def _resumed(self, path: str, cursor: Cursor) -> Cursor:
+        log, position = self._read.get(path, (None, 0))
+        return cursor if log is not cursor.log else cursor.log.cursor(position)
+
+    async def _read_on(self, path: str) -> bool:
+        cursor = self._cursors[path]
+        events = await cursor.batch()
+        self._read[path] = (cursor.log, cursor.position)
+        for line in self._story.of_agent(path, events):
+            self._sink(line)
+        return bool(events)
+
+    def _drain(self) -> None:
+        for path, cursor in self._cursors.items():
+            while events := cursor.batch_nowait():
+                self._read[path] = (cursor.log, cursor.position)
+                for line in self._story.of_agent(path, events):
+                    self._sink(line)

@@ -1,0 +1,52 @@
+"""The kinds of agents the command line knows, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from proctor.actors.errors import BadOption
+from proctor.actors.plan import AgentOptions, Plan, claude_plan, near, scripted_plan
+
+
+@attrs.frozen
+class Kind:
+    """`argument` is what stands after the colon, None where nothing may; `plan` makes the plan of it."""
+
+    argument: str | None
+    plan: Callable[[str, AgentOptions], Plan]
+
+
+def _claude(_: str, options: AgentOptions) -> Plan:
+    return claude_plan("claude", options)
+
+
+def _scripted(script: str, options: AgentOptions) -> Plan:
+    if "executable" in options:
+        raise BadOption("--executable means nothing to scripted: it brings its own program")
+    return scripted_plan("scripted", script, options)
+
+
+KINDS: Mapping[str, Kind] = {"claude": Kind(None, _claude), "scripted": Kind("FILE", _scripted)}
+
+
+def spelled_kinds() -> list[str]:
+    """Each kind as one writes it: `claude`, `scripted:FILE`."""
+    return [f"{name}:{kind.argument}" if kind.argument else name for name, kind in KINDS.items()]
+
+
+def plan_of(agent: str, options: AgentOptions) -> Plan:
+    """The plan of `kind` or `kind:argument`. Raises `BadOption`, or `ScriptError` for a script."""
+    name, colon, argument = agent.partition(":")
+    kind = KINDS.get(name)
+    known = ", ".join(spelled_kinds())
+    if kind is None:
+        guess = near(name, KINDS)
+        hint = f"{guess}; known: {known}" if "did you mean" in guess else f"; known: {known}"
+        raise BadOption(f"unknown agent {agent!r}{hint}")
+    if kind.argument and not argument:
+        raise BadOption(f"agent {agent!r} needs a {kind.argument}: write {name}:{kind.argument}")
+    if colon and not kind.argument:
+        raise BadOption(f"agent {agent!r}: nothing may stand after {name!r}; known: {known}")
+    return kind.plan(argument, options)

@@ -1,0 +1,201 @@
+"""`proctor run`: one prompt to one agent, its answer on stdout, and nothing left behind.
+
+The agent is drained by its own task into the run's log whatever our reader does; what is shown is read from the log
+in bounded batches and written by a thread, so a reader that sleeps costs disk, not memory, and no byte (R053). A
+reader that has gone stops the agent. An interrupt stops it by its ladder; a second one kills it.
+
+stdout holds the answer alone (with `--json` the events and the answer record); all else is on stderr.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import trio
+
+from proctor.actors.durations import limit
+from proctor.actors.environment import Home, parse_env
+from proctor.actors.errors import AgentError, BadOption, RecordingFailed
+from proctor.actors.permissions import Policy
+from proctor.actors.plan import AgentOptions, Plan
+from proctor.actors.recording import prune
+from proctor.actors.runs import Run, stream
+from proctor.actors.scripted import ScriptError
+from proctor.cli.codes import FAILED, STDOUT_GONE
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.kinds import plan_of
+from proctor.cli.output import Output
+from proctor.cli.presentation import AsJson, AsText, Presentation
+from proctor.cli.prompts import prompt_of
+from proctor.cli.terminal import Questions, can_ask
+from proctor.cli.verdicts import OUTCOMES, status_of, verdict
+from proctor.protocols.dialect import Mode
+from proctor.runtime.process_errors import ProcessError
+
+Permission = Literal["deny", "allow", "ask"]
+EXPECTED = (AgentError, ProcessError, ScriptError)
+"""What goes wrong without being our fault: told in one line."""
+_LAST_WORDS = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class RunOptions:
+    """The words of the command line, typed. `record` None with `recorded`: in the user's state directory."""
+
+    agent: str
+    prompt: str | None = None
+    json: bool = False
+    model: str | None = None
+    cwd: str | None = None
+    timeout: str = "300"
+    resume: str | None = None
+    permission: Permission | None = None
+    env: tuple[str, ...] = ()
+    home: Home = "user"
+    record: str | None = None
+    recorded: bool = True
+    executable: str | None = None
+    mode: Mode = "session"
+    quiet: bool = False
+
+
+def run_command(options: RunOptions) -> int:
+    """Carry it out and return the exit status; every error that a user can cause is one line on stderr."""
+    return trio.run(_main, options)
+
+
+async def _main(options: RunOptions) -> int:
+    screen = Output(2)
+    return await interruptible(partial(_run, options, screen), screen.say)
+
+
+async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> int:
+    out = Output(1)
+    show = AsJson(out) if options.json else AsText(out, screen, quiet=options.quiet)
+    try:
+        with interrupts.scope:
+            return await _prepared(options, screen, show, interrupts)
+        return FAILED  # interrupted: the signal has its own status
+    except BrokenPipeError:
+        return STDOUT_GONE
+    except EXPECTED as error:
+        await screen.say(_told(error))
+        with suppress(BrokenPipeError):
+            await show.failure(error)
+        return status_of(error)
+
+
+async def _prepared(options: RunOptions, screen: Output, show: Presentation, interrupts: Interrupts) -> int:
+    deadline = _deadline(options.timeout)
+    plan = plan_of(options.agent, agent_options(options, screen))
+    plan.locate()
+    prompt = await prompt_of(options.prompt)
+    async with _pruning(plan.workplace.record):
+        live = await _converse(plan, prompt, deadline, show, interrupts)
+    if not live.answer.ok:
+        await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
+    return OUTCOMES[live.answer.outcome][0]
+
+
+async def _converse(
+    plan: Plan, prompt: str, deadline: float | None, show: Presentation, interrupts: Interrupts
+) -> Run:
+    live: Run | None = None
+    try:
+        async with stream(plan, prompt, timeout=deadline) as live:
+            interrupts.kill = live.kill
+            while events := await live.batch():
+                await show.events(events)
+            await show.answer(live.answer, kept(live, plan))
+    except trio.Cancelled:
+        with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
+            if live is not None:
+                await show.answer(live.answer, kept(live, plan))
+        raise
+    return live
+
+
+def agent_options(options: RunOptions, screen: Output) -> AgentOptions:
+    """The options of the plan. Raises `BadOption`."""
+    chosen: AgentOptions = {
+        "cwd": options.cwd,
+        "env": parse_env(options.env, os.environ),
+        "home": options.home,
+        "record": _record(options),
+        "model": options.model,
+        "mode": options.mode,
+        "resume": options.resume,
+        "permission": _policy(options.permission, screen),
+    }
+    if options.executable is not None:
+        chosen["executable"] = options.executable
+    return chosen
+
+
+def _policy(wanted: Permission | None, screen: Output) -> Policy:
+    if wanted == "allow" or wanted == "deny":
+        return wanted
+    if can_ask(screen):
+        return Questions(screen)
+    if wanted == "ask":
+        raise BadOption("permission 'ask': there is no terminal to ask at; accepted here: deny, allow")
+    return "deny"
+
+
+def _deadline(text: str) -> float | None:
+    try:
+        seconds = limit(text)
+    except ValueError as error:
+        raise BadOption(f"--timeout: {error}") from None
+    return None if math.isinf(seconds) else seconds
+
+
+def _record(options: RunOptions) -> str | None:
+    if not options.recorded:
+        return None
+    return options.record or str(state_directory())
+
+
+def state_directory() -> Path:
+    """Where runs are recorded unless told otherwise: `$XDG_STATE_HOME/proctor/runs` on Linux."""
+    from platformdirs import user_state_path
+
+    return user_state_path("proctor") / "runs"
+
+
+@asynccontextmanager
+async def _pruning(root: Path | None) -> AsyncIterator[None]:
+    """Make room among the old recordings meanwhile; a failure to is no reason to fail."""
+    async with trio.open_nursery() as nursery:
+        if root is not None:
+            nursery.start_soon(_prune, root)
+        yield
+        nursery.cancel_scope.cancel("the run is over")
+
+
+async def _prune(root: Path) -> None:
+    with suppress(OSError):
+        await trio.to_thread.run_sync(prune, root, abandon_on_cancel=True)
+
+
+def kept(live: Run, plan: Plan) -> Path | None:
+    """Where the recording stays, None when it goes with the run."""
+    return None if plan.workplace.record is None else live.directory
+
+
+def _where(live: Run, plan: Plan) -> str:
+    where = kept(live, plan)
+    return "" if where is None else f" (recording: {where})"
+
+
+def _told(error: Exception) -> str:
+    hint = "; --no-record does without" if isinstance(error, RecordingFailed) else ""
+    return f"{' '.join(str(error).split())}{hint}"
