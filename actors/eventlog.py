@@ -195,6 +195,11 @@ class Cursor:
         self._at = 0
         self.position = position
 
+    @property
+    def log(self) -> EventLog:
+        """What it reads."""
+        return self._log
+
     async def batch(self) -> Sequence[AnyEvent]:
         """The events from the position on, at least one, waiting if need be; empty once the log is closed and read."""
         if self._at == len(self._events):

@@ -37,7 +37,7 @@ class Agent:
         """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
 
         An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
-        interrupted), `MaybeExecuted`, `NotExecuted`, `NoProc` when no such agent runs.
+        interrupted), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a restart is waited out.
         """
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             async with self.stream(prompt) as turn:
@@ -48,14 +48,28 @@ class Agent:
     async def stream(self, prompt: str) -> AsyncIterator[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
         ticket = str(uuid.uuid4())
-        accepted = await self._address.call(Begin(ticket, prompt), timeout=None)
-        assert isinstance(accepted, Accepted)
-        turn = Turn(self.name, ticket, accepted)
+        turn = Turn(self.name, ticket, await self._begin(Begin(ticket, prompt)))
         try:
             yield turn
         finally:
             if not turn.over:
                 self._address.cast_nowait(Withdraw(ticket))
+
+    async def _begin(self, begin: Begin) -> Accepted:
+        while True:
+            try:
+                accepted = await self._address.call(begin, timeout=None)
+            except (NoProc, ActorExited):  # not taken: an incarnation takes a request and says so in one step
+                await self._back()
+            else:
+                assert isinstance(accepted, Accepted)
+                return accepted
+
+    async def _back(self) -> None:
+        if isinstance(self._address, Ref):
+            raise NoProc(self._address)
+        await trio.lowlevel.checkpoint()
+        await self._address.wait_out()
 
     async def interrupt(self) -> bool:
         """End the running turn; the session lives on. False when there was none."""

@@ -197,6 +197,8 @@ class Run:
                 stderr=live.stderr,
             )
         answer = answer_of(self._plan.name, self._ended, live.resets_at)
+        if live.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
+            answer = attrs.evolve(answer, outcome="deadline")
         return attrs.evolve(answer, exit=live.exit, stderr=live.stderr, notes=_disagreement(answer, live))
 
 

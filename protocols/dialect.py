@@ -95,7 +95,7 @@ class OpenTurn:
 class Memo:
     """All that a conversation remembers between two frames. `frame` is the number of the line being read.
 
-    `turn` is the id of the newest open turn, `turns` how many there were; `open_turns` holds more than one where a
+    `turn` is the id of the newest open turn, `turns` how many there were (an id is the `prefix` and a number); `open_turns` holds more than one where a
     CLI begins a turn before it reports the end of the one before. `prompts` holds the ids of prompts sent and not
     answered yet, in order; `asked` the requests of ours that wait for a reply, by id, with their kind; `approvals`
     the open questions of the CLI, by id, with the tool's input. `total_cost_usd` is the session's cost so far (US
@@ -111,6 +111,7 @@ class Memo:
     model: str | None = None
     turn: str | None = None
     turns: int = 0
+    prefix: str = "t"
     open_turns: list[OpenTurn] = attrs.field(factory=list[OpenTurn])
     prompts: deque[str] = attrs.field(factory=deque[str])
     asked: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -128,7 +129,7 @@ class Memo:
     def open_turn(self, prompts: Iterable[str] = (), *, solicited: bool = True) -> OpenTurn:
         """Begin a turn; it becomes the current one."""
         self.turns += 1
-        turn = OpenTurn(f"t{self.turns}", [*prompts], solicited)
+        turn = OpenTurn(f"{self.prefix}{self.turns}", [*prompts], solicited)
         self.open_turns.append(turn)
         self.turn = turn.id
         return turn

@@ -97,6 +97,8 @@ class Thinking(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
 
 
 class ToolCall(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The agent uses a tool. `id` is the CLI's, or made of frame and place when it gave none."""
+
     id: str
     name: str
     input: dict[str, Any] = {}
@@ -253,10 +255,15 @@ class Request(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
 
 
 class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
-    """A user message: plain text, or content blocks in the shape of the CLI's own API."""
+    """A user message: plain text, or content blocks in the shape of the CLI's own API.
+
+    `commands` lets the CLI take a leading slash as one of its commands and `@path` as a file. Without it the text is
+    only text, where the CLI can be told so.
+    """
 
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
+    commands: bool = False
 
 
 class Decision(Request, frozen=True, tag=_snake, omit_defaults=True):
@@ -272,6 +279,8 @@ class Interrupt(Request, frozen=True, tag=_snake):
 
 
 class SetModel(Request, frozen=True, tag=_snake):
+    """Let the session go on with another model, named as the CLI names it."""
+
     model: str
 
 

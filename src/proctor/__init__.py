@@ -27,7 +27,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.permissions import Rule, Verdict
 from proctor.actors.runs import Run
 from proctor.actors.states import Status
-from proctor.actors.trees import Supervisor, ask, claude, open_supervisor, scripted, stream
+from proctor.actors.trees import SpecOptions, Supervisor, ask, claude, open_supervisor, scripted, stream
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from proctor.cli.codes import OK, USAGE
 
@@ -12,13 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VALUED = frozenset(
-    ("--model", "--cwd", "--timeout", "--resume", "--permission", "--env", "--home", "--record", "--executable", "--mode")
+    (
+        "--model",
+        "--cwd",
+        "--timeout",
+        "--resume",
+        "--permission",
+        "--env",
+        "--home",
+        "--record",
+        "--executable",
+        "--mode",
+    )
 )
 """Options of `run` whose value may be the next word."""
 
-HELP = """\
-Run coding-agent command lines as supervised actors.
-
+HELP = "Run coding-agent command lines as supervised actors."
+EPILOGUE = """\
 Examples:
   proctor run claude "Review the last commit."
   git diff | proctor run claude - --json
@@ -29,7 +39,7 @@ Exit status: 0 answered; 1 failed; 2 wrong words or a wrong file; 69 the agent i
 limit; 124 deadline; 130 interrupted.
 """
 
-_Flag = Parameter(negative="")
+_Flag = Parameter(negative="", show_default=False)
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -46,10 +56,15 @@ def dispatch(argv: Sequence[str]) -> int:
 
 
 def told(error: CycloptsError) -> str:
-    """One line, and for a word that looks like an option what to do when it is a prompt."""
+    """One line: what is wrong, and what was perhaps meant."""
+    if isinstance(error, UnusedCliTokensError):
+        words = " ".join(map(repr, error.unused_tokens))
+        return f"too many words: {words}; a prompt of several words goes in quotes"
     text = " ".join(str(error).split()).rstrip(".")
     text = text[:1].lower() + text[1:]
-    return f"{text}; a prompt that starts with - goes behind --" if text.startswith("unknown option") else text
+    if isinstance(error, UnknownOptionError):
+        return f"{text}; a prompt that starts with - goes behind --"
+    return text
 
 
 def complain(text: str) -> None:
@@ -60,7 +75,7 @@ def complain(text: str) -> None:
 
 
 def _app() -> App:
-    app = App(name="proctor", help=HELP, help_format="plaintext", version=_version)
+    app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", help_formatter="plain", version=_version)
     app.command(run)
     app.command(up)
     return app
@@ -83,7 +98,7 @@ def run(
     timeout: str = "300",
     resume: str | None = None,
     permission: Literal["deny", "allow", "ask"] | None = None,
-    env: Annotated[tuple[str, ...], Parameter(negative="", name="--env")] = (),
+    env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     home: Literal["user", "private"] = "user",
     record: Annotated[str | None, Parameter(negative="")] = None,
     no_record: Annotated[bool, _Flag] = False,

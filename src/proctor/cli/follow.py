@@ -9,14 +9,15 @@ wait either. Ends when the tree has ended and the logs are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.eventlog import Cursor
 from proctor.actors.handle import Agent
 from proctor.actors.trees import Supervisor
 from proctor.cli.story import Line, Story
+from proctor.protocols.vocabulary import AnyEvent
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.events import ChildStarted, Subscription
 from proctor.runtime.exits import NoProc
@@ -36,14 +37,13 @@ class Follower:
         self._sink = sink
         self._cursors: dict[str, Cursor] = {}
         self._followed: set[str] = set()
-        self._read: dict[str, tuple[EventLog, int]] = {}
 
     async def follow(self, sup: Supervisor, events: Subscription) -> None:
         """Tell what happens until the tree has ended."""
         async with trio.open_nursery() as nursery:
             with events:
                 async for event in events:
-                    self._drain()
+                    self.drain()
                     if line := self._story.of_tree(event):
                         self._sink(line)
                     if isinstance(event, ChildStarted) and event.path in self._names:
@@ -58,30 +58,23 @@ class Follower:
 
     async def _read_log(self, agent: Agent, path: str) -> None:
         try:
-            async with agent.events(since=0) as cursor:
-                self._cursors[path] = self._resumed(path, cursor)
-                while await self._read_on(path):
+            async with agent.events(since=0) as fresh:
+                old = self._cursors.get(path)
+                cursor = self._cursors[path] = fresh if old is None or old.log is not fresh.log else old
+                while self._tell(path, await cursor.batch()) or not cursor.log.closed:
                     pass
         except (NoProc, ActorExited, CallTimeout):
             pass  # it ended before it could be asked: its next start brings us back
         finally:
             self._followed.discard(path)
 
-    def _resumed(self, path: str, cursor: Cursor) -> Cursor:
-        log, position = self._read.get(path, (None, 0))
-        return cursor if log is not cursor.log else cursor.log.cursor(position)
+    def drain(self) -> None:
+        """Tell what the agents' logs hold by now."""
+        for path, cursor in self._cursors.items():
+            while self._tell(path, cursor.batch_nowait()):
+                pass
 
-    async def _read_on(self, path: str) -> bool:
-        cursor = self._cursors[path]
-        events = await cursor.batch()
-        self._read[path] = (cursor.log, cursor.position)
+    def _tell(self, path: str, events: Sequence[AnyEvent]) -> bool:
         for line in self._story.of_agent(path, events):
             self._sink(line)
         return bool(events)
-
-    def _drain(self) -> None:
-        for path, cursor in self._cursors.items():
-            while events := cursor.batch_nowait():
-                self._read[path] = (cursor.log, cursor.position)
-                for line in self._story.of_agent(path, events):
-                    self._sink(line)

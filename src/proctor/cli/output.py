@@ -31,7 +31,9 @@ class Output:
     async def write(self, data: bytes) -> None:
         """Write all of `data`. Raises `BrokenPipeError`, or another OSError when the stream is closed or full."""
         if data:
-            await trio.to_thread.run_sync(_write_all, self._fd, data, limiter=self._one, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(
+                _write_all, self._fd, data, limiter=self._one, abandon_on_cancel=True
+            )
 
     async def say(self, text: str) -> None:
         """A line of our own to the user. A stderr that is closed says nothing."""

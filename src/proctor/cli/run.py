@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -26,7 +25,6 @@ from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.permissions import Policy
 from proctor.actors.plan import AgentOptions, Plan
-from proctor.actors.recording import prune
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import FAILED, STDOUT_GONE
@@ -35,6 +33,7 @@ from proctor.cli.kinds import plan_of
 from proctor.cli.output import Output
 from proctor.cli.presentation import AsJson, AsText, Presentation
 from proctor.cli.prompts import prompt_of
+from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.terminal import Questions, can_ask
 from proctor.cli.verdicts import OUTCOMES, status_of, verdict
 from proctor.protocols.dialect import Mode
@@ -74,7 +73,8 @@ def run_command(options: RunOptions) -> int:
 
 async def _main(options: RunOptions) -> int:
     screen = Output(2)
-    return await interruptible(partial(_run, options, screen), screen.say)
+    beside = partial(make_room, _record(options))
+    return await interruptible(partial(_run, options, screen), told=screen.say, beside=beside)
 
 
 async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> int:
@@ -98,8 +98,7 @@ async def _prepared(options: RunOptions, screen: Output, show: Presentation, int
     plan = plan_of(options.agent, agent_options(options, screen))
     plan.locate()
     prompt = await prompt_of(options.prompt)
-    async with _pruning(plan.workplace.record):
-        live = await _converse(plan, prompt, deadline, show, interrupts)
+    live = await _converse(plan, prompt, deadline, show, interrupts)
     if not live.answer.ok:
         await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
     return OUTCOMES[live.answer.outcome][0]
@@ -115,11 +114,10 @@ async def _converse(
             while events := await live.batch():
                 await show.events(events)
             await show.answer(live.answer, kept(live, plan))
-    except trio.Cancelled:
-        with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
-            if live is not None:
+    finally:
+        if interrupts.first is not None and live is not None:
+            with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
                 await show.answer(live.answer, kept(live, plan))
-        raise
     return live
 
 
@@ -158,32 +156,10 @@ def _deadline(text: str) -> float | None:
     return None if math.isinf(seconds) else seconds
 
 
-def _record(options: RunOptions) -> str | None:
+def _record(options: RunOptions) -> Path | None:
     if not options.recorded:
         return None
-    return options.record or str(state_directory())
-
-
-def state_directory() -> Path:
-    """Where runs are recorded unless told otherwise: `$XDG_STATE_HOME/proctor/runs` on Linux."""
-    from platformdirs import user_state_path
-
-    return user_state_path("proctor") / "runs"
-
-
-@asynccontextmanager
-async def _pruning(root: Path | None) -> AsyncIterator[None]:
-    """Make room among the old recordings meanwhile; a failure to is no reason to fail."""
-    async with trio.open_nursery() as nursery:
-        if root is not None:
-            nursery.start_soon(_prune, root)
-        yield
-        nursery.cancel_scope.cancel("the run is over")
-
-
-async def _prune(root: Path) -> None:
-    with suppress(OSError):
-        await trio.to_thread.run_sync(prune, root, abandon_on_cancel=True)
+    return state_directory() if options.record is None else Path(options.record)
 
 
 def kept(live: Run, plan: Plan) -> Path | None:

@@ -17,7 +17,7 @@ from proctor.actors.durations import spelled
 from proctor.actors.fleet import Fleet
 from proctor.actors.outcomes import Answer
 from proctor.cli.transcript import SILENT_NOTICES, VOID, line_of
-from proctor.cli.verdicts import OUTCOMES, reason
+from proctor.cli.verdicts import OUTCOMES, reason, said_of
 from proctor.cli.wording import last_line, money, one_line, until
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
@@ -46,6 +46,7 @@ class Watched:
     turns: int = 0
     cost_usd: float | None = None
     in_turn: bool = False
+    parked: bool = False
     words: str = ""
     answer: Answer | None = None
     failure: str | None = None
@@ -179,8 +180,9 @@ class Story:
     def _noticed(self, path: str, event: v.Notice) -> Line | None:
         match event.code:
             case "sent":
-                return self._line(path, f"prompt sent: {event.text}", "faint")
+                return self._sent(path, event)
             case "parked":
+                self.agents[path].parked = True
                 at = event.data.get("until")
                 return self._line(path, f"parked on a usage limit {until(at, self._wall())}")
             case "resumed":
@@ -190,13 +192,20 @@ class Story:
             case _:
                 return None
 
+    def _sent(self, path: str, event: v.Notice) -> Line | None:
+        """Only what was sent again: the first time is told by `asked`."""
+        parked, self.agents[path].parked = self.agents[path].parked, False
+        if event.text == "asked":
+            return None
+        return self._line(path, f"woke: {event.text}" if parked else f"goes on: {event.text}")
+
     def _exited(self, path: str, watched: Watched, event: v.Exited) -> Line | None:
         mid_turn, watched.in_turn = watched.in_turn, False
         if event.outcome in ("ok", "stopped") and not mid_turn:
             return None
         how = f"killed by {event.signal}" if event.signal else f"ended with exit status {event.code}"
         if event.signal is None and event.code is None:
-            how = OUTCOMES[event.outcome][1] if event.outcome in OUTCOMES else event.outcome
+            how = said_of(event.outcome)
         where = " in mid-turn" if mid_turn else ""
         stderr = last_line(event.stderr)
         return self._line(path, f"{how}{where}{f': {one_line(stderr)}' if stderr else ''}", "bad")

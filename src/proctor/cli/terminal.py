@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import termios
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import trio
@@ -60,7 +60,7 @@ def can_ask(shown: Output) -> bool:
 
 
 @contextmanager
-def _terminal() -> Iterator[int]:
+def _terminal() -> Generator[int]:
     fd = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         yield fd

@@ -21,7 +21,10 @@ SILENT_NOTICES = frozenset({"sent", "background_tasks", "parked", "resumed"})
 
 
 def _started(event: v.Started) -> str:
-    facts = (f"model {event.model}" if event.model else "", f"version {event.version}" if event.version else "")
+    facts = (
+        f"model {event.model}" if event.model else "",
+        f"version {event.version}" if event.version else "",
+    )
     return one_line(", ".join(fact for fact in (f"session {event.session_id}", *facts) if fact))
 
 
@@ -49,7 +52,9 @@ _LINES: Mapping[type, Callable[[Any], str | None]] = {
     v.Retrying: _retrying,
     v.LimitReached: lambda event: one_line(f"usage limit reached{f' ({event.kind})' if event.kind else ''}"),
     v.Notice: _notice,
-    v.Garbled: lambda event: one_line(f"a line that is no frame ({event.reason}, {event.size} bytes): {event.head}"),
+    v.Garbled: lambda event: one_line(
+        f"a line that is no frame ({event.reason}, {event.size} bytes): {event.head}"
+    ),
 }
 
 

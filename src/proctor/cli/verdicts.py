@@ -55,9 +55,14 @@ def verdict(answer: Answer, now: float) -> str:
 
 def reason(answer: Answer) -> str:
     """Why a request ended as it did: the CLI's own words, else its exit and the end of its stderr."""
-    if answer.ok:
+    if answer.ok or answer.outcome == "deadline":
         return ""
-    if answer.error or answer.detail:
+    if answer.ending is not None:
         return one_line(answer.error or answer.detail or "")
     parts = [str(answer.exit) if answer.exit is not None else "", last_line(answer.stderr)]
     return one_line("; ".join(part for part in parts if part))
+
+
+def said_of(outcome: str) -> str:
+    """What is said of an agent that ended so; the label itself when this version does not know it."""
+    return next((words for name, (_, words) in OUTCOMES.items() if name == outcome), outcome)

@@ -12,7 +12,17 @@ import msgspec
 from proctor.actors.durations import spelled
 
 WIDTH = 160
-_TELLING = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "prompt")
+_TELLING = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "url",
+    "query",
+    "description",
+    "prompt",
+)
 _CONTROLS: Mapping[int, str] = MappingProxyType(
     {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 )

@@ -1,0 +1,110 @@
+# Needs Python >= 3.11, make and a Python package index; the tests of real command lines also need npm.
+# Each target does its own set-up. `make help` lists them.
+
+SHELL := /bin/sh
+VENV ?= .venv
+PYTHON ?=
+PYTEST_ARGS ?=
+MATRIX ?= 3.11 3.12 3.13 3.14
+
+PY := $(VENV)/bin/python
+CAN_RUN := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PIP = $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+RUN_READY := $(VENV)/.run-ready
+DEV_READY := $(VENV)/.dev-ready
+
+# pyright otherwise asks the index for a newer version of itself on every run
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check lint format mypy pyright imports unit bench build matrix coverage pins clean distclean venv
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: $(RUN_READY) ## the demo: a fleet of scripted agents, no key and no network needed
+	$(VENV)/bin/proctor up examples/demo.toml
+
+test: check unit ## everything: static checks, house, unit tests, real command lines
+
+check: lint format mypy pyright imports ## the static checks only
+
+lint: $(DEV_READY) ## ruff's rules
+	$(PY) -m ruff check .
+
+format: $(DEV_READY) ## ruff's layout, checked
+	$(PY) -m ruff format --check .
+
+mypy: $(DEV_READY) ## strict types
+	$(PY) -m mypy
+
+pyright: $(DEV_READY) ## strict types, the other opinion
+	$(PY) -m pyright --pythonpath $(PY)
+
+imports: $(DEV_READY) ## who may import whom
+	$(VENV)/bin/lint-imports --no-logo
+
+unit: $(DEV_READY) ## the tests; PYTEST_ARGS goes to pytest
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+coverage: $(DEV_READY) ## the tests with branch coverage
+	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+bench: $(DEV_READY) ## every benchmark, one table each
+	@for script in bench/[!_]*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
+
+build: $(DEV_READY) ## sdist and wheel into dist/
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist
+
+matrix: ## the unit tests on each Python found, by hand
+	@tried=; failed=; for version in $(MATRIX); do \
+	  for python in python$$version $(HOME)/.pyenv/versions/$$version*/bin/python; do \
+	    "$$python" -c '$(CAN_RUN)' 2>/dev/null || continue; \
+	    tried="$$tried $$version"; echo "== $$version: $$python"; \
+	    $(MAKE) --no-print-directory on-one-python VENV=build/matrix/$$version PYTHON="$$python" \
+	      || failed="$$failed $$version"; \
+	    break; \
+	  done; \
+	done; echo "tried:$$tried, failed:$${failed:- none}"; test -n "$$tried" -a -z "$$failed"
+
+.PHONY: on-one-python
+on-one-python: $(RUN_READY)
+	$(PIP) --no-build-isolation --editable '.[cli,test]'
+	$(PY) -m pytest -m 'not real' --ignore=tests/house -p no:cacheprovider $(PYTEST_ARGS)
+
+pins: ## renew constraints.txt from what the index has today
+	rm -rf build/pins && mkdir -p build
+	@$(MAKE) --no-print-directory build/pins/bin/python VENV=build/pins
+	build/pins/bin/python -m pip install --quiet --disable-pip-version-check '.[cli,test,dev]'
+	build/pins/bin/python -m pip freeze --exclude proctor > build/pins/constraints.txt
+	mv build/pins/constraints.txt constraints.txt
+
+clean: ## remove what was built and cached; keeps the environment
+	rm -rf build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find runtime actors protocols src tests bench -name node_modules -prune -o -name __pycache__ -type d -print \
+	  | xargs rm -rf
+
+distclean: clean ## also remove the environment and the installed command lines
+	rm -rf $(VENV) tests/clis/node_modules
+
+venv: $(DEV_READY) ## the environment for developers
+
+$(PY):
+	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python; do \
+	  if "$$python" -c '$(CAN_RUN)' 2>/dev/null; then found="$$python"; break; fi; \
+	done; \
+	if test -z "$$found"; then \
+	  echo "proctor needs Python >= 3.11 with venv; none found on PATH (name one with PYTHON=...)" >&2; exit 1; \
+	fi; \
+	echo "creating $(VENV) with $$found"; "$$found" -m venv --clear "$(VENV)"
+
+# The backend is pinned like the rest, so the build is not isolated.
+$(RUN_READY): pyproject.toml constraints.txt | $(PY)
+	$(PIP) hatchling
+	$(PIP) --no-build-isolation --editable '.[cli]'
+	@touch $@
+
+$(DEV_READY): pyproject.toml constraints.txt | $(RUN_READY)
+	$(PIP) --no-build-isolation --editable '.[cli,test,dev]'
+	@touch $@

@@ -1,0 +1,305 @@
+"""The fleet file: a tree of agents in TOML, checked whole before anything starts.
+
+`load_fleet` gives a `Fleet`, whose `specs()` are what a supervisor takes. Every fault of the file is found in one
+reading and told on a line of its own, with its place (`agents[1].restart`) and what is accepted there: keys, types,
+values, names used twice, scripts and folders that are not there, and what a child spec refuses.
+
+Paths in the file are relative to the file's folder. A default that is not written here is the one of the option's own
+record (`AgentOptions`, `ChildSpec`, `Flags`): a key left out is left out.
+
+Within a supervisor the agents start in the order of the file, and before its nested supervisors: TOML does not keep
+the order between two kinds of tables.
+
+Not handled: changing a fleet that runs; a second file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NewType, TypeAlias
+
+import attrs
+
+from proctor.actors.durations import duration
+from proctor.actors.environment import Home, parse_env
+from proctor.actors.errors import BadOption, FleetFaults
+from proctor.actors.permissions import Rule
+from proctor.actors.plan import OnCrash
+from proctor.actors.scripted import ScriptError, check_script
+from proctor.actors.tables import Folder, Limit, Misfit, Positive, Seconds, TableFaults, Tables, said
+from proctor.actors.trees import claude, scripted
+from proctor.protocols.dialect import Mode
+from proctor.runtime.errors import InvalidSpec
+from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Restart, Strategy, check_significance
+from proctor.runtime.supervisor import supervisor_spec
+
+Script = NewType("Script", Path)
+"""A path where a script or a recorded run is."""
+Grace: TypeAlias = Seconds | Literal["brutal_kill"]
+Permission: TypeAlias = Literal["deny", "allow"] | tuple[Rule, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Member:
+    """What the tables of agents have in common. `prompt` is sent once it is up, and must end within `timeout`.
+
+    `env` holds `NAME` (passed on) or `NAME=VALUE`. The other keys are options of the agent and of its child spec.
+    """
+
+    name: str
+    prompt: str | None = None
+    timeout: Limit | None = None
+    cwd: Folder | None = None
+    env: tuple[str, ...] | None = None
+    home: Home | None = None
+    record: Path | None = None
+    executable: Path | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    resume: str | None = None
+    permission: Permission | None = None
+    permission_mode: str | None = None
+    approval_deadline: Positive | None = None
+    on_crash: OnCrash | None = None
+    park: bool | None = None
+    greeting: Positive | None = None
+    silence: Limit | None = None
+    final: Positive | None = None
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    tools: tuple[str, ...] | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    disallowed_tools: tuple[str, ...] | None = None
+    add_dirs: tuple[Folder, ...] | None = None
+    mcp_config: str | None = None
+    json_schema: str | None = None
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    user_settings: bool | None = None
+    retries: int | None = None
+    extra: tuple[str, ...] | None = None
+    restart: Restart | None = None
+    shutdown: Grace | None = None
+    significant: bool | None = None
+    start_timeout: Positive | None = None
+
+    def options(self, record: Path | None = None) -> dict[str, Any]:
+        """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
+        own = (a.name for a in attrs.fields(Member) if a.name not in ("name", "prompt", "timeout"))
+        given = {"record": record, **_given(self, own)}
+        if self.env is not None:
+            given["env"] = parse_env(self.env, os.environ)
+        if self.add_dirs is not None:
+            given["add_dirs"] = tuple(map(str, self.add_dirs))
+        return given
+
+
+@attrs.frozen(kw_only=True)
+class Claude(Member):
+    """`kind = "claude"`."""
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `BadOption` or `InvalidSpec`."""
+        return claude(self.name, **self.options(record))
+
+
+@attrs.frozen(kw_only=True)
+class Scripted(Member):
+    """`kind = "scripted"`: plays `script`. `speed` is for recorded runs, 0 as fast as possible."""
+
+    script: Script
+    faults: tuple[str, ...] = ()
+    speed: float = 0.0
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `BadOption`, `ScriptError` or `InvalidSpec`."""
+        options = self.options(record)
+        return scripted(self.name, self.script, faults=self.faults, speed=self.speed, **options)
+
+
+AnyMember: TypeAlias = Claude | Scripted
+KINDS: Mapping[str, type[AnyMember]] = {"claude": Claude, "scripted": Scripted}
+
+
+@attrs.frozen(kw_only=True)
+class Group:
+    """A supervisor's children and flags. `intensity` restarts within `period` are allowed."""
+
+    strategy: Strategy | None = None
+    intensity: int | None = None
+    period: Positive | None = None
+    auto_shutdown: AutoShutdown | None = None
+    agents: tuple[AnyMember, ...] = ()
+    supervisors: tuple[Nested, ...] = ()
+
+    def specs(self, record: Path | None = None) -> list[ChildSpec]:
+        """The child specs, in starting order. `record` is the folder for the agents that name none."""
+        return [child.spec(record) for child in (*self.agents, *self.supervisors)]
+
+    def flags(self) -> dict[str, Any]:
+        """The flags that were written, as keywords of `open_supervisor`."""
+        return _given(self, ("strategy", "intensity", "period", "auto_shutdown"))
+
+    def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
+        """Every agent at any depth with its path in the tree, in starting order."""
+        yield from ((f"{path}/{agent.name}", agent) for agent in self.agents)
+        for group in self.supervisors:
+            yield from group.members(f"{path}/{group.name}")
+
+    def groups(self, path: str) -> Iterator[tuple[str, Group]]:
+        """This supervisor and every one below it, with its path."""
+        yield path, self
+        for group in self.supervisors:
+            yield from group.groups(f"{path}/{group.name}")
+
+
+@attrs.frozen(kw_only=True)
+class Nested(Group):
+    """A table of `[[supervisors]]`."""
+
+    name: str
+    restart: Restart | None = None
+    shutdown: Grace | None = None
+    significant: bool | None = None
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `InvalidSpec`."""
+        options = _given(self, ("restart", "shutdown", "significant"))
+        return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
+
+
+@attrs.frozen(kw_only=True)
+class Fleet(Group):
+    """The root. `name` is the file's own name without its ending, unless the file says another."""
+
+    name: str = "fleet"
+
+
+for _record in (Rule, Claude, Scripted, Group, Nested, Fleet):
+    attrs.resolve_types(_record)
+
+
+def load_fleet(path: Path) -> Fleet:
+    """Read and check a fleet file. Raises `FleetFaults` with every fault, each a line."""
+    return _checked(path, _parsed(path))
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise FleetFaults(str(path), [f"cannot be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError as error:
+        raise FleetFaults(
+            str(path), [f"is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"]
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFaults(str(path), [_place_first(str(error))]) from None
+
+
+def _place_first(text: str) -> str:
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
+    return f"line {found[2]}, column {found[3]}: {found[1]}" if found else text
+
+
+def _checked(path: Path, table: dict[str, Any]) -> Fleet:
+    tables = Tables(path.absolute().parent)
+    tables.accept(Grace, _grace)
+    tables.accept(Permission, lambda value: _permission(tables, value))
+    tables.accept_type(Script, lambda value: _script(tables, value))
+    tables.accept(AnyMember, tables.one_of(KINDS))
+    tables.records((Rule, Claude, Scripted, Nested, Fleet), _sound)
+    try:
+        fleet = tables.read({"name": path.stem, **table}, Fleet)
+    except TableFaults as error:
+        raise FleetFaults(str(path), error.faults) from None
+    if faults := list(_faults_of_names(fleet)):
+        raise FleetFaults(str(path), faults)
+    return fleet
+
+
+def _grace(value: object) -> object:
+    if value == "brutal_kill":
+        return value
+    try:
+        return Seconds(duration(value))
+    except ValueError as error:
+        raise ValueError(f"{error}; or 'brutal_kill'") from None
+
+
+def _script(tables: Tables, value: object) -> Script:
+    path = tables.path(value)
+    check_script(path)
+    return Script(path)
+
+
+def _permission(tables: Tables, value: object) -> object:
+    if value in ("deny", "allow"):
+        return value
+    try:
+        return tables.array(value, tuple[Rule, ...])
+    except TypeError:
+        rules = "[{ tool = 'Read', allow = true }]"
+        accepted = f"deny, allow, or rules such as {rules}"
+        raise ValueError(f"{said(value)} is not a choice; accepted: {accepted}") from None
+
+
+# -- what is well formed and still does not fit together
+
+
+def _sound(record: object) -> None:
+    """Raise `Misfit` for what a supervisor would not take."""
+    try:
+        if isinstance(record, Claude | Scripted | Nested):
+            record.spec()
+        if isinstance(record, Group):
+            Flags(**record.flags())
+            _check_significance(record)
+        if isinstance(record, Fleet):
+            supervisor_spec(record.name)
+    except InvalidSpec as error:
+        raise _refused("name" if error.field == "id" else error.field, error) from None
+    except ScriptError as error:
+        raise Misfit("faults" if error.file == "--fault" else "script", str(error)) from None
+    except BadOption as error:
+        key = str(error).split()[0].rstrip(":")
+        raise Misfit(key if hasattr(record, key) else "", str(error)) from None
+
+
+def _check_significance(group: Group) -> None:
+    for kind, children in (("agents", group.agents), ("supervisors", group.supervisors)):
+        for number, child in enumerate(children):
+            try:
+                check_significance(child.spec(), group.auto_shutdown or "never")
+            except InvalidSpec as error:
+                raise _refused(f"{kind}[{number}].{error.field}", error) from None
+
+
+def _refused(key: str, error: InvalidSpec) -> Misfit:
+    return Misfit(key, f"{said(error.value)} is not accepted; expected {error.accepted}")
+
+
+def _faults_of_names(fleet: Fleet) -> Iterator[str]:
+    if not any(fleet.members("")):
+        yield "no agent: add a table [[agents]] with kind and name"
+    first = dict[str, str]()
+    for place, name in _names(fleet, ""):
+        if name in first:
+            yield f"{place}.name: {name!r} is used twice, in {first[name]} too"
+        first.setdefault(name, place)
+
+
+def _names(group: Group, at: str) -> Iterator[tuple[str, str]]:
+    for number, agent in enumerate(group.agents):
+        yield f"{at}agents[{number}]", agent.name
+    for number, nested in enumerate(group.supervisors):
+        yield f"{at}supervisors[{number}]", nested.name
+        yield from _names(nested, f"{at}supervisors[{number}].")
+
+
+def _given(record: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(record, name)) is not None}

@@ -1,0 +1,361 @@
+"""One conversation with one CLI process: bytes in, events out; requests in, bytes out. The same engine for every CLI.
+
+Guarantees: no bytes of a CLI make it raise; only the host's own misuse does, and then nothing is changed. Every line
+that is not blank is accounted for: it gives at least one event, or it is counted in `Memo.quiet`. The events are the
+same however the bytes were cut. A turn that ends has begun: `TurnEnded` closes a `TurnStarted` with the same id.
+
+What may follow what is in two tables: `EVENTS` (phase x event) and `REQUESTS` (mode x phase x request). The cell is
+the next phase. An event without a cell comes out as `Misplaced`, a request without one raises `Misuse`. `REST` stands
+for the phase that the open prompts and turns amount to.
+
+Bad lines have a budget: after so many in a row that are no frames (`error_budget`), a `Notice` says so once and
+`exhausted` is set; what to do about it is the host's decision (R071). Lines over the limit are outside of the budget.
+Of such a line only the control events are believed: it ends its turn, but its text is gone.
+
+Not handled here: time, processes, and which of several prompts the host should send when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, cast
+
+import msgspec
+
+from proctor.protocols.dialect import Dialect, Memo, Mode, Phase, Send, parse_version
+from proctor.protocols.errors import Misuse, UnknownApproval
+from proctor.protocols.framing import MAX_LINE, Framing, Oversized
+from proctor.protocols.salvage import head
+from proctor.protocols.vocabulary import (
+    Answered,
+    AnyEvent,
+    AnyRequest,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    Decision,
+    EndSession,
+    Event,
+    Garbled,
+    Interrupt,
+    LimitReached,
+    Misplaced,
+    Notice,
+    Prompt,
+    Request,
+    Retrying,
+    SetModel,
+    Started,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    TurnEnded,
+    TurnStarted,
+    Unrecognized,
+)
+
+Cell = Phase | Literal["rest"]
+REST: Final = "rest"
+
+CONTENT = (TextDelta, Text, Thinking, ToolCall, ToolResult)
+CONTROL = (Started, Notice, Retrying, LimitReached, ApprovalRequested, ApprovalWithdrawn, Answered)
+
+
+def _staying(phase: Phase, *kinds: type[Event]) -> dict[type[Event], Cell]:
+    return dict.fromkeys(kinds, phase)
+
+
+EVENTS: Mapping[Phase, Mapping[type[Event], Cell]] = {
+    "greeting": {**_staying("greeting", *CONTROL), Answered: REST, TurnStarted: "working"},
+    "idle": {**_staying("idle", *CONTROL, *CONTENT), TurnStarted: "working"},
+    "working": {**_staying("working", *CONTROL, *CONTENT, TurnStarted), TurnEnded: REST},
+    "ending": _staying("ending", *CONTROL, *CONTENT, TurnStarted, TurnEnded),
+    "ended": {},
+}
+"""Phase x event: the next phase. Background work may speak between two turns, so content has a cell in `idle`."""
+
+REQUESTS: Mapping[Mode, Mapping[Phase, Mapping[type[Request], Phase]]] = {
+    "session": {
+        "greeting": {Prompt: "greeting", Interrupt: "greeting", SetModel: "greeting", EndSession: "ending"},
+        "idle": {
+            Prompt: "working",
+            Decision: "idle",
+            Interrupt: "idle",
+            SetModel: "idle",
+            EndSession: "ending",
+        },
+        "working": {
+            Prompt: "working",
+            Decision: "working",
+            Interrupt: "working",
+            SetModel: "working",
+            EndSession: "ending",
+        },
+        "ending": {Decision: "ending", Interrupt: "ending", EndSession: "ending"},
+        "ended": {},
+    },
+    "oneshot": {"greeting": {}, "idle": {Prompt: "working"}, "working": {}, "ending": {}, "ended": {}},
+}
+"""Mode x phase x request: the next phase. A one-shot run takes one prompt; then its stdin is closed."""
+
+_STAYS: Mapping[Phase, frozenset[type[Event]]] = {
+    phase: frozenset(kind for kind, cell in cells.items() if cell == phase and kind is not Started)
+    for phase, cells in EVENTS.items()
+}
+
+
+class Conversation:
+    """Drives one dialect for the life of one process.
+
+    `mode` is how the process was launched. `resumed` says that its session has a past; `total_cost_usd` is what that
+    past cost as far as the host knows (US dollars, None: not known). `prefix` begins the ids of its turns. Lines over `max_line` bytes are not delivered
+    whole. Counters: `events` given, lines that were `garbled`, `unrecognized` and `misplaced` parts of frames.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        mode: Mode = "session",
+        max_line: int = MAX_LINE,
+        error_budget: int = 5,
+        resumed: bool = False,
+        total_cost_usd: float | None = None,
+        prefix: str = "t",
+    ) -> None:
+        self.dialect = dialect
+        cost = total_cost_usd if resumed else 0.0
+        self.memo = Memo(mode=mode, resumed=resumed, total_cost_usd=cost, prefix=prefix)
+        self.phase: Phase = "greeting"
+        self.events = 0
+        self.garbled = 0
+        self.unrecognized = 0
+        self.misplaced = 0
+        self.exhausted = False
+        self._framing = Framing(max_line)
+        self._error_budget = error_budget
+        self._owed: list[bytes] = []
+        self._opened = False
+        self._blank = 0
+        self._bad_run = 0
+        self._bad_frame = -1
+        self._place = _Place(0, 0, ())
+
+    @property
+    def frames(self) -> int:
+        """Lines read so far that were not blank."""
+        return self.memo.frame + 1 - self._blank
+
+    @property
+    def closes_stdin(self) -> bool:
+        """Is stdin to be closed after the prompt? So in a one-shot run, which reads it to its end (C22)."""
+        return self.memo.mode == "oneshot"
+
+    def greet(self) -> bytes:
+        """The first bytes to write, once; empty where the CLI needs none. Raises Misuse the second time."""
+        if self._opened:
+            raise Misuse(
+                f"the greeting was sent before (phase {self.phase!r})", request="greet", phase=self.phase
+            )
+        self._opened = True
+        greeting = self.dialect.greet(self.memo)
+        if not greeting:
+            self.memo.greeted = True
+            self.phase = self._rest()
+        return greeting
+
+    def take_owed(self) -> bytes:
+        """The replies that frames called for since the last time; to be written before anything else."""
+        owed = b"".join(self._owed)
+        self._owed.clear()
+        return owed
+
+    def send(self, request: AnyRequest) -> bytes:
+        """The bytes to write for a request. Raises Misuse, and remembers nothing, when it makes no sense now."""
+        phase = REQUESTS[self.memo.mode][self.phase].get(type(request))
+        if phase is None:
+            raise self._misuse(
+                request, f"cannot be sent in phase {self.phase!r} of a {self.memo.mode} conversation"
+            )
+        self._check_id(request)
+        data = self.dialect.write(self.memo, request)
+        if isinstance(request, Prompt):
+            self.memo.prompts.append(request.id)
+        elif isinstance(request, Decision):
+            del self.memo.approvals[request.id]
+        self.phase = phase
+        return data
+
+    def forget(self, request: AnyRequest) -> None:
+        """Undo the bookkeeping of a request whose bytes could not be written (C20)."""
+        self.memo.asked.pop(request.id, None)
+        if request.id in self.memo.prompts:
+            self.memo.prompts.remove(request.id)
+        if self.phase in ("idle", "working") or isinstance(request, EndSession):
+            self.phase = self._rest()
+
+    def receive(self, chunk: bytes) -> list[AnyEvent]:
+        """The events of the lines that this chunk ends, in order. b"" is the end of the stream, and gives the rest.
+
+        Raises Misuse for bytes after the end.
+        """
+        if self.phase == "ended":
+            if chunk:
+                raise Misuse(
+                    "bytes were received after the end of the stream", request="receive", phase="ended"
+                )
+            return []
+        start = self._framing.offset
+        lines = self._framing.feed(chunk) if chunk else self._framing.end()
+        self._place = _Place(self.memo.frame + 1, start, lines)
+        out: list[AnyEvent] = []
+        self._read(lines, out, cut=not chunk)
+        self.events += len(out)
+        if not chunk:
+            self.phase = "ended"
+        return out
+
+    def _read(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent], *, cut: bool) -> None:
+        memo = self.memo
+        read = self.dialect.read
+        stays = _STAYS[self.phase]
+        append = cast("Callable[[AnyEvent | Send], None]", out.append)  # no `Send` has a class in `stays`
+        for line in lines:
+            memo.frame += 1
+            if not isinstance(line, bytes):
+                self._read_skim(line, out)
+                stays = _STAYS[self.phase]
+                continue
+            for event in read(memo, line):
+                if event.__class__ in stays:
+                    append(event)
+                else:
+                    self._accept(event, line, out, cut=cut)
+                    stays = _STAYS[self.phase]
+
+    def _accept(self, event: AnyEvent | Send, line: bytes, out: list[AnyEvent], *, cut: bool = False) -> None:
+        match event:
+            case Send():
+                self._owed.append(event.data)
+            case Garbled():
+                self._accept_garbled(event, line, out, cut=cut)
+            case Unrecognized():
+                self.unrecognized += 1
+                out.append(event)
+            case Misplaced():
+                self.misplaced += 1
+                out.append(msgspec.structs.replace(event, phase=self.phase))
+            case _:
+                self._move(event, out)
+
+    def _move(self, event: AnyEvent, out: list[AnyEvent]) -> None:
+        cell = EVENTS[self.phase].get(type(event))
+        if cell is None:
+            self.misplaced += 1
+            out.append(Misplaced(event.frame, event.turn, str(event.__struct_config__.tag), self.phase))
+            return
+        out.append(event)
+        if isinstance(event, Started):
+            out += self._remarks(event)
+        self.phase = self._rest() if cell == REST else cell
+
+    def _rest(self) -> Phase:
+        memo = self.memo
+        if not memo.greeted and not memo.turns:
+            return "greeting"
+        if memo.open_turns or memo.prompts:
+            return "working"
+        return "ending" if memo.mode == "oneshot" and memo.turns else "idle"
+
+    def _accept_garbled(self, event: Garbled, line: bytes, out: list[AnyEvent], *, cut: bool) -> None:
+        adjoining = self._bad_frame == event.frame - 1
+        if line.isspace() or not line:
+            self._blank += 1
+            self._bad_frame += adjoining
+            return
+        self._bad_run = self._bad_run + 1 if adjoining else 1
+        self._bad_frame = event.frame
+        self.garbled += 1
+        reason = "cut" if cut else event.reason
+        out.append(msgspec.structs.replace(event, offset=self._place.offset(event.frame), reason=reason))
+        if self._bad_run >= self._error_budget and not self.exhausted:
+            self.exhausted = True
+            out.append(
+                Notice(event.frame, event.turn, "too_many_garbled", f"{self._bad_run} bad lines in a row")
+            )
+
+    def _read_skim(self, line: Oversized, out: list[AnyEvent]) -> None:
+        memo = self.memo
+        offset = self._place.offset(memo.frame)
+        out.append(Garbled(memo.frame, memo.turn, "oversized", head(line.head), line.size, offset))
+        self.garbled += 1
+        quiet, memo.quiet = memo.quiet, memo.quiet.copy()
+        for event in self.dialect.read(memo, line.skim):
+            if isinstance(event, ApprovalRequested):
+                self._refuse_unread(event, out)
+            elif isinstance(event, TurnEnded):
+                gone = (
+                    event.error or f"the line that ended the turn was {line.size} bytes long and was not kept"
+                )
+                event = msgspec.structs.replace(event, text=None, structured_output=None, error=gone)
+                self._accept(event, line.skim, out)
+            elif isinstance(event, (Send, TurnStarted, *CONTROL)):
+                self._accept(event, line.skim, out)
+        memo.quiet = quiet
+
+    def _refuse_unread(self, event: ApprovalRequested, out: list[AnyEvent]) -> None:
+        why = "the tool's input is too large to be judged"
+        self._owed.append(self.dialect.write(self.memo, Decision(event.id, allow=False, message=why)))
+        del self.memo.approvals[event.id]
+        notice = Notice(
+            event.frame, event.turn, "approval_refused", why, {"id": event.id, "tool": event.tool}
+        )
+        self._accept(notice, b"", out)
+
+    def _remarks(self, event: Started) -> list[AnyEvent]:
+        version = parse_version(event.version)
+        newest = self.dialect.newest_known
+        if version is None:
+            return []
+        data = {"cli": self.dialect.name, "version": event.version}
+        if version < self.dialect.oldest:
+            return [
+                Notice(event.frame, event.turn, "version_too_old", f"{event.version} was never tested", data)
+            ]
+        if newest is not None and version > newest:
+            return [
+                Notice(
+                    event.frame, event.turn, "version_newer", f"{event.version} is newer than tested", data
+                )
+            ]
+        return []
+
+    def _check_id(self, request: AnyRequest) -> None:
+        if isinstance(request, Decision):
+            if request.id not in self.memo.approvals:
+                text = f"no open approval has the id {request.id!r} (phase {self.phase!r})"
+                raise UnknownApproval(text, request="decision", phase=self.phase)
+        elif request.id in self.memo.prompts or request.id in self.memo.asked:
+            raise self._misuse(request, f"with the id {request.id!r} was sent before and is not answered yet")
+
+    def _misuse(self, request: AnyRequest, what: str) -> Misuse:
+        name = str(request.__struct_config__.tag)
+        return Misuse(f"a {name!r} request {what}", request=name, phase=self.phase)
+
+
+class _Place:
+    """Finds the byte at which a line of the current batch begins, reading each length once."""
+
+    def __init__(self, frame: int, offset: int, lines: Sequence[bytes | Oversized]) -> None:
+        self._first = frame
+        self._next = 0
+        self._offset = offset
+        self._lines = lines
+
+    def offset(self, frame: int) -> int:
+        while self._next < frame - self._first:
+            line = self._lines[self._next]
+            self._offset += (len(line) if isinstance(line, bytes) else line.size) + 1
+            self._next += 1
+        return self._offset

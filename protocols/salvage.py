@@ -1,0 +1,95 @@
+"""What can be made of a line that a typed decoder refused.
+
+Guarantees: nothing here raises on any bytes. A line is first told apart (text, JSON, object); what JavaScript writes
+and msgspec refuses (half of a surrogate pair) is repaired; a frame of a known type in which one field changed its
+shape is decoded field by field, so that the rest of it survives and the bad field is named by its path.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+
+from proctor.protocols.dialect import Memo
+from proctor.protocols.vocabulary import AnyEvent, Garbled, Unrecognized
+
+HEAD = 100
+"""Characters of a bad line that are shown (R070)."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+Refusal = (msgspec.DecodeError, ValueError, RecursionError)
+"""What msgspec and json raise on bytes that they cannot decode."""
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def head(line: bytes) -> str:
+    """The first characters of a line, whatever its bytes are."""
+    return line[: 4 * HEAD].decode("utf-8", "replace")[:HEAD]
+
+
+def garbled(memo: Memo, line: bytes) -> Garbled | None:
+    """The event for a line that is not a JSON object in UTF-8; None for one that is."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return Garbled(memo.frame, memo.turn, "not_utf8", head(line), len(line), error=str(error))
+    except Refusal as error:
+        return Garbled(memo.frame, memo.turn, "not_json", head(line), len(line), error=str(error))
+    if not isinstance(value, dict):
+        return Garbled(memo.frame, memo.turn, "not_object", head(line), len(line))
+    return None
+
+
+def repaired(line: bytes) -> bytes:
+    """A JSON line written anew, with `?` for each half of a surrogate pair."""
+    return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def decoded(memo: Memo, kind: type[S], raw: bytes, path: str) -> tuple[S, list[AnyEvent]]:
+    """Decode an object as well as it can be; the events name what was lost."""
+    try:
+        return msgspec.json.decode(raw, type=kind), []
+    except Refusal:
+        pass
+    try:
+        return msgspec.json.decode(repaired(raw), type=kind), []
+    except Refusal:
+        found, bad = loosely(kind, raw, path)
+        return found, unrecognized(memo, bad)
+
+
+def unrecognized(memo: Memo, bad: list[tuple[str, str]]) -> list[AnyEvent]:
+    """The events for the paths that could not be decoded."""
+    return [Unrecognized(memo.frame, memo.turn, path, error) for path, error in bad]
+
+
+def loosely(kind: type[S], raw: bytes | msgspec.Raw, path: str) -> tuple[S, list[tuple[str, str]]]:
+    """Decode an object field by field: what fits, with defaults for the rest, and (path, error) of what did not."""
+    values: dict[str, Any] = {}
+    bad: list[tuple[str, str]] = []
+    members = _object(raw, path, bad)
+    for field in msgspec.structs.fields(kind):
+        if (member := members.get(field.encode_name)) is None:
+            continue
+        try:
+            values[field.name] = msgspec.json.decode(member, type=field.type)
+        except Refusal as error:
+            place = f"{path}.{field.encode_name}"
+            if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+                values[field.name], deeper = loosely(field.type, member, place)
+                bad += deeper
+            else:
+                bad.append((place, str(error)))
+    return kind(**values), bad
+
+
+def _object(raw: bytes | msgspec.Raw, path: str, bad: list[tuple[str, str]]) -> dict[str, msgspec.Raw]:
+    try:
+        return _members(raw)
+    except Refusal as error:
+        bad.append((path, str(error)))
+        return {}

@@ -1,0 +1,129 @@
+"""The end point of one incarnation: where messages arrive, and who is told when it ends.
+
+Guarantees: `exit` is set once, and everything that follows from it happens in the same step without a
+checkpoint, in this order: names are given back (M30), the mailbox is closed, calls waiting for an answer fail
+with `ActorExited` and casts left over become dead letters (M9), watchers get their `Down` (M25). An answer or
+a stream item that was sent before stays received (M26).
+
+Invariant: a call is in `calls` exactly as long as it may still be answered.
+
+Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from proctor.runtime.errors import ActorExited, MailboxFull, NoMailbox
+from proctor.runtime.events import DeadLetter
+from proctor.runtime.exits import DeliveryError, ExitReason, NoProc
+from proctor.runtime.mailbox import Full, Mailbox
+from proctor.runtime.monitors import Down, Watcher
+
+if TYPE_CHECKING:
+    from proctor.runtime.calls import Call, Ref
+    from proctor.runtime.system import System
+
+
+class Control(Protocol):
+    """What stands behind a cell and can be ended from outside."""
+
+    def stop(self, reason: ExitReason) -> None:
+        """Ask it to end with `reason`. Returns at once; a second request changes nothing."""
+
+    def kill(self) -> None:
+        """End it by force. Returns at once."""
+
+
+class Message(Protocol):
+    """Something in a mailbox."""
+
+    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+        """Nobody will handle it, because of `error`."""
+
+
+class Cell:
+    """One incarnation, as messages see it. Made by `calls.open_cell`, which also gives it its `ref`."""
+
+    __slots__ = (
+        "__weakref__",
+        "calls",
+        "control",
+        "exit",
+        "info",
+        "mailbox",
+        "names",
+        "path",
+        "ref",
+        "system",
+        "task",
+        "watchers",
+    )
+
+    ref: Ref
+
+    def __init__(self, path: str, system: System, control: Control, mailbox: Mailbox[Message] | None) -> None:
+        self.path = path
+        self.system = system
+        self.control = control
+        self.mailbox = mailbox
+        self.exit: ExitReason | None = None
+        self.info: object = None
+        self.calls: dict[Call, None] = {}
+        self.watchers: dict[Watcher, None] = {}
+        self.names: dict[str, None] = {}
+        self.task: trio.lowlevel.Task | None = None
+
+    async def deliver(self, message: Message) -> None:
+        """Queue a message, by the overflow policy where there is no room (M4).
+
+        Raises `MailboxFull` under `raise`; in all other cases a message that will not be handled is told so.
+        """
+        if self.mailbox is not None and self.mailbox.waits():
+            try:
+                await self.mailbox.put(message)
+            except trio.BrokenResourceError:
+                message.undelivered(self, self.gone())
+        else:
+            self.deliver_nowait(message)
+
+    def deliver_nowait(self, message: Message) -> None:
+        """The same, but raises `MailboxFull` where that would wait."""
+        if self.mailbox is None:
+            message.undelivered(self, NoMailbox(self.ref))
+        elif not self.mailbox.offer(message):
+            self._displace(message, self.mailbox)
+
+    def _displace(self, message: Message, mailbox: Mailbox[Message]) -> None:
+        try:
+            mailbox.displace(message).undelivered(self, MailboxFull(self.ref))
+        except Full:
+            raise MailboxFull(self.ref) from None
+        except trio.BrokenResourceError:
+            message.undelivered(self, self.gone())
+
+    def gone(self) -> DeliveryError:
+        """The error for a message that was under way when the actor ended, or that a draining one refuses."""
+        return NoProc(self.ref) if self.exit is None else ActorExited(self.ref, self.exit)
+
+    def dead_letter(self, msg: object, why: str) -> None:
+        """Tell the tree's events of a message that nobody handles (X10)."""
+        self.system.events.emit(DeadLetter(path=self.path, target=self.ref, msg=msg, why=why))
+
+    def close(self, reason: ExitReason) -> None:
+        """End: see the module's guarantees. Never waits."""
+        self.exit = reason
+        for name in tuple(self.names):
+            self.system.registry.unregister(name, self.ref)
+        left = [] if self.mailbox is None else self.mailbox.close()
+        for message in left:
+            message.undelivered(self, ActorExited(self.ref, reason))
+        for call in tuple(self.calls):
+            call.fail(ActorExited(self.ref, reason))
+        down = Down(self.ref, reason)
+        watchers = tuple(self.watchers)
+        self.watchers.clear()
+        for watcher in watchers:
+            watcher.deliver(down)

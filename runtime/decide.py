@@ -1,0 +1,146 @@
+"""What a supervisor does about an exit: plain functions over plain data, no task and no clock.
+
+Guarantees: `RESTARTS` has a cell for every restart kind and exit class, and nothing else decides whether a
+child comes back. A plan names each child at most once per phase; it stops in reverse order, starts in order,
+and never starts a temporary bystander. `Window` counts as S30 says, in continuous time (D1).
+
+Not here: when a plan is carried out, what happens if a start in it fails (`core`), back-off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+
+from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown, normalised
+from proctor.runtime.spec import AutoShutdown, Grace, Restart, Strategy
+
+ExitClass: TypeAlias = Literal["normal", "shutdown", "killed", "crash", "status"]
+Action: TypeAlias = Literal["restart", "keep", "drop"]
+RestartTable: TypeAlias = Mapping[tuple[Restart, ExitClass], Action]
+
+CLASSES: Mapping[type[object], ExitClass] = {
+    Normal: "normal",
+    Shutdown: "shutdown",
+    Killed: "killed",
+    Crash: "crash",
+    ExitStatus: "status",
+}
+
+# S14, S15, S16
+RESTARTS: RestartTable = {
+    ("permanent", "normal"): "restart",
+    ("permanent", "shutdown"): "restart",
+    ("permanent", "killed"): "restart",
+    ("permanent", "crash"): "restart",
+    ("permanent", "status"): "restart",
+    ("transient", "normal"): "keep",
+    ("transient", "shutdown"): "keep",
+    ("transient", "killed"): "restart",
+    ("transient", "crash"): "restart",
+    ("transient", "status"): "restart",
+    ("temporary", "normal"): "drop",
+    ("temporary", "shutdown"): "drop",
+    ("temporary", "killed"): "drop",
+    ("temporary", "crash"): "drop",
+    ("temporary", "status"): "drop",
+}
+
+
+def exit_class(reason: ExitReason) -> ExitClass:
+    """The column of `RESTARTS` for a reason; exit status 0 is normal (T19)."""
+    return CLASSES[type(normalised(reason))]
+
+
+def after_exit(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
+    """What becomes of a child that ended by itself: restarted, kept down, or its spec dropped."""
+    return table[restart, exit_class(reason)]
+
+
+def is_reported(restart: Restart, reason: ExitReason) -> bool:
+    """Whether an exit is also reported as `child_terminated` (S19)."""
+    return restart == "permanent" or exit_class(reason) not in ("normal", "shutdown")
+
+
+def is_shutdown_error(restart: Restart, grace: Grace, reason: ExitReason) -> bool:
+    """Whether a stop on request ended otherwise than asked for (S37, S39)."""
+    how = exit_class(reason)
+    if grace == "brutal_kill" and how == "killed":
+        return False
+    return how != "shutdown" and not (how == "normal" and restart != "permanent")
+
+
+@attrs.frozen
+class Member:
+    """One held child, as a plan sees it."""
+
+    id: str
+    restart: Restart
+    alive: bool
+
+
+@attrs.frozen
+class Plan:
+    """Ids to stop, then specs to drop, then ids to start; each in the order in which to do it."""
+
+    stop: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+
+def group_plan(strategy: Strategy, members: Sequence[Member], exited: str) -> Plan:
+    """The restart of `exited`, under its strategy, among `members` in start order (S21-S24)."""
+    group = _GROUPS[strategy](members, [member.id for member in members].index(exited))
+    others = [member for member in group if member.id != exited]
+    return Plan(
+        stop=tuple(member.id for member in reversed(others) if member.alive),
+        drop=tuple(member.id for member in others if member.restart == "temporary"),
+        start=tuple(m.id for m in group if m.id == exited or m.restart != "temporary"),
+    )
+
+
+_GROUPS: Mapping[Strategy, Callable[[Sequence[Member], int], Sequence[Member]]] = {
+    "one_for_one": lambda members, at: members[at : at + 1],
+    "one_for_all": lambda members, at: members,
+    "rest_for_one": lambda members, at: members[at:],
+}
+
+
+@attrs.frozen
+class Peer:
+    """A held child, as automatic shutdown sees it. `active` counts a restarting one."""
+
+    significant: bool
+    active: bool
+
+
+def ends_supervisor(auto_shutdown: AutoShutdown, significant: bool, others: Iterable[Peer]) -> bool:
+    """Whether the end, without a restart, of a child shuts its supervisor down (S58-S60)."""
+    if not significant or auto_shutdown == "never":
+        return False
+    if auto_shutdown == "any_significant":
+        return True
+    return not any(peer.significant and peer.active for peer in others)
+
+
+@attrs.define
+class Window:
+    """The automatic restarts of the last `period` seconds, each with the exit that caused it (S30)."""
+
+    intensity: int
+    period: float
+    entries: deque[tuple[float, ExitReason]] = attrs.field(factory=deque[tuple[float, ExitReason]])
+
+    def add(self, now: float, cause: ExitReason) -> bool:
+        """Count one restart at time `now` (seconds, not decreasing); False means give up."""
+        while self.entries and now - self.entries[0][0] > self.period:
+            self.entries.popleft()
+        self.entries.append((now, cause))
+        return len(self.entries) <= self.intensity
+
+    def causes(self) -> tuple[ExitReason, ...]:
+        """The exits still inside the window, oldest first."""
+        return tuple(cause for _, cause in self.entries)

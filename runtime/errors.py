@@ -1,0 +1,191 @@
+"""The errors of the runtime, one flat family per who must act.
+
+`SupervisionError` is for whoever manages children, `DeliveryError` for whoever sends messages. Each keeps
+its facts as attributes; the text says what, the value, and what would have been right. `NoProc` stands with
+the exit reasons, being both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault
+
+if TYPE_CHECKING:
+    from proctor.runtime.calls import Address, Ref
+
+
+class SupervisionError(RuntimeFault):
+    """A request to a supervisor that it refuses or that failed."""
+
+
+class InvalidSpec(SupervisionError, ValueError):
+    """A child spec or a flag with a value that is not allowed; nothing was started (S2)."""
+
+    def __init__(self, field: str, value: object, accepted: str, *, of: str | None = None) -> None:
+        where = f" of {of!r}" if of else ""
+        super().__init__(f"{field}{where} is {value!r}: expected {accepted}")
+        self.field, self.value, self.accepted, self.of = field, value, accepted, of
+
+
+class StartError(SupervisionError):
+    """A child could not start (S10, S47). `reason` is how its start ended; a crash is also the `__cause__`."""
+
+    def __init__(self, id: str, reason: ExitReason) -> None:
+        super().__init__(f"child {id!r} did not start: {reason}")
+        self.id, self.reason = id, reason
+        self.__cause__ = reason.error if isinstance(reason, Crash) else None
+
+
+class StartTimeout(RuntimeFault):
+    """The child was not ready within its `start_timeout` (X4), in seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"not ready within {seconds:g} s")
+        self.seconds = seconds
+
+
+class AlreadyStarted(StartError):
+    """Somebody alive holds the id (S48) or the name (S12); `ref` is the holder."""
+
+    def __init__(self, id: str, ref: Ref) -> None:
+        SupervisionError.__init__(self, f"child {id!r} is already started: {ref}")
+        self.id, self.ref, self.reason = id, ref, Crash(self)
+
+
+class AlreadyPresent(SupervisionError):
+    """The id is held by a child that is down: restart it or delete it first (S48)."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"child {id!r} is already present, though not running: restart or delete it")
+        self.id = id
+
+
+class NotFound(SupervisionError):
+    """No child has this id."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no child {id!r}")
+        self.id = id
+
+
+class Running(SupervisionError):
+    """The child runs; what was asked needs it down (S50, S51)."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"child {id!r} is running: terminate it first")
+        self.id = id
+
+
+class Restarting(SupervisionError):
+    """A restart of the child is owed; what was asked needs it down (S50, S51)."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"child {id!r} is restarting: terminate it first")
+        self.id = id
+
+
+class WouldDeadlock(SupervisionError):
+    """A child asked the supervisor that is waiting for that very child to start or to stop (S56)."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"supervisor {path!r} is waiting for the actor that asks: ask from another task")
+        self.path = path
+
+
+class MaxRestartsExceeded(ExceptionGroup[Exception]):
+    """A root supervisor gave up (S35). The crashes inside the window are its exceptions."""
+
+    path: str
+
+    @classmethod
+    def of(cls, path: str, reasons: Sequence[ExitReason], intensity: int, period: float) -> Self:
+        """The error for these exit `reasons`, the restarts of the last `period` seconds."""
+        text = f"supervisor {path!r} gave up: more than {intensity} restarts in {period:g} s"
+        made = cls(text, [_exception(reason) for reason in reasons])
+        made.path = path
+        return made
+
+    def derive(self, excs: Sequence[Exception], /) -> MaxRestartsExceeded:  # type: ignore[override]
+        """The same failure with other exceptions, for `split` and `subgroup`."""
+        made = MaxRestartsExceeded(self.message, excs)
+        made.path = self.path
+        return made
+
+
+def _exception(reason: ExitReason) -> Exception:
+    if isinstance(reason, Crash) and isinstance(reason.error, Exception):
+        return reason.error
+    return ActorExited(None, reason)
+
+
+class ActorExited(DeliveryError):
+    """The target ended before it answered (M15); `reason` is why."""
+
+    def __init__(self, target: Address | None, reason: ExitReason) -> None:
+        super().__init__(f"{target or 'the actor'} ended: {reason}")
+        self.target, self.reason = target, reason
+
+
+class CallTimeout(DeliveryError):
+    """No answer within `timeout` seconds; the callee was not interrupted and may still act (M16)."""
+
+    def __init__(self, target: Address, timeout: float) -> None:
+        super().__init__(f"no answer from {target} within {timeout:g} s")
+        self.target, self.timeout = target, timeout
+
+
+class CallingSelf(DeliveryError):
+    """An actor called itself from its own handler (M18)."""
+
+    def __init__(self, target: Address) -> None:
+        super().__init__(f"{target} called itself: it would wait for ever")
+        self.target = target
+
+
+class MailboxFull(DeliveryError):
+    """The mailbox of the target is full and its `overflow` does not wait (M4)."""
+
+    def __init__(self, target: Address) -> None:
+        super().__init__(f"the mailbox of {target} is full")
+        self.target = target
+
+
+class NoMailbox(DeliveryError):
+    """The target takes no messages: a supervisor, or a child that is a plain function (S57)."""
+
+    def __init__(self, target: Address) -> None:
+        super().__init__(f"{target} takes no messages")
+        self.target = target
+
+
+class UnknownMessage(DeliveryError):
+    """An actor got a message it has no handler for."""
+
+    def __init__(self, target: Address, kind: str, msg: object) -> None:
+        super().__init__(f"{target} does not handle this {kind}: {msg!r}")
+        self.target, self.kind, self.msg = target, kind, msg
+
+
+class AlreadyRegistered(RuntimeFault):
+    """The name has a live holder, `ref` (M29)."""
+
+    def __init__(self, name: str, ref: Ref) -> None:
+        super().__init__(f"the name {name!r} is held by {ref}")
+        self.name, self.ref = name, ref
+
+
+class StreamError(RuntimeFault):
+    """A stream that its producer ended with an error on purpose (M23); `value` is what it said."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(f"the stream failed: {value!r}")
+        self.value = value
+
+
+class StreamClosed(RuntimeFault):
+    """The consumer of a stream is gone, or the stream has ended: nothing can be sent any more (M24)."""
+
+    def __init__(self) -> None:
+        super().__init__("the stream is closed")

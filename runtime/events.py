@@ -1,0 +1,258 @@
+"""Numbered events of one tree, and who listens to them.
+
+Guarantees: one root numbers its events 1, 2, 3 … in the order in which they happened, and emits each after
+the state it describes is visible (X11). Emitting never waits and never fails: a subscription holds a bounded
+buffer, drops its oldest event when full and counts that (T20). A subscription sees what was emitted after it
+was opened, and ends, after what it still holds, when the tree has ended.
+
+Not here: keeping events that nobody subscribed to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
+
+import attrs
+import trio
+
+from proctor.runtime.exits import ExitReason
+
+if TYPE_CHECKING:
+    from proctor.runtime.calls import Address, Ref
+
+EventKind: TypeAlias = Literal[
+    "child_started",
+    "child_exited",
+    "child_terminated",
+    "child_restarting",
+    "start_error",
+    "shutdown_error",
+    "max_restarts",
+    "child_unresponsive",
+    "supervisor_started",
+    "supervisor_stopped",
+    "dead_letter",
+    "late_reply",
+    "kept_error",
+]
+
+
+@attrs.frozen(kw_only=True)
+class SupervisorEvent:
+    """What every event has: its number in the tree, the time in seconds of the run's clock, and whose it is.
+
+    `path` names the child or supervisor, as in `fleet/fixers/fixer`.
+    """
+
+    kind: ClassVar[EventKind]
+
+    path: str
+    seq: int = 0
+    time: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class ChildStarted(SupervisorEvent):
+    """A child is ready; `incarnation` counts from 1."""
+
+    kind = "child_started"
+    ref: Ref
+    incarnation: int
+
+
+@attrs.frozen(kw_only=True)
+class ChildExited(SupervisorEvent):
+    """A child that had been ready ended, in whatever way and at whoever's request."""
+
+    kind = "child_exited"
+    ref: Ref
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class ChildTerminated(SupervisorEvent):
+    """A child ended by itself, abnormally or though permanent (S19)."""
+
+    kind = "child_terminated"
+    ref: Ref
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class ChildRestarting(SupervisorEvent):
+    """A restart was decided. `attempt` counts those since the child was last ready; `delay` is in seconds."""
+
+    kind = "child_restarting"
+    attempt: int
+    delay: float
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class StartFailed(SupervisorEvent):
+    """A child could not start."""
+
+    kind = "start_error"
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class ShutdownFailed(SupervisorEvent):
+    """A child that was asked to stop ended with another reason than asked for (S39)."""
+
+    kind = "shutdown_error"
+    ref: Ref
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class MaxRestarts(SupervisorEvent):
+    """A supervisor, `path`, gave up because of its child `id` (S33)."""
+
+    kind = "max_restarts"
+    id: str
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class ChildUnresponsive(SupervisorEvent):
+    """A kill did not take; the supervisor goes on waiting (T10)."""
+
+    kind = "child_unresponsive"
+    ref: Ref
+
+
+@attrs.frozen(kw_only=True)
+class SupervisorStarted(SupervisorEvent):
+    """A supervisor and all of its first children are ready."""
+
+    kind = "supervisor_started"
+
+
+@attrs.frozen(kw_only=True)
+class SupervisorStopped(SupervisorEvent):
+    """A supervisor ended, after all of its children."""
+
+    kind = "supervisor_stopped"
+    reason: ExitReason
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetter(SupervisorEvent):
+    """A message that nobody will handle (X10): `path` is its target, `why` says what stood in the way."""
+
+    kind = "dead_letter"
+    target: Address
+    msg: object
+    why: str
+
+
+@attrs.frozen(kw_only=True)
+class LateReply(SupervisorEvent):
+    """An answer that came twice, or for a caller that is gone; for debugging (M17)."""
+
+    kind = "late_reply"
+    msg: object
+
+
+@attrs.frozen(kw_only=True)
+class KeptFailed(SupervisorEvent):
+    """A function that a child left with `kept` raised."""
+
+    kind = "kept_error"
+    error: Exception
+
+
+class Events:
+    """The one source of a tree's events."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._subscriptions: dict[Subscription, None] = {}
+        self._closed = False
+
+    def emit(self, event: SupervisorEvent) -> None:
+        """Number `event`, stamp it, and hand it to every subscription. Never waits."""
+        self._seq += 1
+        if not self._subscriptions:
+            return
+        stamped = attrs.evolve(event, seq=self._seq, time=trio.current_time())
+        for subscription in self._subscriptions:
+            subscription.offer(stamped)
+
+    def subscribe(self, buffer: int = 1000) -> Subscription:
+        """A subscription from now on that holds at most `buffer` events."""
+        subscription = Subscription(buffer, self._forget)
+        if self._closed:
+            subscription.end()
+        else:
+            self._subscriptions[subscription] = None
+        return subscription
+
+    def close(self) -> None:
+        """No event follows: every subscription ends after what it holds."""
+        self._closed = True
+        for subscription in self._subscriptions:
+            subscription.end()
+        self._subscriptions.clear()
+
+    def _forget(self, subscription: Subscription) -> None:
+        self._subscriptions.pop(subscription, None)
+
+
+class Subscription:
+    """An async iterator over events, and a context manager that ends it. For one consumer."""
+
+    def __init__(self, buffer: int, forget: Callable[[Subscription], None]) -> None:
+        self._events: deque[SupervisorEvent] = deque(maxlen=buffer)
+        self._forget = forget
+        self._news = trio.Event()
+        self._ended = False
+        self.dropped = 0
+
+    def offer(self, event: SupervisorEvent) -> None:
+        """Take one event, at the cost of the oldest when full."""
+        if len(self._events) == self._events.maxlen:
+            self.dropped += 1
+        self._events.append(event)
+        self._news.set()
+
+    def end(self) -> None:
+        """No event follows."""
+        self._ended = True
+        self._news.set()
+
+    def close(self) -> None:
+        """Stop listening and forget what is held."""
+        self._forget(self)
+        self._events.clear()
+        self.end()
+
+    def receive_nowait(self) -> SupervisorEvent:
+        """The next event; raises `trio.WouldBlock` if there is none yet."""
+        if not self._events:
+            raise trio.WouldBlock
+        return self._events.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SupervisorEvent:
+        await trio.lowlevel.checkpoint()
+        while not self._events:
+            if self._ended:
+                raise StopAsyncIteration
+            self._news = trio.Event()
+            await self._news.wait()
+        return self._events.popleft()

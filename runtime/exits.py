@@ -1,0 +1,124 @@
+"""Why an incarnation ended: one value per incarnation, final.
+
+Clean are `Normal` and `Shutdown`; everything else is abnormal, `Killed` included. Rules look at the kind
+alone, the `detail` of a `Shutdown` only informs. `NoProc` is the one reason that is also an error: a monitor
+reports it, a call raises it. Nothing here waits or knows what a task is.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import attrs
+
+# numbers on which Linux and macOS agree; the others print as numbers
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+}
+
+
+@attrs.frozen
+class Normal:
+    """The body returned, or a process ended with an accepted status."""
+
+    def __str__(self) -> str:
+        return "normal"
+
+
+@attrs.frozen
+class Shutdown:
+    """Ended on request, or on purpose by `raise Exit(Shutdown(...))`. `detail` only informs."""
+
+    detail: str | None = None
+
+    def __str__(self) -> str:
+        return "shutdown" if self.detail is None else f"shutdown ({self.detail})"
+
+
+@attrs.frozen
+class Killed:
+    """Ended by force, without its `terminate` hook."""
+
+    def __str__(self) -> str:
+        return "killed"
+
+
+@attrs.frozen
+class Crash:
+    """An exception left the body. An exception group is one crash, kept whole (T4)."""
+
+    error: BaseException
+
+    def __str__(self) -> str:
+        return f"crash: {self.error!r}"
+
+
+@attrs.frozen
+class ExitStatus:
+    """How an operating system process ended: an exit `code`, or the number of the `signal` that killed it."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"killed by {SIGNAL_NAMES.get(self.signal, f'signal {self.signal}')}"
+        return f"exit status {self.code}"
+
+
+class RuntimeFault(Exception):
+    """What every error of the runtime is."""
+
+
+class DeliveryError(RuntimeFault):
+    """A message that did not reach its target, or got no answer."""
+
+
+class NoProc(DeliveryError):
+    """There is nobody: dead before one looked, or never known (M14, M25). Any two are equal.
+
+    `target` is what was addressed, where that is known.
+    """
+
+    def __init__(self, target: object = None) -> None:
+        super().__init__("no such actor" if target is None else f"no such actor: {target}")
+        self.target = target
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoProc)
+
+    def __hash__(self) -> int:
+        return hash(NoProc)
+
+
+ExitReason: TypeAlias = Normal | Shutdown | Killed | Crash | ExitStatus | NoProc
+
+
+class Exit(Exception):
+    """Raised by a body that ends itself with a reason on purpose: `raise Exit(Shutdown("done"))`."""
+
+    def __init__(self, reason: ExitReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def is_clean(reason: ExitReason) -> bool:
+    """Whether `reason` is one after which a transient child stays down (`Normal`, `Shutdown`)."""
+    return isinstance(reason, Normal | Shutdown)
+
+
+def normalised(reason: ExitReason) -> ExitReason:
+    """The reason as it is recorded: exit status 0 is `Normal` (T19), and a body cannot end as nobody."""
+    if isinstance(reason, NoProc):
+        return Crash(reason)
+    return Normal() if reason == ExitStatus(0) else reason

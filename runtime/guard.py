@@ -1,0 +1,236 @@
+"""The guard: a small parent for one program, run as `python -I -S guard.py RUNTIME_PID[:REPORT_FD] CMD...`.
+
+It is the parent of the program and the subreaper of all that the program starts. Guarantees: when the runtime goes,
+however it goes, the whole tree is killed; when the program ends, what it left behind is killed before the guard ends
+with the program's own status; SIGUSR1 kills everything now. Sessions and process groups of the descendants do not
+matter. stdin, stdout, stderr, environment and working directory are the program's; the guard holds none of the pipes.
+
+Every other signal that can be caught is survived: sent to the group, it reaches the program by itself.
+On REPORT_FD goes one line: the program's pid, or `!ERRNO` when it cannot be run; then the guard also says so on
+stderr and exits with 127 (not found) or 126, and with 125 when it cannot do its own work.
+
+The runtime is watched by pidfd: one end of a pipe could be inherited, and a parent-death signal follows the thread
+that spawned. The program has a parent-death signal, which is sound here as the guard has a single thread.
+
+Not handled: guard and runtime killed in the same instant (the program dies, its descendants live), processes that
+cannot die (after 10 s the guard leaves them behind). Linux only; standard library only, and little of it: a guard is
+started with every program. `_signal` is what `signal` wraps in enums, for a third of the whole start-up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from typing import NoReturn
+else:
+    import _signal as signal
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+CANNOT_GUARD, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
+SHELL_SIGNAL = 128
+SWEEP_LIMIT = 10.0
+LEFT_ALONE = frozenset(
+    {
+        *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGABRT, signal.SIGTRAP),
+        *(signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS),
+    }
+)
+
+libc = ctypes.CDLL(None)
+
+
+def main() -> NoReturn:
+    runtime, _, given = sys.argv[1].partition(":")
+    report = int(given or -1)
+    if report != -1:
+        os.set_inheritable(report, False)
+    watch = watch_runtime(int(runtime))
+    wake = catch_signals()
+    program, error = start(sys.argv[2:])
+    tell(report, f"!{error}" if error else str(program))
+    if error:
+        os.write(2, f"proctor guard: {sys.argv[2]}: {os.strerror(error)}\n".encode(errors="replace"))
+        os._exit(NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
+    let_go_of_the_pipes()
+    end_as(sweep(program, *follow(program, watch, wake)))
+
+
+def watch_runtime(runtime: int) -> int:
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        os._exit(CANNOT_GUARD)
+    try:
+        watch = os.pidfd_open(runtime)
+    except OSError:
+        os._exit(CANNOT_GUARD)
+    if os.getppid() != runtime:  # gone, and its number perhaps somebody else's
+        os._exit(CANNOT_GUARD)
+    return watch
+
+
+def catch_signals() -> int:
+    wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    for number in signal.valid_signals() - LEFT_ALONE:
+        signal.signal(number, caught)  # a handler, not SIG_IGN: exec puts it back to the default
+    return wake_r
+
+
+def caught(_number: int, _frame: object) -> None: ...
+
+
+def start(command: list[str]) -> tuple[int, int]:
+    failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
+    guard = os.getpid()
+    # held back until the handlers are off: the child would swallow a stop meant for the program
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    program = os.fork()
+    if program == 0:
+        become(command, guard, failed_w)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.close(failed_w)
+    error = int(os.read(failed_r, 16) or b"0")
+    os.close(failed_r)
+    return program, error
+
+
+def become(command: list[str], guard: int, failed: int) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - LEFT_ALONE:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == guard:  # it can have died before the line above
+            os.execvpe(command[0], command, given_environment())
+    except OSError as refusal:
+        os.write(failed, str(refusal.errno).encode())
+    finally:
+        os._exit(NOT_FOUND)
+
+
+def given_environment() -> dict[bytes, bytes]:
+    # os.environ is not it: in the C locale the interpreter adds an LC_CTYPE of its own
+    with open("/proc/self/environ", "rb") as block:
+        pairs = (entry.partition(b"=") for entry in block.read().split(b"\0") if entry)
+        return {name: value for name, _, value in pairs}
+
+
+def tell(report: int, line: str) -> None:
+    if report == -1:
+        return
+    try:
+        os.write(report, line.encode() + b"\n")
+        os.close(report)
+    except OSError:
+        pass  # nobody listens: the runtime is gone, which the watch tells
+
+
+def let_go_of_the_pipes() -> None:
+    # the end of file on a pipe must mean that the program's side closed it
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def follow(program: int, watch: int, wake: int) -> tuple[int | None, bool]:
+    poll = select.poll()
+    poll.register(watch, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        kill = False
+        for fd, _ in poll.poll():
+            kill |= fd == watch or signal.SIGUSR1 in os.read(wake, 512)
+        status, more = reap(program, None)
+        if kill or status is not None:
+            return status, more
+
+
+def sweep(program: int, status: int | None, more: bool) -> int | None:
+    until = time.monotonic() + SWEEP_LIMIT
+    while more and time.monotonic() < until:
+        signal_tree(signal.SIGSTOP)  # first freeze, so that nothing forks away
+        signal_tree(signal.SIGKILL)
+        status, more = reap(program, status)
+        if more:
+            time.sleep(0.003)
+    return status
+
+
+def reap(program: int, status: int | None) -> tuple[int | None, bool]:
+    while True:
+        try:
+            pid, ended_as = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status, False
+        if pid == 0:
+            return status, True
+        if pid == program:
+            status = ended_as
+
+
+def signal_tree(number: int) -> None:
+    for pid in tree(os.getpid()):
+        try:  # noqa: SIM105  an import of contextlib costs more than it says
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def tree(root: int) -> list[int]:
+    children = children_listed if os.path.exists(f"/proc/{root}/task/{root}/children") else children_by_scan()
+    found: list[int] = []
+    fresh = children(root)
+    while fresh:
+        found += fresh
+        fresh = [child for parent in fresh for child in children(parent)]
+    return found
+
+
+def children_listed(pid: int) -> list[int]:
+    listed: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as names:
+                listed += map(int, names.read().split())
+    except OSError:
+        pass  # it ended meanwhile; its children are ours by now, and the sweep comes round again
+    return listed
+
+
+def children_by_scan() -> Callable[[int], list[int]]:
+    # a kernel built without the lists: every process on the machine is looked at
+    known: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                parent = int(stat.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            continue
+        known.setdefault(parent, []).append(int(name))
+    return lambda pid: known.get(pid, [])
+
+
+def end_as(status: int | None) -> NoReturn:
+    if status is None:
+        os._exit(SHELL_SIGNAL + signal.SIGKILL)
+    if not os.WIFSIGNALED(status):
+        os._exit(os.WEXITSTATUS(status))
+    number = os.WTERMSIG(status)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the program's death, not ours: no second core
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(SHELL_SIGNAL + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Names of live actors, one registry per root supervisor.
+
+Guarantees: a name has at most one live holder, an actor may hold several (M29). A name is free before anybody
+learns of its holder's exit (M30), because a cell gives its names back first of all, in the step in which it
+ends; so no entry is ever stale, look-ups return live actors only, and nothing dead blocks a registration (M31).
+
+A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it (X17).
+
+Places of the tree are names too: `/` and the path. No other name begins with `/`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime.errors import AlreadyRegistered
+from proctor.runtime.exits import NoProc
+
+if TYPE_CHECKING:
+    from proctor.runtime.calls import Ref
+
+
+class Registry:
+    """The names of one tree."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, Ref] = {}
+        self._awaited: dict[str, trio.Event] = {}
+        self._due: set[str] = set()
+
+    def register(self, name: str, ref: Ref) -> None:
+        """Give `name` to a live actor. Raises `AlreadyRegistered`, or `NoProc` if `ref` is dead."""
+        holder = self.whereis(name)
+        if holder is not None and holder is not ref:
+            raise AlreadyRegistered(name, holder)
+        if not ref.hold(name):
+            raise NoProc(ref)
+        self._holders[name] = ref
+        event = self._awaited.pop(name, None)
+        if event is not None:
+            event.set()
+
+    def unregister(self, name: str, ref: Ref) -> None:
+        """Take `name` from `ref`; nothing happens if it does not hold it."""
+        if self._holders.get(name) is ref:
+            del self._holders[name]
+            ref.let_go(name)
+
+    def whereis(self, name: str) -> Ref | None:
+        """The live holder of `name`."""
+        return self._holders.get(name)
+
+    def names(self) -> dict[str, Ref]:
+        """All names with a live holder, places left out."""
+        return {name: ref for name, ref in self._holders.items() if name[0] != "/"}
+
+    def expect(self, name: str) -> None:
+        """A supervisor holds a child of this name that runs, or is to run again. For supervisors."""
+        self._due.add(name)
+
+    def settle(self, name: str) -> None:
+        """The child of this name is down, and no restart of it is owed; who waits for it is told. For supervisors."""
+        self._due.discard(name)
+        event = self._awaited.pop(name, None)
+        if event is not None:
+            event.set()
+
+    async def wait_out(self, name: str) -> Ref:
+        """Wait out a restart: the live holder of `name`, as soon as there is one. Raises `NoProc` when none is owed."""
+        while (ref := self.whereis(name)) is None:
+            if name not in self._due:
+                raise NoProc(name)
+            await self._next(name)
+        return ref
+
+    async def wait(self, name: str) -> Ref:
+        """Wait until somebody alive holds `name` (X17)."""
+        while (ref := self.whereis(name)) is None:
+            await self._next(name)
+        return ref
+
+    async def _next(self, name: str) -> None:
+        event = self._awaited.setdefault(name, trio.Event())
+        try:
+            await event.wait()
+        finally:
+            if not event.statistics().tasks_waiting and self._awaited.get(name) is event:
+                del self._awaited[name]

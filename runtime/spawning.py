@@ -1,0 +1,233 @@
+"""Starting a program: its pipes, its birth in a session of its own, and the system's refusals as typed errors.
+
+Guarantees: either a `Child` with its pipes, which the taker owns, or a SpawnFailed and nothing left: no process, no
+descriptor. The environment is the command's alone; of the runtime's descriptors it gets the pipes and nothing else.
+A dead child stays a zombie until `reap`, so that its number, and its group's, cannot be given to a stranger.
+
+It is done in the calling thread, by `subprocess` without `preexec_fn`, which is a vfork: about 1 ms. A worker thread
+would have to be waited for when all are busy, and its end would count as the parent's death for the child. An
+executable on a file system that hangs stalls the caller.
+Elsewhere than on Linux there is no descriptor to watch a child by: a thread waits for it, and reaps it at its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import trio
+
+from proctor.runtime.pipes import Inlet, Outlet, inlet, outlet
+from proctor.runtime.process_errors import Context, SpawnFailed, Stage, spawn_refused
+
+MARKER = "PROCTOR_MARKER"
+"""The variable a marked process, and all it starts, carries in its environment."""
+
+GUARD = str(Path(__file__).with_name("guard.py"))
+
+Stream = Literal["pipe", "null"]
+
+
+def _strings(value: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, str) or not value:
+        raise ValueError(f"argv is {value!r}; give a sequence of strings, the program first")
+    return tuple(value)
+
+
+def _copy(value: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(value)
+
+
+def _without_nul(
+    _: object, attribute: attrs.Attribute[Any], value: Sequence[str] | Mapping[str, str]
+) -> None:
+    for text in [*value, *(value.values() if isinstance(value, Mapping) else ())]:
+        if "\0" in text:
+            raise ValueError(f"{attribute.name} holds a NUL byte, which no program can be given")
+
+
+@attrs.frozen
+class Command:
+    """What to start: `argv`, the whole environment (nothing is inherited), the directory (None: the runtime's own).
+
+    The program is looked up on the PATH of `env`. A stream set to "null" is /dev/null; stdin is never the host's
+    (L28). Raises ValueError on an empty argv, a plain string as argv, or a NUL byte.
+    """
+
+    argv: tuple[str, ...] = attrs.field(converter=_strings, validator=_without_nul)
+    env: Mapping[str, str] = attrs.field(converter=_copy, validator=_without_nul, repr=False)
+    cwd: str | None = None
+    stdin: Stream = attrs.field(default="pipe", kw_only=True)
+    stdout: Stream = attrs.field(default="pipe", kw_only=True)
+    stderr: Stream = attrs.field(default="pipe", kw_only=True)
+
+
+@attrs.define
+class Ends:
+    """Our ends of a child's pipes, None where there is none. `report` is where a guard says what it started."""
+
+    stdin: Inlet | None = None
+    stdout: Outlet | None = None
+    stderr: Outlet | None = None
+    report: Outlet | None = None
+
+    def close(self) -> None:
+        """Close them all; a second call does nothing."""
+        for end in (self.stdin, self.stdout, self.stderr, self.report):
+            if end is not None:
+                end.close()
+
+
+class Child:
+    """A process that is ours to reap. `pid` is also the number of its session and of its group."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid) if sys.platform == "linux" else -1
+
+    async def wait_dead(self) -> tuple[int | None, int | None]:
+        """Wait for its death: (exit code, None) or (None, signal), or (None, None) when somebody else reaped it."""
+        if self._pidfd == -1:
+            code = await trio.to_thread.run_sync(self._popen.wait, limiter=trio.CapacityLimiter(1))
+            return (code, None) if code >= 0 else (None, -code)
+        await trio.lowlevel.wait_readable(self._pidfd)
+        return _peek(self.pid)
+
+    def reap(self) -> None:
+        """Let go of it, dead; call once."""
+        self._popen.wait()
+        if self._pidfd != -1:
+            os.close(self._pidfd)
+
+
+def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
+    """Start `command` in a session of its own, below a guard if `guarded`.
+
+    Raises NotFound, NotExecutable, CwdMissing or another SpawnFailed, and then leaves nothing. What a guard could not
+    start is known later, from `report`: its pid or `!ERRNO`.
+    """
+    ends = Ends()
+    with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+        undo.callback(ends.close)
+        with _stage(command, "pipes"):
+            given = _open(ends, command, guarded, theirs)
+        with _stage(command, "spawn"):
+            popen = _popen(command, given)
+        with _stage(command, "wait"):
+            child = _watched(popen)
+        undo.pop_all()
+    return child, ends
+
+
+async def hear_guard(report: Outlet, command: Command, context: Context) -> int:
+    """Wait until the guard has started the program and return the program's pid.
+
+    Raises the SpawnFailed that `spawn` would have raised without a guard.
+    """
+    said = b""
+    while data := await report.receive():
+        said += data
+    if said.startswith(b"!"):
+        number = int(said[1:])
+        error = OSError(number, os.strerror(number))
+        raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
+    if not said:
+        raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
+    return int(said)
+
+
+def resident(pid: int) -> int | None:
+    """Resident memory of a process in bytes; None where /proc does not say."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def survivors(marker: str) -> list[int]:
+    """The pids of all processes that carry `marker`, in order; those we may not look at are left out. Linux."""
+    wanted = f"{MARKER}={marker}".encode()
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def _open(ends: Ends, command: Command, guarded: bool, theirs: contextlib.ExitStack) -> dict[str, int]:
+    given: dict[str, int] = {}
+    if command.stdin == "pipe":
+        ends.stdin, given["stdin"] = inlet()
+        theirs.callback(os.close, given["stdin"])
+    if command.stdout == "pipe":
+        ends.stdout, given["stdout"] = outlet(wide=True)  # this one alone: a user's pipe memory is rationed
+        theirs.callback(os.close, given["stdout"])
+    if command.stderr == "pipe":
+        ends.stderr, given["stderr"] = outlet()
+        theirs.callback(os.close, given["stderr"])
+    if guarded:
+        ends.report, given["report"] = outlet()
+        theirs.callback(os.close, given["report"])
+    return given
+
+
+def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes]:
+    argv = command.argv
+    report = given.get("report")
+    if report is not None:
+        argv = (sys.executable, "-I", "-S", GUARD, f"{os.getpid()}:{report}", *argv)
+    return subprocess.Popen(
+        argv,
+        env=command.env,
+        cwd=command.cwd,
+        stdin=given.get("stdin", subprocess.DEVNULL),
+        stdout=given.get("stdout", subprocess.DEVNULL),
+        stderr=given.get("stderr", subprocess.DEVNULL),
+        pass_fds=() if report is None else (report,),
+        start_new_session=True,
+    )
+
+
+def _watched(popen: subprocess.Popen[bytes]) -> Child:
+    try:
+        return Child(popen)
+    except OSError:
+        popen.kill()
+        popen.wait()
+        raise
+
+
+def _peek(pid: int) -> tuple[int | None, int | None]:
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        found = None  # somebody else reaped it, or the host ignores SIGCHLD: its status is lost
+    if found is None:
+        return None, None
+    return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
+
+
+def _refused(
+    error: OSError, command: Command, stage: Stage, pid: int | None = None, elapsed: float = 0.0
+) -> SpawnFailed:
+    argv0, path = command.argv[0], command.env.get("PATH")
+    return spawn_refused(
+        error, argv0=argv0, cwd=command.cwd, path=path, stage=stage, pid=pid, elapsed=elapsed
+    )
+
+
+@contextlib.contextmanager
+def _stage(command: Command, stage: Stage) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _refused(error, command, stage) from error

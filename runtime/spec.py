@@ -1,0 +1,163 @@
+"""What a supervisor is told: child specs and flags, frozen and checked where they are made (S1-S6).
+
+A value that is not allowed raises `InvalidSpec` with the field, the value and what would be accepted, before
+anything starts. Rules over one record are in `SPEC_RULES` and `FLAG_RULES`; rules over several specs
+(one id twice, significance against automatic shutdown) are in `check_childspecs`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from proctor.runtime.errors import InvalidSpec
+
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
+AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
+ChildType: TypeAlias = Literal["worker", "supervisor"]
+Grace: TypeAlias = float | Literal["brutal_kill"]
+
+Rule: TypeAlias = tuple[Callable[[Any], bool], str]
+
+WORKER_SHUTDOWN = 5.0
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _one_of(*words: str) -> Rule:
+    return lambda value: isinstance(value, str) and value in words, " or ".join(repr(word) for word in words)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and 0 < value < math.inf
+
+
+_BOOL: Rule = (lambda value: isinstance(value, bool), "True or False")
+_NOTHING: Rule = (lambda value: value is None, "None")
+
+SPEC_RULES: Mapping[str, Rule] = {
+    "id": (
+        lambda value: isinstance(value, str) and value != "" and "/" not in value,
+        "a text, not empty, without '/'",
+    ),
+    "start": (callable, "an Actor subclass or an async function"),
+    "restart": _one_of("permanent", "transient", "temporary"),
+    "shutdown": (
+        lambda value: value == "brutal_kill" or (_number(value) and value >= 0),
+        "seconds >= 0, math.inf or 'brutal_kill'",
+    ),
+    "significant": _BOOL,
+    "type": _one_of("worker", "supervisor"),
+    "name": (
+        lambda value: value is None or (isinstance(value, str) and value != "" and value[0] != "/"),
+        "a text not beginning with '/', or None",
+    ),
+    "start_timeout": (lambda value: value is None or _positive(value), "seconds > 0 or None"),
+    "backoff": _NOTHING,
+    "watchdog": _NOTHING,
+    "mailbox": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+        "an int >= 1",
+    ),
+    "overflow": _one_of("block", "raise", "drop_newest", "drop_oldest"),
+    "drain": _BOOL,
+}
+
+FLAG_RULES: Mapping[str, Rule] = {
+    "strategy": _one_of("one_for_one", "one_for_all", "rest_for_one"),
+    "intensity": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "an int >= 0",
+    ),
+    "period": (_positive, "seconds > 0 and finite"),
+    "auto_shutdown": _one_of("never", "any_significant", "all_significant"),
+}
+
+
+def _check(record: object, rules: Mapping[str, Rule], of: str | None = None) -> None:
+    for field, (allowed, accepted) in rules.items():
+        value = getattr(record, field)
+        if not allowed(value):
+            raise InvalidSpec(field, value, accepted, of=of)
+
+
+def _as_tuple(args: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(args)
+
+
+@attrs.frozen
+class ChildSpec:
+    """One child: what to start and how to treat its end (S1). Raises `InvalidSpec` when made wrong.
+
+    `start` is an `Actor` subclass, or an async function `f(*args, task_status)` that calls
+    `task_status.started()` when ready. `shutdown` is seconds of grace, `math.inf`, or `"brutal_kill"`; left
+    out it is 5 s for a worker and infinite for a supervisor. `name` is registered in the root's registry for
+    as long as an incarnation lives. `start_timeout` is in seconds (X4), `mailbox` in messages (M4).
+    """
+
+    id: str
+    start: Callable[..., Any]
+    args: tuple[Any, ...] = attrs.field(default=(), converter=_as_tuple)
+    restart: Restart = attrs.field(default="permanent", kw_only=True)
+    shutdown: Grace | None = attrs.field(default=None, kw_only=True)
+    significant: bool = attrs.field(default=False, kw_only=True)
+    type: ChildType = attrs.field(default="worker", kw_only=True)
+    name: str | None = attrs.field(default=None, kw_only=True)
+    start_timeout: float | None = attrs.field(default=None, kw_only=True)
+    backoff: None = attrs.field(default=None, kw_only=True)
+    watchdog: None = attrs.field(default=None, kw_only=True)
+    mailbox: int = attrs.field(default=1000, kw_only=True)
+    overflow: Overflow = attrs.field(default="block", kw_only=True)
+    drain: bool = attrs.field(default=False, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.shutdown is None:
+            object.__setattr__(self, "shutdown", self.grace)
+        _check(self, SPEC_RULES, of=self.id)
+        if self.significant and self.restart == "permanent":
+            raise InvalidSpec("significant", True, "False for a permanent child", of=self.id)
+
+    @property
+    def grace(self) -> Grace:
+        """`shutdown` with the default filled in."""
+        if self.shutdown is not None:
+            return self.shutdown
+        return math.inf if self.type == "supervisor" else WORKER_SHUTDOWN
+
+
+@attrs.frozen(kw_only=True)
+class Flags:
+    """How a supervisor treats its children together (S4). `period` is in seconds. Raises `InvalidSpec`."""
+
+    strategy: Strategy = "one_for_one"
+    intensity: int = 1
+    period: float = 5.0
+    auto_shutdown: AutoShutdown = "never"
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, FLAG_RULES)
+
+
+def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
+    """Check specs as one supervisor's children, without starting anything (S6). Raises `InvalidSpec`."""
+    seen: set[str] = set()
+    for spec in specs:
+        check_significance(spec, auto_shutdown)
+        if spec.id in seen:
+            raise InvalidSpec("id", spec.id, "an id used once")
+        seen.add(spec.id)
+
+
+def check_significance(spec: ChildSpec, auto_shutdown: AutoShutdown) -> None:
+    """Refuse a significant child of a supervisor that never shuts itself down (S5)."""
+    if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidSpec("spec", spec, "a ChildSpec")
+    if spec.significant and auto_shutdown == "never":
+        raise InvalidSpec("significant", True, "False where auto_shutdown is 'never'", of=spec.id)

@@ -1,0 +1,399 @@
+"""Supervisors as a program uses them: the root's `async with`, nested ones as child specs, the handle on either.
+
+Guarantees of the root (T2): a cancellation from outside reaches the body and a sentinel only; the sentinel asks
+for a stop, the loop stops the children in order behind a shield, and the cancellation goes on. An exception of
+the body comes out as it is, after the children have stopped. Giving up cancels the body and raises
+`MaxRestartsExceeded` (S35). An interrupt inside any child stops the whole tree in order and comes out bare; a
+second one kills (T5).
+
+A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it.
+
+The shield is bounded by the children's `shutdown` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar, overload
+
+import attrs
+import trio
+
+from proctor.runtime.calls import Name, Ref, open_cell
+from proctor.runtime.child import Incarnation
+from proctor.runtime.core import Core
+from proctor.runtime.decide import RESTARTS, RestartTable
+from proctor.runtime.events import Subscription
+from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
+from proctor.runtime.registry import Registry
+from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
+from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
+from proctor.runtime.system import System, interrupt_in
+
+ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
+
+
+class Supervisor:
+    """The handle on one incarnation of a supervisor.
+
+    Its async methods are requests, done one at a time in order, without a time-out of their own (S54, S55); each
+    raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
+    asked by a child that it is waiting for (S56).
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def ref(self) -> Ref:
+        """The supervisor as an actor: to monitor, to end."""
+        return self._core.cell.ref
+
+    @property
+    def path(self) -> str:
+        """Where it stands in the tree."""
+        return self._core.path
+
+    @property
+    def registry(self) -> Registry:
+        """The names of the whole tree."""
+        return self._core.system.registry
+
+    async def start_child(self, spec: ChildSpec) -> Ref:
+        """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
+
+        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
+        """
+        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
+
+    async def terminate_child(self, id: str) -> None:
+        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`."""
+        await self._core.ask(partial(self._core.terminate_child, id))
+
+    async def restart_child(self, id: str) -> Ref:
+        """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
+        return (await self._core.ask(partial(self._core.restart_child, id))).cell.ref
+
+    async def delete_child(self, id: str) -> None:
+        """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
+        await self._core.ask(partial(self._core.delete_child, id))
+
+    async def get_childspec(self, id: str) -> ChildSpec:
+        """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
+        return (await self._core.ask(partial(_later, lambda: self._core.held(id)))).spec
+
+    async def which_children(self) -> tuple[ChildInfo, ...]:
+        """`(id, ref | None | "restarting", type)` of each held spec, in start order (S52, D3)."""
+        slots = self._core.slots
+        return await self._core.ask(partial(_later, lambda: tuple(map(child_info, slots.values()))))
+
+    async def count_children(self) -> ChildCounts:
+        """How many specs are held and how many children live (S53)."""
+        return await self._core.ask(partial(_later, lambda: counts(list(self._core.slots.values()))))
+
+    def name(self, name: str) -> Name:
+        """Whoever holds `name` in this tree, looked up at each use (M32)."""
+        return Name(name, self._core.system)
+
+    def child(self, path: str) -> Name:
+        """Whoever stands at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
+        return Name(f"/{self.path}/{path}", self._core.system)
+
+    def supervisor(self, path: str) -> Supervisor:
+        """The handle on a supervisor below this one, in its present incarnation. Raises `NoProc`."""
+        core = self._core
+        for id in path.split("/"):
+            core = _nested(core.slots.get(id)) or _nobody(f"{self.path}/{path}")
+        return core.handle
+
+    def events(self, buffer: int = 1000) -> Subscription:
+        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest (T20)."""
+        return self._core.system.events.subscribe(buffer)
+
+    def tree(self) -> TreeNode:
+        """This supervisor and all below it, as they are now."""
+        core = self._core
+        state = "down" if core.cell.exit is not None else "running"
+        return TreeNode(
+            path=core.path,
+            id=core.path.rpartition("/")[2],
+            type="supervisor",
+            state="running" if state == "running" else "down",
+            incarnation=1,
+            ref=core.cell.ref,
+            exit=core.cell.exit,
+            children=_below(core),
+        )
+
+    async def stop(self, reason: ExitReason | None = None) -> None:
+        """Stop this supervisor and all below it, in order, and wait for that (S36, S42)."""
+        self.ref.exit(reason or Shutdown())
+        await self.wait_stopped()
+
+    async def wait_stopped(self) -> ExitReason:
+        """Wait until it and all below it have ended: why."""
+        if self.ref.exit_reason is None:
+            with self.ref.monitor() as monitor:
+                await monitor
+        assert self.ref.exit_reason is not None
+        return self.ref.exit_reason
+
+
+Handle = TypeVar("Handle", bound=Supervisor)
+T = TypeVar("T")
+
+
+async def _later(look: Callable[[], T]) -> T:
+    return look()
+
+
+def _nested(slot: Slot | None) -> Core | None:
+    warden = None if slot is None or slot.incarnation is None else slot.incarnation.warden
+    return warden if isinstance(warden, Core) else None
+
+
+def _nobody(path: str) -> Core:
+    raise NoProc(path)
+
+
+def _below(core: Core | None) -> tuple[TreeNode, ...]:
+    return () if core is None else tuple(_node(core, slot) for slot in core.slots.values())
+
+
+def _node(core: Core, slot: Slot) -> TreeNode:
+    return TreeNode(
+        path=f"{core.path}/{slot.spec.id}",
+        id=slot.spec.id,
+        type=slot.spec.type,
+        state=slot.state,
+        incarnation=slot.count,
+        restarts=slot.restarts,
+        ref=None if slot.incarnation is None else slot.incarnation.cell.ref,
+        exit=slot.exit,
+        exited_at=slot.exited_at,
+        children=_below(_nested(slot)),
+    )
+
+
+@attrs.frozen
+class NestedSupervisor:
+    """The `start` of a supervisor that is a child."""
+
+    children: tuple[ChildSpec, ...]
+    flags: Flags
+
+    async def __call__(self, *, task_status: Incarnation) -> None:
+        """Run it in the child's task."""
+        incarnation = task_status
+        core = Core(self.children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
+        incarnation.warden = core
+        await core.run(incarnation.started)
+        if not incarnation.ready and core.failure is not None:
+            raise core.failure
+        raise Exit(core.reason)
+
+
+def supervisor_spec(
+    id: str,
+    children: Sequence[ChildSpec] = (),
+    *,
+    strategy: Strategy = "one_for_one",
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    **spec: Any,
+) -> ChildSpec:
+    """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
+
+    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7).
+    """
+    flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+    check_childspecs(children, auto_shutdown)
+    return ChildSpec(id, NestedSupervisor(tuple(children), flags), type="supervisor", **spec)
+
+
+@overload
+def open_supervisor(
+    children: Sequence[ChildSpec] = ...,
+    *,
+    strategy: Strategy = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    restarts: RestartTable = ...,
+) -> AbstractAsyncContextManager[Supervisor]: ...
+
+
+@overload
+def open_supervisor(
+    children: Sequence[ChildSpec] = ...,
+    *,
+    strategy: Strategy = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    handle: Callable[[Core], Handle],
+    restarts: RestartTable = ...,
+) -> AbstractAsyncContextManager[Handle]: ...
+
+
+def open_supervisor(
+    children: Sequence[ChildSpec] = (),
+    *,
+    strategy: Strategy = "one_for_one",
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    name: str | None = None,
+    handle: Callable[[Core], Supervisor] = Supervisor,
+    restarts: RestartTable = RESTARTS,
+) -> AbstractAsyncContextManager[Supervisor]:
+    """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
+
+    `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
+    the table itself. Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
+    `MaxRestartsExceeded` (S35).
+    """
+    flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+    specs = tuple(children)
+    check_childspecs(specs, auto_shutdown)
+    return _open(partial(_root, specs, flags, name or "root", handle, restarts))
+
+
+def _root(
+    children: tuple[ChildSpec, ...],
+    flags: Flags,
+    name: str,
+    handle: Callable[[Core], Supervisor],
+    restarts: RestartTable,
+) -> _Root:
+    return _Root(children, flags, name, handle, System(restarts))
+
+
+class _Root:
+    """What a root supervisor needs beside its core: who owns the loop, and the scope of the body."""
+
+    def __init__(
+        self,
+        children: tuple[ChildSpec, ...],
+        flags: Flags,
+        name: str,
+        handle: Callable[[Core], Supervisor],
+        system: System,
+    ) -> None:
+        self.system = system
+        self.body = trio.CancelScope()
+        self.settled, self.ended = trio.Event(), trio.Event()
+        cell = open_cell(name, system, _Late(self), None)
+        self.core = Core(children, flags, cell, system, handle)
+        system.on_interrupt = self._interrupted
+        self._interrupts = 0
+
+    def _interrupted(self) -> None:
+        self._interrupts += 1
+        self.body.cancel(reason="interrupted")
+        if self._interrupts == 1:
+            self.core.stop(Shutdown("interrupted"))
+        else:
+            self.core.kill()
+
+    @trio.lowlevel.enable_ki_protection
+    async def serve(self) -> None:
+        roots = ROOTS.get()
+        if roots is None:
+            ROOTS.set(roots := {})
+        roots[self.core] = None
+        try:
+            with trio.CancelScope(shield=True):
+                await self._run_with_deadlines()
+        finally:
+            del roots[self.core]
+            self._close()
+
+    async def _run_with_deadlines(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.system.deadlines.run)
+            await self.core.run(self.settled.set)
+            nursery.cancel_scope.cancel(reason="the supervisor ended")
+
+    def _close(self) -> None:
+        self.core.cell.close(self.core.reason)
+        self.system.events.close()
+        if self.core.failure is not None:
+            self.body.cancel(reason="the supervisor gave up")
+        self.ended.set()
+        self.settled.set()
+
+    async def sentinel(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.core.stop(Shutdown())
+
+    async def wait(self, event: trio.Event) -> None:
+        with trio.CancelScope(shield=True):
+            while not event.is_set():
+                try:
+                    await event.wait()
+                except KeyboardInterrupt as error:
+                    self.system.interrupt(error)
+
+    def note_interrupt(self, error: BaseException) -> None:
+        interrupt = interrupt_in(error)
+        if interrupt is not None:
+            self.system.interrupt(interrupt)
+
+    async def finish(self) -> None:
+        self.core.stop(Shutdown())
+        await self.wait(self.ended)
+
+    def raise_outcome(self, error: BaseException | None) -> None:
+        if self.system.interrupted is not None:
+            raise self.system.interrupted
+        failures = [failure for failure in (error, self.core.failure) if failure is not None]
+        if len(failures) == 2 and isinstance(error, Exception):
+            raise BaseExceptionGroup("the body failed and its supervisor gave up", failures) from None
+        if failures:
+            raise failures[0]
+
+
+class _Late:
+    """The control of a root's cell: the core is made after its cell."""
+
+    def __init__(self, root: _Root) -> None:
+        self._root = root
+
+    def stop(self, reason: ExitReason) -> None:
+        self._root.core.stop(reason)
+
+    def kill(self) -> None:
+        self._root.core.kill()
+
+
+@asynccontextmanager
+async def _open(make: Callable[[], _Root]) -> AsyncGenerator[Supervisor, None]:
+    root = make()
+    error: BaseException | None = None
+    try:
+        async with trio.open_nursery() as outer:
+            outer.start_soon(root.sentinel)
+            outer.start_soon(root.serve)
+            await root.wait(root.settled)
+            try:
+                if not root.ended.is_set():
+                    with root.body:
+                        yield root.core.handle
+            except trio.Cancelled:
+                raise
+            except BaseException as raised:  # noqa: BLE001  # raised again below, outside the nursery's group
+                error = raised
+                root.note_interrupt(raised)
+            finally:
+                await root.finish()
+                outer.cancel_scope.cancel(reason="the supervisor ended")
+    finally:
+        root.raise_outcome(error)

@@ -1,0 +1,58 @@
+"""What the actors of one tree share: names, events, and whether the program was interrupted.
+
+One per root supervisor, so that two trees in one program know nothing of each other (R006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from proctor.runtime.deadlines import Deadlines
+from proctor.runtime.events import Events
+from proctor.runtime.registry import Registry
+
+if TYPE_CHECKING:
+    from proctor.runtime.decide import RestartTable
+
+Interrupt = KeyboardInterrupt | SystemExit
+
+
+class System:
+    """The shared half of one tree."""
+
+    def __init__(self, restarts: RestartTable) -> None:
+        self.registry = Registry()
+        self.events = Events()
+        self.deadlines = Deadlines()
+        self.restarts = restarts
+        self.interrupted: Interrupt | None = None
+        self.on_interrupt: Callable[[], None] = _nobody_yet
+
+    def interrupt(self, error: Interrupt) -> None:
+        """Record the first interrupt (T5). From here on nothing is started or restarted in the whole tree."""
+        if self.interrupted is None:
+            self.interrupted = error
+        self.on_interrupt()
+
+
+def first_leaf(error: BaseException) -> BaseException:
+    """`error` itself, or the first exception inside it that is not a group."""
+    whole: object = error
+    if not isinstance(whole, BaseExceptionGroup):
+        return error
+    return first_leaf(cast("BaseExceptionGroup[BaseException]", whole).exceptions[0])
+
+
+def interrupt_in(error: BaseException) -> Interrupt | None:
+    """The first interrupt that is `error` or is inside it."""
+    whole: object = error
+    if isinstance(whole, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", whole)
+        part = group.subgroup((KeyboardInterrupt, SystemExit))
+        return None if part is None else interrupt_in(first_leaf(part))
+    return error if isinstance(error, KeyboardInterrupt | SystemExit) else None
+
+
+def _nobody_yet() -> None:
+    pass

@@ -1,0 +1,214 @@
+"""`proctor up`: a fleet in the foreground, from its first start to its last stop.
+
+The children are started one after another under the root, so that their starts can be followed too; a child that
+does not start ends the command, as it would end the supervisor (S10). Each agent gets its prompt once it is up. The
+command ends when every prompt is answered and no agent is without one, when the root ends or gives up, or when it is
+interrupted; the tree is always stopped in order behind it, and told of to the end.
+
+A reader of our output that has gone ends the fleet; one that sleeps does not hold it up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import trio
+from rich.console import RenderableType
+from rich.text import Text
+
+from proctor.actors.errors import AgentError
+from proctor.actors.fleet import AnyMember, Fleet, Member, Nested, load_fleet
+from proctor.actors.states import Status
+from proctor.actors.trees import Supervisor, open_supervisor, plan_of
+from proctor.cli.board import board, summary
+from proctor.cli.codes import FAILED, OK, STDOUT_GONE
+from proctor.cli.follow import BUFFER, Follower
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.output import Output
+from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.screens import Lines, Moment, Picture
+from proctor.cli.story import Line, Story, told
+from proctor.cli.verdicts import status_of
+from proctor.cli.wording import one_line
+from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded, StartError
+from proctor.runtime.exits import Crash, DeliveryError
+
+_LOOK = 0.25
+_CAUSES = 3
+
+
+def up_command(fleet: str) -> int:
+    """Run the fleet of this file and return the exit status."""
+    return trio.run(_main, Path(fleet))
+
+
+async def _main(path: Path) -> int:
+    errors = Output(2)
+    try:
+        fleet = load_fleet(path)
+        for _, member in fleet.members(fleet.name):
+            plan_of(member.spec()).locate()
+    except AgentError as error:
+        for line in str(error).splitlines():
+            await errors.say(line)
+        return status_of(error)
+    record = state_directory()
+    command = Command(fleet, record, errors)
+    return await interruptible(command.run, told=command.told, beside=partial(make_room, record))
+
+
+class Command:
+    """One `proctor up`. `record` is where agents are recorded that name no other place."""
+
+    def __init__(self, fleet: Fleet, record: Path, errors: Output) -> None:
+        self._fleet = fleet
+        self._record = record
+        self._errors = errors
+        self._t0 = trio.current_time()
+        self._story = Story(fleet, trio.current_time, time.time)
+        self._members = dict(fleet.members(fleet.name))
+        names = {path: member.name for path, member in self._members.items()}
+        self._follower = Follower(self._story, names, self._tell)
+        self._statuses: dict[str, Status] = {}
+        self._sup: Supervisor | None = None
+        self._complaints: list[str] = []
+        self._status: int | None = None
+        out, width = Output(1), max(len(path) - len(fleet.name) - 1 for path in names)
+        self._screen = Picture(out, width, self._draw) if out.is_terminal else Lines(out, width)
+
+    async def run(self, interrupts: Interrupts) -> int:
+        """Start, ask, wait, stop. Returns the exit status."""
+        async with trio.open_nursery() as showing:
+            showing.start_soon(self._show, interrupts)
+            async with trio.open_nursery() as following:
+                await self._tree(following, interrupts)
+            self._screen.close(["", *summary(self._story.agents, self._fleet.name)])
+            interrupts.in_the_end(showing.cancel_scope)
+        for complaint in self._complaints:
+            await self._errors.say(complaint)
+        return self._result() if self._status is None else self._status
+
+    async def told(self, text: str) -> None:
+        """Something the user should know at once."""
+        if isinstance(self._screen, Picture):
+            self._tell(self._story.note(text))
+        else:
+            await self._errors.say(text)
+
+    def _result(self) -> int:
+        answers = [
+            self._story.agents[path].answer for path, m in self._members.items() if m.prompt is not None
+        ]
+        return OK if all(answer is not None and answer.ok for answer in answers) else FAILED
+
+    # -- the tree
+
+    async def _tree(self, following: trio.Nursery, interrupts: Interrupts) -> None:
+        fleet = self._fleet
+        try:
+            with interrupts.scope:
+                async with open_supervisor((), name=fleet.name, **fleet.flags()) as sup:
+                    self._sup = sup
+                    interrupts.kill = sup.ref.kill
+                    following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
+                    await self._conduct(sup)
+                    self._tell(self._story.note("stopping"))
+        except MaxRestartsExceeded as error:
+            self._fail(f"{fleet.name} gave up: {_why(error, self._story.gave_up)}", FAILED)
+
+    async def _conduct(self, sup: Supervisor) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._until_ended, sup, nursery.cancel_scope)
+            nursery.start_soon(self._look, sup)
+            async with trio.open_nursery() as asking:
+                if not await self._start(sup, asking):
+                    asking.cancel_scope.cancel("a child did not start")
+                elif any(member.prompt is None for member in self._members.values()):
+                    await trio.sleep_forever()
+            nursery.cancel_scope.cancel("there is nothing left to wait for")
+
+    async def _start(self, sup: Supervisor, asking: trio.Nursery) -> bool:
+        for child in (*self._fleet.agents, *self._fleet.supervisors):
+            try:
+                await sup.start_child(child.spec(self._record))
+            except StartError as error:
+                cause = innermost(error)
+                self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
+                return False
+            except DeliveryError:  # the root has ended meanwhile
+                return False
+            for path in self._paths_in(child):
+                asking.start_soon(self._ask, sup, path)
+        return True
+
+    def _paths_in(self, child: AnyMember | Nested) -> Sequence[str]:
+        path = f"{self._fleet.name}/{child.name}"
+        return [path] if isinstance(child, Member) else [member for member, _ in child.members(path)]
+
+    async def _ask(self, sup: Supervisor, path: str) -> None:
+        member = self._members[path]
+        if member.prompt is None:
+            return
+        self._tell(self._story.asked(path, member.prompt))
+        try:
+            answer = await sup.agent(member.name).ask(member.prompt, timeout=member.timeout)
+        except (AgentError, DeliveryError) as error:
+            line = self._story.unanswered(path, error)
+        else:
+            line = self._story.answered(path, answer)
+        self._follower.drain()
+        self._tell(line)
+
+    async def _until_ended(self, sup: Supervisor, scope: trio.CancelScope) -> None:
+        ended = await sup.wait_stopped()
+        self._tell(self._story.note(f"ended by itself: {ended}"))
+        scope.cancel("the root has ended")
+
+    def _fail(self, complaint: str, status: int) -> None:
+        self._complaints.append(complaint)
+        self._status = status
+
+    # -- what is shown
+
+    def _tell(self, line: Line) -> None:
+        self._screen.tell(trio.current_time() - self._t0, line)
+
+    async def _show(self, interrupts: Interrupts) -> None:
+        try:
+            await self._screen.run()
+        except OSError:  # nobody reads any more
+            self._status = STDOUT_GONE
+            interrupts.scope.cancel("stdout is gone")
+
+    async def _look(self, sup: Supervisor) -> None:
+        while isinstance(self._screen, Picture):
+            for path, member in self._members.items():
+                with trio.move_on_after(_LOOK), suppress(CallTimeout):
+                    self._statuses[path] = await sup.agent(member.name).status()
+            await trio.sleep(_LOOK)
+
+    def _draw(self, moments: Sequence[Moment], height: int) -> RenderableType:
+        if self._sup is None:
+            return Text("starting")
+        return board(self._sup.tree(), self._statuses, self._story.agents, moments, height)
+
+
+def _why(error: MaxRestartsExceeded, child: str | None) -> str:
+    last = [
+        told(e.reason) if isinstance(e, ActorExited) else one_line(str(e))
+        for e in error.exceptions[-_CAUSES:]
+    ]
+    restarts = error.message.rpartition(": ")[2]
+    return f"{restarts}{f' of {child}' if child else ''}; the last causes: {', '.join(last)}"
+
+
+def innermost(error: StartError) -> Exception:
+    """What a start failed of, through every supervisor that passed it on."""
+    cause = error.reason.error if isinstance(error.reason, Crash) else error
+    if isinstance(cause, StartError) and cause is not error:
+        return innermost(cause)
+    return cause if isinstance(cause, Exception) else error

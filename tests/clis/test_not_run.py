@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in ("clis", "fakes", "real"):
+        ignored = shutil.ignore_patterns("node_modules", "__pycache__")
+        shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run_real_tests(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    test = "tests/real/test_fake_api_with_claude.py"
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", test, "-p", "no:cacheprovider"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=checkout,
+        env={"PATH": str(checkout / "nowhere"), **environment},
+    )
+
+
+def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path) -> None:
+    done = run_real_tests(checkout)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert "6 not run" in lines[-1]
+    assert "passed" not in lines[-1]
+    section = next(number for number, line in enumerate(lines) if "REAL CLI TESTS NOT RUN" in line)
+    named = [
+        line for line in lines[section:] if line.startswith("tests/real/") and "npm is not on PATH" in line
+    ]
+    assert len(named) == 6
+
+
+def test_a_missing_cli_fails_the_run_where_the_real_ones_are_required(checkout: Path) -> None:
+    done = run_real_tests(checkout, PROCTOR_REQUIRE_REAL="1")
+    assert done.returncode == 1
+    assert "PROCTOR_REQUIRE_REAL=1, but a CLI under test is missing: npm is not on PATH" in done.stdout
+    assert "6 errors" in done.stdout.splitlines()[-1]

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sources, syntax
+
+# (file, function): why it takes every error
+REASONS: Mapping[tuple[str, str], str] = {
+    ("runtime/child.py", "Incarnation._contained"): "a child's body: any error is a crash of the child (T4)",
+    (
+        "runtime/core.py",
+        "Core._call",
+    ): "what a child left to be called, in the supervisor's task: told as an event",
+    ("runtime/process.py", "Process._tell"): "the owner's callback: an error in it ends no reader (L20)",
+    ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
+    ("runtime/supervisor.py", "_open"): "raised again after the children have stopped (T2)",
+    ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
+    ("actors/runs.py", "stream"): "raised again outside the nursery, so that it leaves bare",
+    ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
+}
+
+# (file, function): where an interrupt or a group that may hold a cancellation goes instead of up
+EDGES: Mapping[tuple[str, str], str] = {
+    (
+        "runtime/child.py",
+        "Incarnation._contained",
+    ): "an interrupt goes to the root, which stops the tree (T5)",
+    ("runtime/supervisor.py", "_Root.wait"): "the root is told and stops the tree in order (T5)",
+    ("runtime/supervisor.py", "_open"): "raised again after the children have stopped (T2)",
+}
+
+GROUPS = {"ExceptionGroup", "BaseExceptionGroup"}
+EVERYTHING = {"Exception", "BaseException", "<bare>", *GROUPS}
+NEVER = {"Cancelled", "KeyboardInterrupt", "SystemExit", "GeneratorExit"}
+ABOVE = {"BaseException", "BaseExceptionGroup", "<bare>"} | NEVER
+
+
+def names(caught: ast.expr | None) -> set[str]:
+    if caught is None:
+        return {"<bare>"}
+    parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return {dotted(part).rpartition(".")[2] for part in parts}
+
+
+def caught(tree: ast.Module) -> Iterator[tuple[ast.AST, set[str], bool]]:
+    """Each place that takes errors: the node, the names taken and kept, whether it always raises the same again."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ExceptHandler(type=kind, body=body):
+                taken = names(kind)
+                yield node, taken - GROUPS if always_raises(body) else taken, raises_again(body)
+            case ast.Call(func=func, args=args) if dotted(func).rpartition(".")[2] == "suppress":
+                yield node, set[str]().union(*(names(arg) for arg in args)), False
+            case _:
+                pass
+
+
+def always_raises(body: list[ast.stmt]) -> bool:
+    """It ends in a `raise` and leaves by no other way."""
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    inside = (node for statement in body for node in ast.walk(statement))
+    return isinstance(body[-1], ast.Raise) and not any(isinstance(node, leaves) for node in inside)
+
+
+def raises_again(body: list[ast.stmt]) -> bool:
+    return always_raises(body) and isinstance(body[-1], ast.Raise) and body[-1].exc is None
+
+
+def broad(tree: ast.Module) -> list[str]:
+    return [enclosing(tree, node) for node, taken, again in caught(tree) if taken & EVERYTHING and not again]
+
+
+def swallowed(tree: ast.Module) -> list[str]:
+    return [enclosing(tree, node) for node, taken, again in caught(tree) if taken & ABOVE and not again]
+
+
+def places(search: Callable[[ast.Module], list[str]]) -> set[tuple[str, str]]:
+    return {(name_of(path), where) for path in sources() for where in search(syntax(path))}
+
+
+@pytest.mark.parametrize(
+    ("search", "table"), [(broad, REASONS), (swallowed, EDGES)], ids=["errors", "interrupts"]
+)
+def test_every_place_that_takes_everything_is_listed_with_its_reason(
+    search: Callable[[ast.Module], list[str]], table: Mapping[tuple[str, str], str]
+) -> None:  # T3, T4, T5
+    unlisted, stale = places(search) - set(table), set(table) - places(search)
+    assert not unlisted | stale, listed(
+        [f"not listed: {p}" for p in unlisted] + [f"gone: {p}" for p in stale]
+    )
+
+
+def test_a_cancellation_is_never_taken_by_its_name() -> None:  # T3
+    def cancelled(tree: ast.Module) -> list[str]:
+        return [
+            enclosing(tree, node) for node, taken, again in caught(tree) if "Cancelled" in taken and not again
+        ]
+
+    assert everywhere(cancelled) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("except Exception: pass", (1, 0)),
+        ("except: pass", (1, 1)),
+        ("except (ValueError, Exception): pass", (1, 0)),
+        ("except BaseException:\n        clean()\n        raise", (0, 0)),
+        ("except BaseException:\n        if a: return\n        raise", (1, 1)),
+        ("except trio.Cancelled: pass", (0, 1)),
+        ("except* Exception: pass", (1, 0)),
+        ("except Exception as e:\n        raise Other from e", (1, 0)),
+        ("except BaseExceptionGroup as e:\n        raise e.exceptions[0]", (0, 0)),
+        ("except OSError: pass", (0, 0)),
+        ("except ValueError:\n        with suppress(BaseException): pass", (1, 1)),
+    ],
+)
+def test_the_search_finds(body: str, found: tuple[int, int]) -> None:
+    tree = ast.parse(f"def f():\n    try: pass\n    {textwrap.dedent(body)}\n")
+    assert (len(broad(tree)), len(swallowed(tree))) == found

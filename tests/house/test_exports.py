@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+import pytest
+
+from tests.house.tree import Function, everywhere, listed, name_of, sources, syntax
+
+# The public faces. A name that is added, renamed or gone is a change users see: change it here, on purpose.
+FACES: Mapping[str, tuple[str, ...]] = {
+    "proctor": (),
+    "proctor.protocols": (),
+    "proctor.runtime": (
+        "Actor",
+        "ActorContext",
+        "ActorExited",
+        "Address",
+        "AlreadyPresent",
+        "AlreadyRegistered",
+        "AlreadyStarted",
+        "Call",
+        "CallTimeout",
+        "CallingSelf",
+        "ChildCounts",
+        "ChildExited",
+        "ChildInfo",
+        "ChildRestarting",
+        "ChildSpec",
+        "ChildStarted",
+        "ChildTerminated",
+        "ChildUnresponsive",
+        "Continue",
+        "Crash",
+        "DeadLetter",
+        "DeliveryError",
+        "Down",
+        "Exit",
+        "ExitReason",
+        "ExitStatus",
+        "Flags",
+        "IGNORE",
+        "InvalidSpec",
+        "Killed",
+        "LateReply",
+        "MailboxFull",
+        "MaxRestarts",
+        "MaxRestartsExceeded",
+        "Monitor",
+        "NO_REPLY",
+        "Name",
+        "NoMailbox",
+        "NoProc",
+        "Normal",
+        "NotFound",
+        "Ref",
+        "Registry",
+        "Reply",
+        "Restarting",
+        "Running",
+        "RuntimeFault",
+        "Shutdown",
+        "ShutdownFailed",
+        "Sink",
+        "StartError",
+        "StartFailed",
+        "StartTimeout",
+        "Stop",
+        "Stream",
+        "StreamClosed",
+        "StreamError",
+        "Subscription",
+        "SupervisionError",
+        "Supervisor",
+        "SupervisorEvent",
+        "SupervisorStarted",
+        "SupervisorStopped",
+        "TreeNode",
+        "UnknownMessage",
+        "WouldDeadlock",
+        "check_childspecs",
+        "current_actor",
+        "is_clean",
+        "open_supervisor",
+        "reply",
+        "reply_error",
+        "run",
+        "supervisor_spec",
+    ),
+    "proctor.actors": (),
+}
+
+# a program's face is its command line; a frame's type says what the wire page says
+DOCUMENTED_BY_THEIR_MODULE = r"^runtime/guard\.py$|^actors/scripted_\w+\.py$|_wire\.py$"
+
+
+def exported(module: ModuleType) -> tuple[str, ...]:
+    return tuple(getattr(module, "__all__", ()))
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_is_what_was_agreed(name: str) -> None:
+    assert sorted(exported(importlib.import_module(name))) == sorted(FACES[name])
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_exports_each_name_once_and_has_it(name: str) -> None:
+    module = importlib.import_module(name)
+    names = exported(module)
+    assert len(set(names)) == len(names)
+    assert [missing for missing in names if not hasattr(module, missing)] == []
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_leaks_no_name_it_does_not_export(name: str) -> None:
+    module = importlib.import_module(name)
+    public = {
+        key for key, value in vars(module).items() if not key.startswith("_") and not _is_incidental(value)
+    }
+    assert public - set(exported(module)) == set()
+
+
+def _is_incidental(value: object) -> bool:
+    """A submodule, what `from __future__` leaves, and the standard library's names."""
+    origin = getattr(value, "__module__", "")
+    return isinstance(value, ModuleType) or not str(origin).startswith("proctor")
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_every_public_method_is_documented(name: str) -> None:  # R193
+    module = importlib.import_module(name)
+    classes = [value for key in exported(module) if inspect.isclass(value := getattr(module, key))]
+    places = [method for cls in classes for method in undocumented_methods(cls)]
+    assert places == [], listed(places)
+
+
+def undocumented_methods(cls: type) -> Iterator[str]:
+    for name, value in vars(cls).items():
+        own = inspect.isfunction(value) or isinstance(value, property | classmethod | staticmethod)
+        if own and not name.startswith("_") and not any(_documents(above, name) for above in cls.__mro__):
+            yield f"{cls.__module__}.{cls.__qualname__}.{name}"
+
+
+def _documents(cls: type, name: str) -> bool:
+    return bool(getattr(vars(cls).get(name), "__doc__", None))
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Public classes and functions at a module's top that have no docstring."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            public = not node.name.startswith("_") and not _is_overload(node)
+            if public and not ast.get_docstring(node):
+                yield f"{node.lineno} {node.name}"
+
+
+def _is_overload(node: Function | ast.ClassDef) -> bool:
+    return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+
+
+def test_every_public_name_is_documented() -> None:  # R193
+    elsewhere = [path for path in sources() if re.search(DOCUMENTED_BY_THEIR_MODULE, name_of(path))]
+    places = everywhere(undocumented, [path for path in sources() if path not in elsewhere])
+    assert places == [], listed(places)
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        path for path in sources() if path.name != "__init__.py" and not ast.get_docstring(syntax(path))
+    ]
+    assert [name_of(path) for path in silent] == []
+
+
+def test_the_search_finds_a_name_without_docstring() -> None:
+    tree = ast.parse('def a(): pass\ndef _b(): pass\nclass C: pass\ndef d():\n    """D."""\n')
+    assert list(undocumented(tree)) == ["1 a", "3 C"]
+
+
+def test_a_documented_base_method_documents_the_override() -> None:
+    class Above:
+        def serve(self) -> None:
+            """Serve."""
+
+    class Below(Above):
+        def serve(self) -> None:
+            pass
+
+        def rest(self) -> None:
+            pass
+
+    assert [name.rpartition(".")[2] for name in undocumented_methods(Below)] == ["rest"]

@@ -1,0 +1,308 @@
+"""The import contracts of pyproject.toml, run, and shown to bite; below them what a contract cannot say.
+
+A contract speaks of whole modules, so the rules by file, by name prefix and by call are tables here.
+Every contract is broken once in a made-up tree, so that one that matches nothing cannot look kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.house.tree import (
+    FLOORS,
+    ROOT,
+    dotted,
+    everywhere,
+    floor,
+    imports,
+    listed,
+    name_of,
+    sources,
+    syntax,
+)
+
+LINT = "from importlinter.cli import lint_imports_command as c; c()"
+
+# contract: (the file that breaks it, what it imports)
+VIOLATIONS: Mapping[str, tuple[str, str]] = {
+    "R001 the floors stand in their order": ("protocols/framing.py", "proctor.runtime.exits"),
+    "protocols know no clock, no I/O, no event loop": ("protocols/dialect.py", "random"),
+    "runtime knows no JSON and no wire": ("runtime/supervisor.py", "json"),
+    "decisions are made without an event loop": ("runtime/decide.py", "trio"),
+    "no floor imports the face": ("actors/agent.py", "proctor"),
+    "one command line's wire knows no other's, but OpenCode speaks ACP": (
+        "protocols/codex.py",
+        "proctor.protocols.claude",
+    ),
+    "an agent knows nothing of what serves agents": ("actors/runs.py", "proctor.actors.pool"),
+    "actors know no gateway": ("actors/pool.py", "proctor.actors.gateways.http"),
+    "gateways know nothing of each other": ("actors/gateways/http.py", "proctor.actors.gateways.control"),
+    "R005 the MCP gateway names no command line": ("actors/gateways/mcp.py", "proctor.protocols.claude"),
+    "library code never imports what is for tests": ("runtime/process.py", "proctor.runtime.testing"),
+    "library code never imports test tools": ("runtime/monitors.py", "hypothesis"),
+}
+
+SKELETON: Mapping[str, tuple[str, ...]] = {
+    "protocols": ("framing", "dialect", "claude", "codex", "acp", "opencode"),
+    "runtime": ("exits", "spec", "decide", "supervisor", "process", "monitors", "testing"),
+    "actors": (
+        "agent",
+        "transport",
+        "discovery",
+        "runs",
+        "sessions",
+        "pool",
+        "completion",
+        "providers",
+        "testing",
+    ),
+    "actors/gateways": ("mcp", "http", "control"),
+}
+
+ALLOWED: Mapping[str, tuple[str, str]] = {
+    "proctor.cli": ("src/proctor/cli.py", "import proctor.actors.agent\n"),
+    "proctor.testing": ("src/proctor/testing.py", "import proctor.runtime.testing\n"),
+    "opencode speaks acp": ("protocols/opencode.py", "import proctor.protocols.acp\n"),
+}
+
+
+def lint(checkout: Path) -> dict[str, str]:
+    """Each contract's verdict in this checkout, and all that was said under `report`."""
+    done = subprocess.run(
+        [sys.executable, "-c", LINT, "--no-cache", "--no-logo"],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout / "src"), "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE))
+    assert set(verdicts) == set(contracts()), done.stdout + done.stderr
+    return verdicts | {"report": done.stdout}
+
+
+@pytest.fixture
+def skeleton(tmp_path: Path) -> Path:
+    face = tmp_path / "src" / "proctor"
+    face.mkdir(parents=True)
+    (face / "__init__.py").touch()
+    for folder, modules in SKELETON.items():
+        (tmp_path / folder).mkdir()
+        for module in ("__init__", *modules):
+            (tmp_path / folder / f"{module}.py").touch()
+    for name in FLOORS:
+        (face / name).symlink_to(Path("..", "..", name), target_is_directory=True)
+    for path, source in ALLOWED.values():
+        (tmp_path / path).write_text(source)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def module_of(path: Path) -> str:
+    """`proctor.runtime.child` for runtime/child.py."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    inside = parts[2:] if parts[0] == "src" else parts
+    return ".".join(("proctor", *inside)).removesuffix(".__init__")
+
+
+def contracts() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return [contract["name"] for contract in settings["contracts"]]
+
+
+def test_the_library_keeps_every_contract() -> None:
+    verdicts = lint(ROOT)
+    assert [name for name in contracts() if verdicts[name] != "KEPT"] == [], verdicts["report"]
+
+
+def test_the_contracts_see_every_file_behind_the_links() -> None:
+    seen = grimp.build_graph("proctor", cache_dir=None).modules
+    assert seen == {module_of(path) for path in sources()}
+
+
+def test_a_tree_with_every_room_and_no_violation_keeps_every_contract(skeleton: Path) -> None:
+    verdicts = lint(skeleton)
+    assert [name for name in contracts() if verdicts[name] != "KEPT"] == [], verdicts["report"]
+
+
+def test_each_contract_finds_its_violation(skeleton: Path) -> None:
+    assert set(VIOLATIONS) == set(contracts())
+    for path, imported in VIOLATIONS.values():
+        (skeleton / path).write_text(f"import {imported}\n")
+    verdicts = lint(skeleton)
+    assert [name for name in contracts() if verdicts[name] != "BROKEN"] == [], verdicts["report"]
+
+
+@pytest.mark.parametrize(
+    "name", ["R001 the floors stand in their order", "decisions are made without an event loop"]
+)
+def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -> None:
+    path, imported = VIOLATIONS[name]
+    (skeleton / path).write_text(f"def f():\n    import {imported}\n")
+    assert lint(skeleton)[name] == "BROKEN"
+
+
+# floor: the packages it may stand on, besides the standard library
+PACKAGES: Mapping[str, frozenset[str]] = {
+    "protocols": frozenset({"attrs", "msgspec"}),
+    "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
+    "actors": frozenset({"attrs", "cattrs", "msgspec", "trio", "trio_util"}),
+}
+
+PROGRAMS = ("runtime/guard.py", "actors/scripted_*.py")
+
+# module of the standard library: the files that may import it
+BY_FILE: Mapping[str, tuple[str, ...]] = {
+    "subprocess": ("runtime/process.py", "runtime/spawning.py", "runtime/orphans.py", *PROGRAMS),
+    "signal": (
+        *("runtime/process.py", "runtime/stopping.py", "runtime/orphans.py", *PROGRAMS),
+        *(
+            "runtime/supervisor.py",
+            "runtime/run.py",
+            "src/proctor/cli/*.py",
+        ),  # Ctrl-C becomes an orderly stop (T5)
+    ),
+    "_signal": ("runtime/guard.py",),
+    "time": (*PROGRAMS, "actors/recording.py", "actors/agent.py", "src/proctor/cli/*.py"),  # the wall clock
+    "json": ("protocols/*.py", "src/proctor/cli/*.py", *PROGRAMS),
+    "asyncio": (),
+    "multiprocessing": (),
+    "logging": (),
+    "random": ("runtime/*.py", "actors/*.py"),
+}
+
+FAMILIES: Mapping[str, frozenset[str]] = {
+    "claude": frozenset({"claude"}),
+    "codex": frozenset({"codex"}),
+    "acp": frozenset({"acp"}),
+    "opencode": frozenset({"opencode", "acp"}),
+}
+
+
+def misplaced(file: str, tree: ast.Module) -> Iterator[str]:
+    for statement, name in imports(tree):
+        allowed = BY_FILE.get(name.split(".")[0])
+        if allowed is not None and not any(fnmatch.fnmatch(file, pattern) for pattern in allowed):
+            yield f"{file}:{statement.lineno} {name}"
+
+
+def foreign(packages: frozenset[str], tree: ast.Module) -> set[str]:
+    roots = {name.split(".")[0] for _, name in imports(tree)}
+    return roots - packages - set(sys.stdlib_module_names) - {"proctor"}
+
+
+def family_of(module: str) -> str | None:
+    """`claude` for claude.py, claude_wire.py and a claude/ folder; None for what all share."""
+    first = re.split(r"[._]", module)[0]
+    return first if first in FAMILIES else None
+
+
+def strangers(module: str, tree: ast.Module) -> set[str]:
+    """What a module of one command line imports from another's, and a shared one from any."""
+    mine = family_of(module)
+    prefix = "proctor.protocols."
+    imported = {family_of(name.removeprefix(prefix)) for _, name in imports(tree) if name.startswith(prefix)}
+    return {family for family in imported if family} - (FAMILIES[mine] if mine else frozenset())
+
+
+def chance(tree: ast.Module) -> list[str]:
+    """Draws from the shared source of chance; one's own `random.Random(seed)` is a parameter."""
+    drawn = (dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [name for name in drawn if name.startswith("random.") and name != "random.Random"]
+
+
+@pytest.mark.parametrize("name", ["decide", "spec", "exits"])
+def test_a_decision_reaches_no_event_loop_when_it_runs(name: str) -> None:
+    graph = grimp.build_graph(
+        "proctor", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+    chain = graph.find_shortest_chain(f"proctor.runtime.{name}", "trio") if "trio" in graph.modules else None
+    assert chain is None
+
+
+def test_the_standard_library_is_imported_only_where_its_effect_belongs() -> None:
+    places = [place for path in sources() for place in misplaced(name_of(path), syntax(path))]
+    assert places == [], listed(places)
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_floor_stands_on_its_own_packages_only(name: str) -> None:
+    places = everywhere(lambda tree: foreign(PACKAGES[name], tree), floor(name))
+    assert places == [], listed(places)
+
+
+def test_one_command_lines_wire_modules_know_no_others() -> None:
+    folder = ROOT / "protocols"
+    places = [
+        f"{name_of(path)}: {family}"
+        for path in floor("protocols")
+        if path != folder / "__init__.py"
+        for family in strangers(".".join(path.relative_to(folder).with_suffix("").parts), syntax(path))
+    ]
+    assert places == [], listed(places)
+
+
+def test_the_mcp_gateway_says_no_command_lines_name() -> None:  # R005
+    gateway = [path for path in floor("actors") if name_of(path).startswith("actors/gateways/mcp")]
+    named = re.compile("|".join(FAMILIES), re.IGNORECASE)
+    assert [name_of(path) for path in gateway if named.search(path.read_text())] == []
+
+
+def test_chance_comes_in_by_the_door() -> None:
+    places = everywhere(chance)
+    assert places == [], listed(places)
+
+
+def test_a_program_run_by_itself_imports_the_standard_library_only() -> None:
+    programs = [path for path in sources() if any(fnmatch.fnmatch(name_of(path), p) for p in PROGRAMS)]
+    places = everywhere(lambda tree: foreign(frozenset(), tree), programs)
+    assert places == [], listed(places)
+
+
+def test_every_module_postpones_its_annotations() -> None:
+    postponed = "from __future__ import annotations\n"
+    places = [
+        name_of(path)
+        for path in sources()
+        if path.name != "__init__.py" and postponed not in path.read_text()
+    ]
+    assert places == [], listed(places)
+
+
+def test_the_searches_find() -> None:
+    tree = ast.parse(
+        "import subprocess\nfrom time import sleep\nimport numpy\nrandom.random()\nrandom.Random(1)\n"
+    )
+    assert list(misplaced("runtime/child.py", tree)) == [
+        "runtime/child.py:1 subprocess",
+        "runtime/child.py:2 time.sleep",
+    ]
+    assert foreign(PACKAGES["runtime"], tree) == {"numpy"}
+    assert chance(tree) == ["random.random"]
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "found"),
+    [
+        ("claude_wire", "codex", {"codex"}),
+        ("claude", "claude_wire", set[str]()),
+        ("opencode", "acp", set[str]()),
+        ("acp", "opencode", {"opencode"}),
+        ("conversation", "claude", {"claude"}),
+        ("codex", "framing", set[str]()),
+    ],
+)
+def test_the_search_finds_one_wire_in_another(module: str, imported: str, found: set[str]) -> None:
+    assert strangers(module, ast.parse(f"from proctor.protocols.{imported} import X")) == found

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import Function, functions, listed, name_of, other_code, sources, syntax
+
+LONG_FILE, LONGEST_FILE = 400, 700
+LONGEST_BODY = 60
+DEEPEST = 3
+THEORY = 25
+SHARES = ((10, 0.70), (30, 0.93))
+
+# file: why it is longer than LONG_FILE
+LONGER: dict[str, str] = {}
+
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With, ast.AsyncWith, ast.Match)
+
+
+def body_of(function: Function) -> list[ast.stmt]:
+    body = function.body
+    return body[1:] if ast.get_docstring(function, clean=False) is not None else body
+
+
+def is_declaration(function: Function) -> bool:
+    """Only a signature: an overload, a protocol's method."""
+    return all(isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) for s in body_of(function))
+
+
+def length(function: Function) -> int:
+    body = body_of(function)
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def depth(statements: list[ast.stmt]) -> int:
+    return max((_depth(statement) for statement in statements), default=0)
+
+
+def _depth(statement: ast.stmt) -> int:
+    if not isinstance(statement, BLOCKS):
+        return 0
+    if isinstance(statement, ast.If) and _is_elif(statement.orelse):
+        return max(1 + depth(statement.body), _depth(statement.orelse[0]))
+    return 1 + max(depth(part) for part in _parts(statement))
+
+
+def _is_elif(orelse: list[ast.stmt]) -> bool:
+    return len(orelse) == 1 and isinstance(orelse[0], ast.If)
+
+
+def _parts(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(statement, name, [])
+    for name in ("handlers", "cases"):
+        yield from (part.body for part in getattr(statement, name, []))
+
+
+def measured() -> list[tuple[str, Function]]:
+    return [
+        (f"{name_of(path)}:{function.lineno} {name}", function)
+        for path in sources()
+        for name, function in functions(syntax(path))
+        if not is_declaration(function)
+    ]
+
+
+@pytest.mark.parametrize(("lines", "share"), SHARES, ids=[f"{share:.0%}<={n}" for n, share in SHARES])
+def test_most_function_bodies_are_short(lines: int, share: float) -> None:
+    sizes = {name: length(function) for name, function in measured()}
+    longer = sorted(((size, name) for name, size in sizes.items() if size > lines), reverse=True)
+    kept = 1 - len(longer) / max(1, len(sizes))
+    listing = "\n".join(f"{size:4} {name}" for size, name in longer)
+    assert kept >= share, f"{kept:.1%} of {len(sizes)} bodies have at most {lines} lines:\n{listing}"
+
+
+def test_no_function_body_is_longer_than_a_screen() -> None:
+    places = [f"{name}: {length(f)} lines" for name, f in measured() if length(f) > LONGEST_BODY]
+    assert places == [], listed(places)
+
+
+def test_nothing_nests_deeper_than_three() -> None:
+    places = [f"{name}: {depth(f.body)} levels" for name, f in measured() if depth(f.body) > DEEPEST]
+    assert places == [], listed(places)
+
+
+def test_a_long_file_says_why() -> None:
+    long = {name_of(path) for path in sources() if lines_of(path) > LONG_FILE}
+    assert long == set(LONGER), listed(sorted(long ^ set(LONGER)))
+
+
+def test_no_file_is_longer_than_the_limit() -> None:
+    files = [*sources(), *other_code()]
+    places = [f"{name_of(path)}: {lines_of(path)} lines" for path in files if lines_of(path) > LONGEST_FILE]
+    assert places == [], listed(places)
+
+
+def test_a_modules_theory_fits_on_half_a_page() -> None:
+    theories = {name_of(path): ast.get_docstring(syntax(path)) or "" for path in sources()}
+    assert {name: len(t.splitlines()) for name, t in theories.items() if len(t.splitlines()) > THEORY} == {}
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def one(source: str) -> Function:
+    [(_, function)] = functions(ast.parse(textwrap.dedent(source)))
+    return function
+
+
+def test_a_docstring_and_a_signature_are_not_body() -> None:
+    assert length(one('def f(\n    a: int,\n) -> int:\n    """One.\n\n    Two."""\n    return a\n')) == 1
+
+
+def test_an_elif_chain_is_one_level_and_an_if_in_an_else_is_two() -> None:
+    chain = "def f(a):\n    if a: pass\n    elif a > 1: pass\n    elif a > 2: pass\n"
+    inside = "def f(a):\n    if a: pass\n    else:\n        for b in a:\n            if b: pass\n"
+    assert [depth(one(chain).body), depth(one(inside).body)] == [1, 3]
+
+
+def test_a_handler_and_a_case_are_inside_their_statement() -> None:
+    source = "def f(a):\n    match a:\n        case 1:\n            try: pass\n            except E:\n                if a: pass\n"
+    assert depth(one(source).body) == 3
+
+
+def test_a_nested_function_counts_for_itself() -> None:
+    source = "def f(a):\n    if a:\n        def g(b):\n            if b: pass\n"
+    names = dict(functions(ast.parse(source)))
+    assert [depth(names["f"].body), depth(names["f.g"].body)] == [1, 1]
+
+
+def test_the_measure_sees_the_library() -> None:
+    assert len(measured()) > 20

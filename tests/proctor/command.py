@@ -1,0 +1,175 @@
+"""The command as a user runs it: a process of its own, with a home and a state folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import attrs
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PROCTOR = (sys.executable, "-m", "proctor")
+PATIENCE = 60.0
+
+# the first terminal that a session's leader takes is its controlling one
+_WITH_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@attrs.frozen
+class Ended:
+    """How a command ended and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line on stderr. Fails when there are more."""
+        [line] = self.err.splitlines()
+        return line
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """What the command gets of ours, with its own home."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    own = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "TERM": "xterm", "COLUMNS": "100"}
+    return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **more}
+
+
+def proctor(
+    *words: str, home: Path, stdin: bytes | int = b"", env: Mapping[str, str] | None = None
+) -> Ended:
+    """Run the command to its end."""
+    given = {"stdin": stdin} if isinstance(stdin, int) else {"input": stdin}
+    done = subprocess.run(
+        [*PROCTOR, *words],
+        capture_output=True,
+        env=environment(home, **(env or {})),
+        timeout=PATIENCE,
+        check=False,
+        **given,  # type: ignore[call-overload]
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def start(*words: str, home: Path) -> subprocess.Popen[bytes]:
+    """Start the command with pipes."""
+    return subprocess.Popen(
+        [*PROCTOR, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+    )
+
+
+def read_until(fd: int, wanted: bytes) -> bytes:
+    """What can be read until `wanted` has come, that included. Fails after a minute, or at the end before."""
+    seen, limit = b"", time.monotonic() + PATIENCE
+    while wanted not in seen:
+        ready, _, _ = select.select([fd], [], [], max(0.0, limit - time.monotonic()))
+        assert ready, f"{wanted!r} did not come: {seen[-2000:]!r}"
+        part = _read(fd)
+        assert part, f"it ended without {wanted!r}: {seen[-2000:]!r}"
+        seen += part
+    return seen
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # a terminal that nobody holds any more
+        return b""
+
+
+def wait_for(path: Path, pattern: str) -> Path:
+    """The first file below `path` that matches, when it has come."""
+    limit = time.monotonic() + PATIENCE
+    while not (found := next(iter(path.glob(pattern)), None)):
+        assert time.monotonic() < limit, f"no {pattern} in {path}"
+        time.sleep(0.02)
+    return found
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes whose command line holds `word`."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+class Terminal:
+    """The command at a terminal of its own, 100 columns wide."""
+
+    def __init__(self, words: Sequence[str], home: Path, *, lines: int = 30) -> None:
+        self.fd, inner = os.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _WITH_TERMINAL, *PROCTOR, *words],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            start_new_session=True,
+            env=environment(home),
+        )
+        os.close(inner)
+        self.seen = b""
+
+    def until(self, wanted: str) -> str:
+        """All that was shown up to this text."""
+        self.seen += read_until(self.fd, wanted.encode())
+        return self.seen.decode("utf-8", "replace")
+
+    def type(self, text: str) -> None:
+        """As a person types."""
+        os.write(self.fd, text.encode())
+
+    def end(self) -> int:
+        """Read to the end and return the exit status."""
+        while part := _read(self.fd):
+            self.seen += part
+        return self.process.wait(PATIENCE)
+
+    @property
+    def shown(self) -> str:
+        """Everything that was shown."""
+        return self.seen.decode("utf-8", "replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(PATIENCE)
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def running(*words: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command with pipes, gone after the block."""
+    with start(*words, home=home) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proctor.protocols.vocabulary import AnyEvent, Text, TextDelta, TurnEnded
+from tests.proctor.command import PATIENCE, environment, proctor, processes_with, running, start, wait_for
+
+Script = Callable[..., str]
+
+ECHO = '{"reply": "You said: {prompt}"}'
+HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
+
+
+def test_the_answer_is_on_stdout_and_the_rest_on_stderr(home: Path, script: Script) -> None:
+    done = proctor("run", script('{"tool": "Bash", "input": {"command": "ls -l"}, "result": "x"}', ECHO), "hi", home=home)
+    assert (done.status, done.out) == (0, "You said: hi\n")
+    assert "Bash: ls -l" in done.err
+
+
+def test_quiet_says_nothing_beside_the_answer(home: Path, script: Script) -> None:
+    assert proctor("run", script(ECHO), "hi", "--quiet", home=home).err == ""
+
+
+def test_text_is_shown_once_whether_it_came_in_pieces_or_not(home: Path, script: Script) -> None:
+    agent = script('{"say": "one two three", "deltas": 3}', '{"reply": "four"}')
+    assert proctor("run", agent, "hi", home=home).out == "one two three\nfour\n"
+
+
+def test_every_line_of_json_decodes_and_the_last_is_the_answer(home: Path, script: Script) -> None:
+    done = proctor("run", script('{"reply": "a b", "deltas": 2}'), "hi", "--json", home=home)
+    *lines, last = done.out.splitlines()
+    events = [msgspec.json.decode(line, type=AnyEvent) for line in lines]
+    kinds = [type(event) for event in events]
+    assert kinds.count(TextDelta) == 2 and Text in kinds and TurnEnded in kinds
+    answer = msgspec.json.decode(last)
+    assert (answer["type"], answer["ok"], answer["text"]) == ("answer", True, "a b")
+    assert (Path(answer["recording"]) / "1" / "stdout.ndjson").is_file()
+
+
+def test_a_run_that_cannot_start_ends_json_with_a_failure_record(home: Path) -> None:
+    done = proctor("run", "claude", "hi", "--json", "--executable=/nowhere/claude", home=home)
+    assert msgspec.json.decode(done.out)["error"] == "NotInstalled"
+    assert done.status == 69
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("claud", "hi"), "unknown agent 'claud' (did you mean 'claude'?); known: claude, scripted:FILE"),
+        (("gemini", "hi"), "unknown agent 'gemini'; known: claude, scripted:FILE"),
+        (("claude:x", "hi"), "agent 'claude:x': nothing may stand after 'claude'"),
+        (("scripted", "hi"), "agent 'scripted' needs a FILE: write scripted:FILE"),
+        (("scripted:nowhere", "hi"), "nowhere"),
+        (("claude", "hi", "--timeout=soon"), "--timeout: expected a duration such as 90, '30s' or '1h30m'"),
+        (("claude", "hi", "--env=NOT_SET_HERE"), "env 'NOT_SET_HERE': not set here"),
+        (("claude", "hi", "--cwd=nowhere"), "cwd 'nowhere' is not a directory"),
+        (("claude", "hi", "--permission=ask"), "permission 'ask': there is no terminal to ask at"),
+        (("claude", "hi", "--permission=alow"), 'Did you mean "allow"?'),
+        (("claude", "hi", "--modell=x"), "unknown option: --modell"),
+        (("claude", "-x"), "unknown option: -x; a prompt that starts with - goes behind --"),
+        (("claude", "hi", "there"), "too many words: 'there'; a prompt of several words goes in quotes"),
+        ((), "AGENT requires an argument"),
+        (("claude", ""), "the prompt is empty"),
+        (("claude", "hi", "--record=x", "--no-record"), "exclude each other"),
+    ],
+)
+def test_wrong_words_are_one_line_and_status_2(home: Path, words: tuple[str, ...], line: str) -> None:
+    executable = home / "claude"
+    executable.write_text("#!/bin/sh\n")
+    executable.chmod(0o755)
+    done = proctor("run", *words, home=home, env={"PROCTOR_CLAUDE": str(executable)})
+    assert done.status == 2
+    assert done.complaint.startswith("proctor: ")
+    assert line in done.complaint
+    assert done.out == ""
+
+
+def test_a_command_that_is_not_known_is_one_line(home: Path) -> None:
+    done = proctor("rnu", home=home)
+    assert (done.status, 'unknown command "rnu". Did you mean "run"?' in done.complaint) == (2, True)
+
+
+def test_an_agent_that_is_not_installed_is_told_with_the_places_and_the_cure(home: Path) -> None:  # R022, R023, R028
+    done = proctor("run", "claude", "hi", home=home, env={"PATH": ""})
+    assert done.status == 69
+    assert "Claude Code is not installed: looked for PROCTOR_CLAUDE (not set); 'claude' on PATH ()" in done.complaint
+    assert "npm install -g @anthropic-ai/claude-code" in done.complaint
+    assert not (home / "state").exists()
+
+
+def test_a_prompt_from_stdin_is_the_same_with_a_dash_and_without(home: Path, script: Script) -> None:
+    agent = script(ECHO)
+    for words in (("run", agent, "-"), ("run", agent)):
+        assert proctor(*words, home=home, stdin=b"from a pipe").out == "You said: from a pipe\n"
+
+
+def test_a_prompt_of_5_mb_arrives_whole(home: Path, script: Script) -> None:  # C06
+    agent = script('{"reply": "{prompt}"}')
+    prompt = "".join(f"{n:07}\n" for n in range(5 * 2**20 // 8)).rstrip()
+    done = proctor("run", agent, "-", "--json", home=home, stdin=prompt.encode())
+    assert msgspec.json.decode(done.out.splitlines()[-1])["text"] == prompt
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-x is odd",),
+        ("--", "-x is odd"),
+        ("--", "-x is odd", "--json")[:2],
+        ("--quiet", "-x is odd"),
+        ("-x is odd", "--quiet"),
+    ],
+)
+def test_a_prompt_that_starts_with_a_dash_arrives(home: Path, script: Script, words: tuple[str, ...]) -> None:
+    assert proctor("run", script(ECHO), *words, home=home).out == "You said: -x is odd\n"  # R187
+
+
+def test_a_prompt_with_shell_words_arrives_verbatim(home: Path, script: Script) -> None:  # R187
+    prompt = "$(rm -rf x); `y` && \"z\" 'q' \\ | > *"
+    assert proctor("run", script(ECHO), prompt, home=home).out == f"You said: {prompt}\n"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "line"),
+    [
+        (b"abc\xffdef", "the prompt on stdin is not UTF-8: byte 3 is 0xff"),
+        (b"", "the prompt on stdin is empty"),
+        (b" \n", "the prompt on stdin is empty"),
+    ],
+)
+def test_a_stdin_that_is_no_prompt_is_one_line(home: Path, script: Script, stdin: bytes, line: str) -> None:
+    done = proctor("run", script(ECHO), home=home, stdin=stdin)
+    assert done.status == 2
+    assert line in done.complaint
+
+
+def test_a_stdin_that_is_closed_is_one_line(home: Path, script: Script) -> None:
+    words = " ".join(f"'{word}'" for word in ("run", script(ECHO)))
+    done = in_shell(f"proctor {words} <&-", home)
+    assert done == (2, "proctor: stdin is closed: there is no prompt to read\n")
+
+
+def in_shell(line: str, home: Path) -> tuple[int, str]:
+    import subprocess
+    import sys
+
+    text = line.replace("proctor", f"'{sys.executable}' -m proctor", 1)
+    done = subprocess.run(
+        ["bash", "-c", text], capture_output=True, env=environment(home), timeout=PATIENCE, check=False
+    )
+    return done.returncode, done.stderr.decode()
+
+
+def test_a_deadline_is_status_124_and_says_where_the_recording_is(home: Path, script: Script) -> None:  # R044
+    done = proctor("run", script(*HANGS), "hi", "--timeout=0.5s", "--quiet", home=home)
+    assert done.status == 124
+    assert "proctor: scripted did not finish in time" in done.complaint
+    recording = Path(done.complaint.partition("(recording: ")[2].rstrip(")"))
+    assert (recording / "1" / "stdout.ndjson").is_file()
+    assert "I begin." in done.out
+
+
+def test_a_usage_limit_is_status_75_and_says_until_when(home: Path, script: Script) -> None:
+    done = proctor("run", script('{"fault": "limit:3600"}', ECHO), "hi", "--quiet", home=home)
+    assert done.status == 75
+    assert "scripted is parked on a usage limit until " in done.complaint
+    assert "(in " in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (('{"end": "authentication"}',), "scripted is not logged in"),
+        (('{"end": "api_error", "status": 500}',), "scripted failed"),
+        (('{"end": "max_turns"}',), "scripted used up its turns or its budget"),
+        (('{"say": "I begin."}', '{"fault": "exit:3"}', ECHO), "scripted crashed: exit status 3"),
+        (('{"say": "I begin."}', '{"fault": "crash"}', ECHO), "scripted was killed by the system: killed by SIGKILL"),
+    ],
+)
+def test_a_run_that_fails_is_status_1_and_one_line(
+    home: Path, script: Script, lines: tuple[str, ...], said: str
+) -> None:
+    done = proctor("run", script(*lines), "hi", "--quiet", home=home)
+    assert done.status == 1
+    assert said in done.complaint
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_an_interrupt_stops_in_order_and_leaves_nothing(
+    home: Path, script: Script, number: signal.Signals, status: int
+) -> None:
+    agent = script(*HANGS)
+    with running("run", agent, "hi", home=home) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"I begin.\n"
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == status
+        assert b"stopping; once more kills at once" in process.stderr.read()
+    assert processes_with(agent.partition(":")[2]) == []
+
+
+def test_a_second_interrupt_does_not_wait_for_the_ladder(home: Path, script: Script) -> None:
+    agent = script('{"fault": "ignore_eof"}', '{"fault": "ignore_term"}', '{"say": "I begin."}', '{"fault": "hang"}', ECHO)
+    with running("run", agent, "hi", home=home) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"I begin.\n"
+        process.send_signal(signal.SIGINT)
+        while b"once more kills" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+    assert processes_with(agent.partition(":")[2]) == []
+
+
+def test_an_interrupted_run_still_ends_json_with_its_answer_record(home: Path, script: Script) -> None:
+    with running("run", script(*HANGS), "hi", "--json", home=home) as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline()]
+        while b"I begin." not in seen[-1]:
+            seen.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(PATIENCE) == 130
+    assert msgspec.json.decode(rest.splitlines()[-1])["outcome"] == "stopped"
+
+
+def test_a_reader_that_leaves_ends_the_run_as_a_broken_pipe_does(home: Path, script: Script) -> None:
+    agent = script(*(f'{{"say": "line {n} {"x" * 200}"}}' for n in range(2000)), '{"sleep": 600}', ECHO)
+    with running("run", agent, "hi", home=home) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141
+        assert b"Traceback" not in process.stderr.read()
+    assert processes_with(agent.partition(":")[2]) == []
+
+
+def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(home: Path, script: Script) -> None:  # R053
+    said = [f"{n:06} {'x' * 10_000}" for n in range(3000)]
+    agent = script(*(f'{{"say": "{line}"}}' for line in said), '{"reply": "end"}')
+    with running("run", agent, "hi", "--quiet", home=home) as process:
+        assert process.stdout is not None
+        wait_for(home / "state" / "proctor" / "runs", "*/1/meta.json")
+        peak = Path(f"/proc/{process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
+        assert int(peak) < 150_000  # kB, of 30 MB said
+        assert process.stdout.read().decode() == "".join(f"{line}\n" for line in (*said, "end"))
+        assert process.wait(PATIENCE) == 0
+
+
+def test_nothing_is_left_in_the_state_folder_without_recording(home: Path, script: Script) -> None:
+    assert proctor("run", script(ECHO), "hi", "--no-record", home=home).status == 0
+    assert not (home / "state").exists()
+
+
+def test_an_environment_variable_and_a_folder_reach_the_agent(home: Path, script: Script, tmp_path: Path) -> None:
+    agent = script('{"tool": "Bash", "input": {"command": "x"}, "run": "echo $GIVEN; pwd"}', ECHO)  # R013
+    done = proctor("run", agent, "hi", "--json", "--env", "GIVEN=value", "--cwd", str(tmp_path), home=home)
+    results = [e for e in map(msgspec.json.decode, done.out.splitlines()) if e["type"] == "tool_result"]
+    assert results[0]["text"].split() == ["value", str(tmp_path)]
+
+
+def test_the_prompt_is_in_no_message_of_ours(home: Path, script: Script) -> None:  # R020, L12
+    done = proctor("run", script('{"end": "api_error"}'), "a secret thing", home=home)
+    assert "secret" not in done.err
+
+
+def test_a_state_folder_that_cannot_be_written_is_one_line_with_a_way_out(home: Path, script: Script) -> None:
+    (home / "state").write_text("in the way")
+    done = proctor("run", script(ECHO), "hi", home=home)
+    assert done.status == 1
+    assert "cannot write the run directory" in done.complaint
+    assert "--no-record does without" in done.complaint
+
+
+def test_the_version_is_one_line(home: Path) -> None:
+    done = proctor("--version", home=home)
+    assert (done.status, done.out.split()[0]) == (0, "proctor")
+
+
+def test_help_shows_examples_and_the_exit_statuses(home: Path) -> None:
+    done = proctor("--help", home=home)
+    assert done.status == 0
+    assert "proctor run claude" in done.out
+    assert "124 deadline" in done.out
+
+
+def test_without_the_extra_one_line_says_what_to_install(home: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for package in ("trio", "attr", "attrs", "msgspec", "cattrs", "trio_util", "sortedcontainers", "outcome", "sniffio", "idna"):
+        found = next((p for p in map(Path, site_packages()) if (p / package).exists()), None)
+        if found is not None:
+            (bare / package).symlink_to(found / package)
+    for file in ("typing_extensions.py",):
+        found = next((p for p in map(Path, site_packages()) if (p / file).exists()), None)
+        if found is not None:
+            (bare / file).symlink_to(found / file)
+    import subprocess
+    import sys
+
+    env = environment(home)
+    env["PYTHONPATH"] += f"{os.pathsep}{bare}"
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "proctor", "run"], capture_output=True, env=env, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, b"proctor: the command line needs its extra packages: pip install 'proctor[cli]'\n")
+
+
+def site_packages() -> list[str]:
+    import site
+
+    return site.getsitepackages()
+
+
+def test_start_is_used() -> None:
+    assert start

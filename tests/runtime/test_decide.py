@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.runtime import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.decide import (
+    CLASSES,
+    RESTARTS,
+    Member,
+    Peer,
+    Window,
+    after_exit,
+    ends_supervisor,
+    group_plan,
+    is_reported,
+    is_shutdown_error,
+)
+from proctor.runtime.spec import Grace, Restart, Strategy
+
+KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
+
+
+def test_the_restart_table_has_every_cell() -> None:
+    assert set(RESTARTS) == set(product(KINDS, CLASSES.values()))
+
+
+def test_exit_status_0_is_treated_as_normal_T19() -> None:
+    assert after_exit("transient", ExitStatus(0)) == "keep"
+    assert after_exit("transient", ExitStatus(signal=15)) == "restart"
+
+
+members_of = st.lists(
+    st.builds(Member, st.uuids().map(str), st.sampled_from(KINDS), st.booleans()),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda member: member.id,
+)
+
+
+@given(members=members_of, strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]), data=st.data())
+def test_a_group_plan_keeps_its_promises(members: list[Member], strategy: Strategy, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(members) - 1))
+    order = [member.id for member in members]
+    kind = {member.id: member.restart for member in members}
+    alive = {member.id: member.alive for member in members}
+    reach = {"one_for_one": {order[at]}, "one_for_all": set(order), "rest_for_one": set(order[at:])}[strategy]
+    plan = group_plan(strategy, members, order[at])
+
+    assert order[at] in plan.start  # S21
+    assert {*plan.stop, *plan.drop, *plan.start} <= reach  # S22, S23
+    assert list(plan.stop) == sorted(plan.stop, key=order.index, reverse=True)
+    assert list(plan.start) == sorted(plan.start, key=order.index)
+    assert set(plan.stop) == {id for id in reach if alive[id] and id != order[at]}
+    assert set(plan.drop) == {id for id in reach if kind[id] == "temporary" and id != order[at]}  # S24
+    assert set(plan.start) == reach - set(plan.drop)
+
+
+@given(
+    gaps=st.lists(st.integers(0, 6), max_size=40),
+    intensity=st.integers(0, 4),
+    period=st.integers(1, 10),
+)
+def test_the_window_counts_what_a_plain_count_does_S30(gaps: list[int], intensity: int, period: int) -> None:
+    window, past, now = Window(intensity, float(period)), list[int](), 0
+    for gap in gaps:
+        now += gap
+        past.append(now)
+        inside = [t for t in past if now - t <= period]
+        assert window.add(float(now), Killed()) == (len(inside) <= intensity)
+        assert len(window.causes()) == len(inside)
+
+
+def test_an_entry_exactly_one_period_old_still_counts_S30_D1() -> None:
+    window = Window(1, 5.0)
+    assert window.add(0.0, Killed())
+    assert not window.add(5.0, Killed())
+    later = Window(1, 5.0)
+    assert later.add(0.0, Killed())
+    assert later.add(5.001, Killed())
+
+
+def test_intensity_0_allows_no_restart_S30() -> None:
+    assert not Window(0, 5.0).add(0.0, Killed())
+
+
+CRASH = Crash(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("kind", "grace", "reason", "error"),
+    [
+        ("permanent", 5.0, Shutdown(), False),
+        ("permanent", 5.0, Normal(), True),
+        ("transient", 5.0, Normal(), False),
+        ("temporary", 5.0, Normal(), False),
+        ("permanent", 5.0, Killed(), True),
+        ("transient", 5.0, Killed(), True),
+        ("permanent", "brutal_kill", Killed(), False),
+        ("permanent", "brutal_kill", CRASH, True),
+        ("temporary", 5.0, CRASH, True),
+        ("temporary", 5.0, ExitStatus(1), True),
+    ],
+)
+def test_a_stop_that_ended_otherwise_than_asked_is_an_error_S37_S39(
+    kind: Restart, grace: Grace, reason: ExitReason, error: bool
+) -> None:
+    assert is_shutdown_error(kind, grace, reason) == error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reason", [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0)], ids=str)
+def test_abnormal_exits_and_those_of_permanent_children_are_reported_S19(kind: Restart, reason: ExitReason) -> None:
+    clean = reason in (Normal(), Shutdown(), ExitStatus(0))
+    assert is_reported(kind, reason) == (kind == "permanent" or not clean)
+
+
+def test_automatic_shutdown_by_significant_ends_S59_S60() -> None:
+    alive, down, bystander = Peer(True, True), Peer(True, False), Peer(False, True)
+    assert not ends_supervisor("never", True, [])
+    assert ends_supervisor("any_significant", True, [alive])
+    assert not ends_supervisor("any_significant", False, [down])
+    assert not ends_supervisor("all_significant", True, [alive, down])
+    assert ends_supervisor("all_significant", True, [down, bystander])
+    assert not ends_supervisor("all_significant", False, [])

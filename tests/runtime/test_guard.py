@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from proctor.runtime import guard
+from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.process import Command, Process, open_process, survivors
+from proctor.runtime.stopping import Step
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
+GUARD = str(Path(guard.__file__))
+
+FAMILY = """
+import os, signal, sys, time
+def stay(deaf=False):
+    if deaf:
+        for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)
+    time.sleep(60)
+def child(body):
+    if os.fork() == 0:
+        body(); os._exit(0)
+def in_own_session(): os.setsid(); stay()
+def deaf_pair(): os.setsid(); child(lambda: stay(True)); stay(True)
+def daemon():
+    os.setsid()
+    if os.fork(): os._exit(0)
+    stay(True)
+for body in (stay, in_own_session, deaf_pair, daemon): child(body)
+time.sleep(0.2)
+print("ready", flush=True)
+"""
+FORKER = """
+import os, time
+def fork_for_ever():
+    while True:
+        if os.fork(): os._exit(0)
+        os.setsid(); time.sleep(0.001)
+for _ in range(3):
+    if os.fork() == 0: fork_for_ever()
+print("ready", flush=True)
+"""
+
+
+@pytest.fixture
+def marker(request: pytest.FixtureRequest) -> str:
+    return f"{os.getpid()}-{request.node.name}".replace("/", "-")
+
+
+def python(program: str) -> Command:
+    return Command((sys.executable, "-I", "-S", "-c", program), ENV)
+
+
+def sh(script: str) -> Command:
+    return Command(("sh", "-c", script), ENV)
+
+
+async def ready(process: Process) -> None:
+    said = b""
+    while b"ready\n" not in said:
+        data = await process.receive()
+        assert data, f"ended after {said!r}: {process.stderr!r}"
+        said += data
+
+
+async def dead(pids: list[int]) -> None:
+    with trio.fail_after(10):
+        for pid in pids:
+            try:
+                watch = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            await trio.lowlevel.wait_readable(watch)
+            os.close(watch)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 0", Normal()),
+        ("exit 77", ExitStatus(code=77)),
+        ("exit 127", ExitStatus(code=127)),
+        ("kill -9 $$", ExitStatus(signal=9)),
+        ("kill -TERM $$", ExitStatus(signal=15)),
+        ("kill -SEGV $$", ExitStatus(signal=11)),
+        ("kill -PIPE $$", ExitStatus(signal=13)),
+        ("kill -USR1 $$", ExitStatus(signal=10)),
+    ],
+)
+async def test_the_exit_is_the_programs_own(script: str, reason: ExitReason) -> None:
+    async with open_process(sh(script), guard=True) as process:
+        assert await process.wait() == reason
+
+
+@pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
+@pytest.mark.parametrize("how", ["kill", "stop", "exit", "program killed"])
+async def test_nothing_survives_whatever_session_it_hides_in(
+    marker: str, program: str, how: str
+) -> None:  # L33
+    last = "" if how == "exit" else "time.sleep(60)"
+    async with open_process(python(program + last), guard=True, marker=marker, ladder=QUICK) as process:
+        await ready(process)
+        match how:
+            case "kill":
+                process.kill()
+            case "stop":
+                await process.stop()
+            case "program killed":
+                os.kill(process.leader_pid, signal.SIGKILL)
+            case _:
+                pass
+        with trio.fail_after(10):
+            reason = await process.wait()
+        assert survivors(marker) == []
+    expected = {
+        "kill": Killed(),
+        "stop": Shutdown(),
+        "exit": Normal(),
+        "program killed": ExitStatus(signal=9),
+    }
+    assert reason == expected[how]
+
+
+async def test_nothing_survives_a_runtime_that_is_killed(marker: str, tmp_path: Path) -> None:  # L23
+    (tmp_path / "program.py").write_text(FAMILY + "time.sleep(60)")
+    host = f"""
+import sys, trio
+from proctor.runtime.process import Command, open_process
+async def main():
+    command = Command((sys.executable, "-I", "-S", {str(tmp_path / "program.py")!r}), {ENV!r})
+    async with open_process(command, guard=True, marker={marker!r}) as process:
+        print((await process.receive()).decode(), end="", flush=True)
+        await trio.sleep_forever()
+trio.run(main)
+"""
+    env = {**ENV, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    async with open_process(Command((sys.executable, "-c", host), env)) as victim:
+        await ready(victim)
+        family = survivors(marker)
+        assert len(family) >= 6
+        os.kill(victim.pid, signal.SIGKILL)
+        await dead(family)
+    assert survivors(marker) == []
+
+
+async def test_the_program_dies_with_a_guard_that_is_killed() -> None:
+    async with open_process(sh("echo ready; sleep 60"), guard=True) as process:
+        await ready(process)
+        program = process.leader_pid
+        os.kill(process.pid, signal.SIGKILL)
+        assert await process.wait() == ExitStatus(signal=9)
+        await dead([program])
+
+
+async def test_the_program_is_the_guards_child() -> None:
+    async with open_process(sh("echo ready; read x"), guard=True) as process:
+        await ready(process)
+        assert guard.tree(process.pid) == [process.leader_pid]
+        assert guard.children_by_scan()(process.pid) == [process.leader_pid]
+        assert process.pid in guard.children_by_scan()(os.getpid())
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "TSTP"])
+async def test_a_signal_to_the_group_is_the_programs_business(name: str) -> None:
+    script = f"trap 'echo got; exit 5' {name}; echo ready; while :; do sleep 0.02; done"
+    async with open_process(sh(script), guard=True) as process:
+        await ready(process)
+        process.signal(getattr(signal, f"SIG{name}"))
+        assert await process.wait() == ExitStatus(code=5)
+        assert await process.receive() == b"got\n"
+
+
+async def test_a_frozen_guard_is_woken_to_kill(marker: str) -> None:
+    async with open_process(python(FAMILY + "time.sleep(60)"), guard=True, marker=marker) as process:
+        await ready(process)
+        process.signal(signal.SIGSTOP)
+        process.kill()
+        with trio.fail_after(10):
+            assert await process.wait() == Killed()
+        assert survivors(marker) == []
+
+
+async def test_a_guard_that_does_not_answer_is_killed_with_the_group() -> None:  # T10
+    told: list[float] = []
+    ladder = (Step("kill", 0.2),)
+    script = "echo ready; sleep 60"
+    async with open_process(sh(script), guard=True, ladder=ladder, on_unresponsive=told.append) as process:
+        await ready(process)
+        process.kill_sent = True  # as if the request had been lost
+        assert await process.stop() == Killed()
+    assert len(told) == 1
+
+
+async def test_the_end_of_the_output_is_the_programs_doing() -> None:  # R040
+    async with open_process(sh("exec >&- 2>&-; read line; exit 5"), guard=True) as process:
+        assert await process.receive() == b""
+        assert process.exit is None
+        await process.send(b"go\n")
+        assert await process.wait() == ExitStatus(code=5)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "command", "code", "said"),
+    [
+        (os.getpid(), "no-such-program", 127, "proctor guard: no-such-program: No such file or directory\n"),
+        (os.getpid(), "/etc/passwd", 126, "proctor guard: /etc/passwd: Permission denied\n"),
+        (1, "true", 125, ""),
+        (os.getpid(), "true", 0, ""),
+    ],
+)
+def test_a_guard_by_itself_says_why_it_starts_nothing(
+    runtime: int, command: str, code: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", GUARD, str(runtime), command],
+        capture_output=True,
+        text=True,
+        env=ENV,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, said)

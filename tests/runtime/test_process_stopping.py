@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.stopping import Step
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
+AT_ONCE = (Step("kill"),)
+DEAF = "trap '' TERM INT HUP; echo ready; sleep 60 & sleep 60"
+
+
+def sh(script: str) -> Command:
+    return Command(("sh", "-c", script), ENV)
+
+
+async def ready(process: Process) -> bytes:
+    said = b""
+    while not said.endswith(b"\n"):
+        data = await process.receive()
+        assert data, f"ended after {said!r}: {process.stderr!r}"
+        said += data
+    return said
+
+
+async def gone(pid: int) -> None:
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with trio.fail_after(10):
+        await trio.lowlevel.wait_readable(watch)
+    os.close(watch)
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
+
+def steps(process: Process) -> list[str]:
+    return [what for _, what in process.trace]
+
+
+both = pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
+
+
+@both
+@pytest.mark.parametrize(
+    ("script", "reason", "climbed"),
+    [
+        ("echo ready; cat", Normal(), ["close_stdin"]),  # R034
+        ("echo ready; cat; exit 9", ExitStatus(code=9), ["close_stdin"]),
+        ("echo ready; exec sleep 60", Shutdown("asked"), ["close_stdin", "terminate"]),
+        (
+            "trap 'exit 143' TERM; echo ready; sleep 60 & wait",
+            Shutdown("asked"),
+            ["close_stdin", "terminate"],
+        ),
+        ("trap 'exit 3' TERM; echo ready; sleep 60 & wait", ExitStatus(code=3), ["close_stdin", "terminate"]),
+        (DEAF, Killed(), ["close_stdin", "terminate", "kill"]),  # R033
+    ],
+)
+async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_order(  # R037, T19
+    script: str, reason: ExitReason, climbed: list[str], guard: bool
+) -> None:
+    async with open_process(sh(script), ladder=QUICK, guard=guard) as process:
+        await ready(process)
+        assert await process.stop(Shutdown("asked")) == reason
+    assert steps(process) == [*climbed, "exited", "group killed", "reaped", "drained", "closed"]
+    assert state(process.pid) == "gone"
+
+
+@both
+async def test_leaving_the_block_stops_it(guard: bool) -> None:  # R042
+    async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
+        await ready(process)
+    assert process.exit == Killed()
+    assert state(process.pid) == "gone"
+    assert await process.stop() == Killed()
+    process.kill()
+    process.signal(signal.SIGTERM)
+
+
+@both
+async def test_an_exception_of_the_body_leaves_bare_and_nothing_is_left(guard: bool) -> None:  # R042
+    held: list[Process] = []
+
+    async def fail() -> None:
+        async with open_process(sh("sleep 60"), ladder=AT_ONCE, guard=guard) as process:
+            held.append(process)
+            raise KeyError("the body's own")
+
+    with pytest.raises(KeyError, match="the body's own"):
+        await fail()
+    assert state(held[0].pid) == "gone"
+
+
+async def test_an_exception_of_the_body_is_not_lost_to_a_cancellation_that_comes_while_leaving() -> None:
+    held: list[Process] = []
+    raised: list[KeyError] = []
+    with trio.CancelScope() as scope:
+        try:
+            async with open_process(sh(DEAF), ladder=QUICK) as process:
+                held.append(process)
+                await ready(process)
+                scope.cancel()
+                raise KeyError
+        except KeyError as error:
+            raised.append(error)
+    assert (len(raised), held[0].exit) == (1, Killed())
+
+
+async def test_a_cancellation_that_comes_while_leaving_is_delivered() -> None:  # T2
+    with trio.CancelScope() as scope:
+        async with open_process(sh("sleep 60"), ladder=AT_ONCE):
+            scope.cancel()
+        raise AssertionError
+    assert scope.cancelled_caught
+
+
+@both
+async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None:  # L22
+    held: list[Process] = []
+    with trio.move_on_after(0.5) as scope:
+        async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
+            held.append(process)
+            await ready(process)
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert steps(held[0])[:4] == ["close_stdin", "terminate", "kill", "exited"]
+
+
+async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:  # L22
+    async with open_process(sh(DEAF), ladder=QUICK) as process:
+        await ready(process)
+        with trio.move_on_after(0.05) as scope:
+            await process.stop()
+        assert scope.cancelled_caught
+        assert process.exit is None
+        with trio.fail_after(5):
+            assert await process.wait() == Killed()
+
+
+async def test_two_stops_a_cancelled_one_and_leaving_are_one_stop() -> None:  # R043
+    async with open_process(sh(DEAF), ladder=QUICK) as process, trio.open_nursery() as nursery:
+        await ready(process)
+        nursery.start_soon(process.stop)
+        nursery.start_soon(process.stop, Shutdown("second"))
+        with trio.move_on_after(0.01):
+            await process.stop()
+    assert steps(process).count("terminate") == steps(process).count("kill") == 1
+
+
+async def test_a_stop_of_a_process_that_is_gone_is_no_error() -> None:  # R035, R036
+    async with open_process(sh("sleep 60")) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        assert await process.stop() == ExitStatus(signal=9)
+        process.terminate()
+    assert steps(process)[-5:] == ["exited", "group killed", "reaped", "drained", "closed"]
+
+
+@both
+async def test_a_kill_does_not_wait(guard: bool) -> None:  # R059
+    async with open_process(sh(DEAF), guard=guard) as process:
+        await ready(process)
+        process.kill()
+        process.signal(signal.SIGKILL)
+        with trio.fail_after(5):
+            assert await process.wait() == Killed()
+    assert steps(process)[0] == "exited"
+
+
+async def test_a_stop_may_bring_a_ladder_of_its_own() -> None:
+    script = "trap 'exit 130' INT; echo ready; while :; do sleep 0.05; done"
+    async with open_process(sh(script), ladder=()) as process:
+        await ready(process)
+        ladder = (Step("signal", 5, signal=signal.SIGINT),)
+        assert await process.stop(ladder=ladder) == Shutdown()
+    assert steps(process)[:2] == ["SIGINT", "exited"]
+
+
+async def test_a_ladder_can_ask_in_the_process_own_words() -> None:
+    script = 'echo ready; while read line; do [ "$line" = end ] && exit 0; done; exit 1'
+    async with open_process(sh(script), ladder=(Step("write", 5, data=b"end\n"),)) as process:
+        await ready(process)
+    assert process.exit == Normal()
+    assert steps(process)[:2] == ["write", "exited"]
+
+
+async def test_the_stop_signal_is_the_one_configured() -> None:
+    script = "trap 'exit 0' HUP; echo ready; while :; do sleep 0.05; done"
+    async with open_process(sh(script), ladder=(Step("terminate"),), stop_signal=signal.SIGHUP) as process:
+        await ready(process)
+    assert process.exit == Normal()
+
+
+async def test_a_process_that_flushes_after_the_end_of_its_input_is_given_the_time(
+    tmp_path: Path,
+) -> None:  # L27
+    transcript = tmp_path / "transcript"
+    script = f"echo ready; cat >/dev/null; sleep 0.4; echo flushed > {transcript}"
+    async with open_process(sh(script)) as process:
+        await ready(process)
+        process.close_stdin()
+        await trio.sleep(0.1)
+    assert (process.exit, transcript.read_text()) == (Normal(), "flushed\n")
+
+
+@pytest.mark.parametrize("leader", ["echo; wait", "echo"], ids=["leader alive", "leader dead"])
+async def test_the_group_goes_with_its_leader(leader: str) -> None:  # L33
+    script = f"trap '' TERM; sleep 60 & echo $!; sleep 61 & echo $!; {leader}"
+    async with open_process(sh(script), ladder=QUICK, drain=0.1) as process:
+        said = b""
+        while said.count(b"\n") < 3:
+            said += await process.receive()
+        if leader == "echo":
+            await process.wait()
+    for pid in said.split():
+        await gone(int(pid))
+
+
+def mine() -> set[str]:
+    return {
+        pid
+        for thread in os.listdir("/proc/self/task")
+        for pid in Path(f"/proc/self/task/{thread}/children").read_text().split()
+    }
+
+
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+@both
+async def test_after_many_runs_half_of_them_cancelled_nothing_is_left(
+    guard: bool,
+) -> None:  # R031, R032, R036
+    ladder = (Step("terminate", 0.1), Step("kill"))
+
+    async def run(number: int, limiter: trio.CapacityLimiter) -> None:
+        async with limiter:
+            with trio.move_on_after(0.002 * (number % 20) if number % 2 else 10):
+                script = "echo one; echo two >&2; sleep 60" if number % 2 else "echo one; cat"
+                async with open_process(sh(script), ladder=ladder, guard=guard) as process:
+                    await process.receive()
+                    if number % 2:
+                        await trio.sleep_forever()
+                    process.close_stdin()
+                    await process.wait()
+
+    before = sorted(os.listdir("/proc/self/fd")), mine(), tasks()
+    async with trio.open_nursery() as nursery:
+        limiter = trio.CapacityLimiter(8)
+        for number in range(100):
+            nursery.start_soon(run, number, limiter)
+    assert (sorted(os.listdir("/proc/self/fd")), mine(), tasks()) == before
+
+
+async def test_ctrl_c_in_the_body_stops_the_process_and_leaves_as_it_is() -> None:  # T5
+    host = f"""
+import trio
+from proctor.runtime.process import Command, open_process
+async def main():
+    async with open_process(Command(("sh", "-c", "echo $$; exec sleep 60"), {ENV!r})) as process:
+        print((await process.receive()).decode(), end="", flush=True)
+        while True:
+            await trio.sleep(0)
+try:
+    trio.run(main)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    env = {**ENV, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    async with open_process(Command((sys.executable, "-c", host), env)) as process:
+        pid = int(await ready(process))
+        os.kill(process.pid, signal.SIGINT)
+        assert await ready(process) == b"interrupted\n"
+        assert state(pid) == "gone"
+        assert await process.wait() == Normal()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from proctor.runtime import ChildSpec, Flags, InvalidSpec, check_childspecs, open_supervisor, supervisor_spec
+from tests.runtime.stage import Notes, forever, player
+
+
+def test_defaults_are_filled_in_S1() -> None:
+    spec = ChildSpec("a", forever)
+    assert (spec.restart, spec.shutdown, spec.significant, spec.type, spec.args) == (
+        "permanent",
+        5.0,
+        False,
+        "worker",
+        (),
+    )
+    assert ChildSpec("a", forever, type="supervisor").shutdown == math.inf
+    assert supervisor_spec("a").shutdown == math.inf
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("id", ""),
+    ("id", 7),
+    ("id", "a/b"),
+    ("start", None),
+    ("restart", "always"),
+    ("shutdown", -1),
+    ("shutdown", "kill"),
+    ("shutdown", math.nan),
+    ("shutdown", True),
+    ("significant", 1),
+    ("type", "process"),
+    ("name", ""),
+    ("name", "/a"),
+    ("start_timeout", 0),
+    ("mailbox", 0),
+    ("mailbox", math.inf),
+    ("overflow", "grow"),
+    ("drain", None),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: repr(part))
+def test_a_wrong_value_is_named_with_what_is_accepted_S2(field: str, value: Any) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        ChildSpec(**{"id": "a", "start": forever, **{field: value}})
+    assert (caught.value.field, repr(caught.value.value)) == (field, repr(value))
+    assert f"{field}" in str(caught.value)
+    assert f"is {value!r}: expected {caught.value.accepted}" in str(caught.value)
+
+
+def test_the_text_of_a_wrong_value() -> None:
+    with pytest.raises(InvalidSpec, match=r"^restart of 'a' is 'always': expected 'permanent' or 'transient' or"):
+        ChildSpec("a", forever, restart="always")  # type: ignore[arg-type]  # pyright: ignore
+
+
+@pytest.mark.parametrize("grace", [0, 0.5, math.inf, "brutal_kill"])
+def test_every_grace_is_valid_for_a_worker_S2_S38(grace: Any) -> None:
+    assert ChildSpec("a", forever, shutdown=grace).grace == grace
+
+
+def test_a_missing_field_and_an_unknown_one_are_refused_D2() -> None:
+    with pytest.raises(TypeError):
+        ChildSpec("a")  # type: ignore[call-arg]  # pyright: ignore
+    with pytest.raises(TypeError):
+        ChildSpec("a", forever, retries=3)  # type: ignore[call-arg]  # pyright: ignore
+
+
+def test_one_id_twice_is_invalid_and_nothing_starts_S3() -> None:
+    notes: Notes = []
+    with pytest.raises(InvalidSpec, match="id is 'a': expected an id used once"):
+        open_supervisor([player("a", notes), player("b", notes), player("a", notes)])
+    assert notes == []
+
+
+def test_flags_have_the_defaults_of_otp_S4() -> None:
+    flags = Flags()
+    assert (flags.strategy, flags.intensity, flags.period, flags.auto_shutdown) == ("one_for_one", 1, 5.0, "never")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("strategy", "all"),
+        ("intensity", -1),
+        ("intensity", 1.5),
+        ("intensity", math.inf),
+        ("intensity", True),
+        ("period", 0),
+        ("period", math.inf),
+        ("period", "5"),
+        ("auto_shutdown", "always"),
+    ],
+)
+def test_a_wrong_flag_is_named_S4(field: str, value: Any) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        open_supervisor([], **{field: value})
+    assert (caught.value.field, caught.value.value) == (field, value)
+
+
+def test_a_permanent_child_cannot_be_significant_S5() -> None:
+    with pytest.raises(InvalidSpec, match="significant of 'a' is True: expected False for a permanent child"):
+        ChildSpec("a", forever, significant=True)
+
+
+@pytest.mark.parametrize("restart", ["transient", "temporary"])
+def test_a_significant_child_needs_automatic_shutdown_S5_S6(restart: Any) -> None:
+    specs = [ChildSpec("a", forever, restart=restart, significant=True)]
+    check_childspecs(specs, "any_significant")
+    check_childspecs(specs, "all_significant")
+    with pytest.raises(InvalidSpec, match="auto_shutdown is 'never'"):
+        check_childspecs(specs)
+    with pytest.raises(InvalidSpec):
+        supervisor_spec("s", specs)
+
+
+async def test_a_significant_child_is_refused_by_start_child_too_S5() -> None:
+    async with open_supervisor() as sup:
+        with pytest.raises(InvalidSpec):
+            await sup.start_child(ChildSpec("a", forever, restart="transient", significant=True))
+        assert await sup.which_children() == ()
+
+
+def test_something_else_than_a_spec_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="expected a ChildSpec"):
+        check_childspecs(["a"])  # type: ignore[list-item]  # pyright: ignore
