@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
-from proctor.runtime.calls import Name, Ref
 
 from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell, Withdraw
 from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
@@ -20,6 +19,7 @@ from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.outcomes import Answer, answer_of
 from proctor.actors.states import Status
 from proctor.protocols import vocabulary as v
+from proctor.runtime.calls import Name, Ref
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
 

@@ -16,26 +16,24 @@ Cancelling `serve` kills at once; `stop` is the polite way and goes through the 
 
 from __future__ import annotations
 
-import math
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
 import trio
-from trio_util import RepeatedEvent
 
 from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
+from proctor.actors.ladder import ladder
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, label
 from proctor.actors.permissions import decide
-from proctor.actors.plan import Plan, fitted
+from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.silence import Silence
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.dialect import Launch, StopStep
 from proctor.protocols.errors import Misuse
 from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus
 from proctor.runtime.process import Command, Process, open_process
@@ -44,7 +42,6 @@ from proctor.runtime.stopping import Step
 
 Listener = Callable[[v.AnyEvent], None]
 _OUTBOX = 1000
-_MERCY = 0.05
 
 
 def _ignore(event: v.AnyEvent) -> None:
@@ -92,9 +89,8 @@ class Incarnation:
         self._greeted = trio.Event()
         self._drained = trio.Event()
         self._outbox, self._owed = trio.open_memory_channel[bytes](_OUTBOX)
-        self._activity = self._patience = 0.0
-        self._error: str | None = None
-        self._changed = RepeatedEvent()
+        clocks = plan.clocks
+        self._silence = Silence(self._owes_a_sign, patience=clocks.silence, after_error=clocks.final)
         self._failure: AgentError | None = None
         self._observers = self._make_observers()
 
@@ -107,23 +103,26 @@ class Incarnation:
         `RecordingFailed`.
         """
         self._recording = self._directory.open_incarnation()
-        started = False
         try:
             async with self._open() as self._process:
                 self.pid = self.process.pid
-                async with trio.open_nursery() as self._nursery:
-                    self._nursery.start_soon(self._pump)
-                    self._nursery.start_soon(self._pay)
-                    if started := await self._greet():
-                        task_status.started()
-                        self._nursery.start_soon(self._watch_silence)
-                        self.exit = await self.process.wait()
-                        await self._drained.wait()
-                    self._nursery.cancel_scope.cancel("the process is over")
-            if not started:
+                ready = await self._live(task_status)
+            if not ready:
                 raise self._refusal()
         finally:
             self._finish()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._pump)
+            self._nursery.start_soon(self._pay)
+            if ready := await self._greet():
+                task_status.started()
+                self._nursery.start_soon(self._watch_silence)
+                self.exit = await self.process.wait()
+                await self._drained.wait()
+            self._nursery.cancel_scope.cancel("the process is over")
+        return ready
 
     @property
     def outcome(self) -> Outcome:
@@ -155,8 +154,8 @@ class Incarnation:
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
         data = self.conversation.send(request)
-        self._activity = trio.current_time()
-        self._changed.set()
+        self._silence.hear()
+        self._silence.look_again()
         try:
             await self._write(data)
             if self.conversation.closes_stdin:
@@ -193,7 +192,7 @@ class Incarnation:
 
     def _open(self) -> AbstractAsyncContextManager[Process]:
         plan = self.plan
-        launch = _evolve_launch(plan, self.resume, self.fork)
+        launch = attrs.evolve(plan.launch, executable=plan.locate(), resume=self.resume, fork=self.fork)
         wanted = plan.dialect.launch(launch)
         environment = self._environment(wanted.env)
         self._recording.describe(
@@ -266,7 +265,7 @@ class Incarnation:
     async def _pump(self) -> None:
         receive, conversation, recording = self.process.receive, self.conversation, self._recording
         while chunk := await receive():
-            self._activity = trio.current_time()
+            self._silence.hear()
             recording.stdout(chunk, conversation.frames)
             self._take(conversation.receive(chunk))
         self._take(conversation.receive(b""))
@@ -283,7 +282,7 @@ class Incarnation:
                 )  # what a listener notes comes before the event it heard of
                 start = place
                 observe(event)
-                self._changed.set()
+                self._silence.look_again()
                 self._listen(event)
         self.log.append(events[start:] if start else events)
         self._owe(self.conversation.take_owed())
@@ -328,11 +327,11 @@ class Incarnation:
 
     def _on_turn_started(self, event: v.TurnStarted) -> None:
         self.tools.clear()
-        self.ending = self._error = None
+        self.ending = self._silence.error = None
 
     def _on_turn_ended(self, event: v.TurnEnded) -> None:
         self.tools.clear()
-        self.ending, self._error = event, None
+        self.ending, self._silence.error = event, None
 
     def _on_tool_call(self, event: v.ToolCall) -> None:
         self.tools.add(event.id)
@@ -341,14 +340,14 @@ class Incarnation:
         self.tools.discard(event.id)
 
     def _on_retrying(self, event: v.Retrying) -> None:
-        self._patience = trio.current_time() + event.delay
+        self._silence.hold(event.delay)
 
     def _on_limit(self, event: v.LimitReached) -> None:
         self.resets_at = event.resets_at
 
     def _on_notice(self, event: v.Notice) -> None:
         if event.code == "api_failure":
-            self._error = event.text
+            self._silence.error = event.text
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
         self._nursery.start_soon(self._answer, event)
@@ -367,56 +366,34 @@ class Incarnation:
 
     async def _watch_silence(self) -> None:
         while True:
-            with trio.move_on_after(max(0.0, self._silence_left())):
-                await self._changed.wait()
-                continue
-            await trio.sleep(_MERCY)  # bytes that came while we were slow are read first
-            if self._silence_left() <= 0:
-                self._give_up()
-                await self.stop("stall")
+            await self._silence.wait()
+            self._give_up()
+            await self.stop("stall")
 
-    def _silence_left(self) -> float:
-        if not self.working or self.tools or self.conversation.memo.approvals or self.stopper != "nobody":
-            return math.inf
-        clocks = self.plan.clocks
-        limit = clocks.silence if self._error is None else min(clocks.final, clocks.silence)
-        return max(self._activity, self._patience) + limit - trio.current_time()
+    def _owes_a_sign(self) -> bool:
+        return (
+            self.working
+            and not self.tools
+            and not self.conversation.memo.approvals
+            and self.stopper == "nobody"
+        )
 
     def _give_up(self) -> None:
-        silent = trio.current_time() - self._activity
-        self.note("stalled", f"no sign of life for {silent:.0f} s; stderr ends {self.stderr_end(300)!r}")
-        if self._error is not None:
+        silence = f"no sign of life for {self._silence.lasted:.0f} s"
+        self.note("stalled", f"{silence}; stderr ends {self.stderr_end(300)!r}")
+        if (error := self._silence.error) is not None:
             memo = self.conversation.memo
             prompts = tuple(memo.prompts)
             self._take(
-                [
-                    v.TurnEnded(
-                        v.HOST, memo.turn, "api_error", error=self._error, detail="no_end", prompts=prompts
-                    )
-                ]
+                [v.TurnEnded(v.HOST, memo.turn, "api_error", error=error, detail="no_end", prompts=prompts)]
             )
 
     def _ladder(self) -> tuple[Step, ...]:
-        steps = self.plan.dialect.stop
-        fit = fitted((s.grace for s in steps), self.plan.shutdown)
-        return tuple(step for s in steps if (step := self._rung(s, fit(s.grace))) is not None)
+        def said(data: bytes) -> bytes:
+            self._recording.stdin(data)
+            return data
 
-    def _rung(self, rung: StopStep, grace: float) -> Step | None:
-        match rung.action:
-            case "interrupt":
-                return self._said(v.Interrupt(_id()), grace) if self.working else None
-            case "end":
-                return self._said(v.EndSession(_id()), grace)
-            case action:
-                return Step(action, grace)
-
-    def _said(self, request: v.AnyRequest, grace: float) -> Step | None:
-        try:
-            data = self.conversation.send(request)
-        except Misuse:
-            return None
-        self._recording.stdin(data)
-        return Step("write", grace, data=data)
+        return ladder(self.plan, self.conversation, said)
 
     def _finish(self) -> None:
         process = self._process
@@ -442,13 +419,5 @@ class Incarnation:
         self._listen(exited)
 
 
-def _evolve_launch(plan: Plan, resume: str | None, fork: bool) -> Launch:
-    return attrs.evolve(plan.launch, executable=plan.locate(), resume=resume, fork=fork)
-
-
 def _signal_name(status: ExitStatus) -> str | None:
     return None if status.signal is None else SIGNAL_NAMES.get(status.signal, str(status.signal))
-
-
-def _id() -> str:
-    return str(uuid.uuid4())

@@ -8,8 +8,7 @@ may do. `claude_plan` and `scripted_plan` make one from keyword options; an unkn
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
@@ -164,9 +163,9 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
 
 
 def _part(record: T, given: Mapping[str, object]) -> T:
-    names = {a.name for a in attrs.fields(type(record))} - {"executable"}  # type: ignore[arg-type,misc]
+    names = {a.name for a in attrs.fields(type(record))} - {"executable"}  # type: ignore[arg-type]
     changes: dict[str, Any] = {k: v for k, v in given.items() if k in names}
-    return attrs.evolve(record, **changes)  # type: ignore[type-var,misc]
+    return attrs.evolve(record, **changes)  # type: ignore[misc]
 
 
 def _as_path(name: str, value: object) -> object:
@@ -206,10 +205,3 @@ def near(word: str, known: Iterable[str]) -> str:
     known = list(known)
     match = difflib.get_close_matches(word, known, 1)
     return f" (did you mean {match[0]!r}?)" if match else f"; known: {', '.join(known)}"
-
-
-def fitted(graces: Iterable[float], within: float) -> Callable[[float], float]:
-    """A function that shortens each grace so that all together take at most nine tenths of `within` seconds."""
-    total = sum(g for g in graces if math.isfinite(g))
-    scale = min(1.0, within * 0.9 / total) if total else 1.0
-    return lambda grace: grace * scale

@@ -149,22 +149,25 @@ class Run:
                 with trio.move_on_at(deadline) as starting:
                     await nursery.start(self.incarnation.serve)
                 if not starting.cancelled_caught:
-                    with trio.CancelScope(shield=True):
-                        await self._turn(prompt, deadline, left)
+                    await self._turn(prompt, deadline, left)
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
             self._failure = group.exceptions[0]
 
     async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
         live = self.incarnation
-        with trio.move_on_at(deadline) as clock:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
-                nursery.start_soon(_cancel_when, live.over, nursery.cancel_scope)
-                await self._ask(prompt)
-                nursery.cancel_scope.cancel("the turn is over")
-        late = clock.cancelled_caught and self._ended is None
-        await live.stop("deadline" if late else "owner")
+        with trio.CancelScope(shield=True):
+            with trio.move_on_at(deadline) as clock:
+                await self._until(prompt, left, live.over)
+            late = clock.cancelled_caught and self._ended is None
+            await live.stop("deadline" if late else "owner")
+
+    async def _until(self, prompt: str, *ends: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+            for end in ends:
+                nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
+            await self._ask(prompt)
+            nursery.cancel_scope.cancel("the turn is over")
 
     async def _ask(self, prompt: str) -> None:
         try:

@@ -25,7 +25,9 @@ PROCTOR = (sys.executable, "-m", "proctor")
 PATIENCE = 60.0
 
 # the first terminal that a session's leader takes is its controlling one
-_WITH_TERMINAL = "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+_WITH_TERMINAL = (
+    "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 @attrs.frozen
@@ -50,9 +52,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **more}
 
 
-def proctor(
-    *words: str, home: Path, stdin: bytes | int = b"", env: Mapping[str, str] | None = None
-) -> Ended:
+def proctor(*words: str, home: Path, stdin: bytes | int = b"", env: Mapping[str, str] | None = None) -> Ended:
     """Run the command to its end."""
     given = {"stdin": stdin} if isinstance(stdin, int) else {"input": stdin}
     done = subprocess.run(

@@ -73,7 +73,8 @@ def _rows(
 
 def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watched) -> tuple[str | Text, ...]:
     state, why = word_of(node, status)
-    restarts = f" ({node.restarts} restarts)" if node.restarts else ""
+    plural = "s" if node.restarts > 1 else ""
+    restarts = f" ({node.restarts} restart{plural})" if node.restarts else ""
     return (
         name,
         Text(state, STATES.get(state, "dim")),

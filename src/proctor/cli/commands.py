@@ -35,8 +35,11 @@ Examples:
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
 
-Exit status: 0 answered; 1 failed; 2 wrong words or a wrong file; 69 the agent is not installed; 75 parked on a usage
-limit; 124 deadline; 130 interrupted.
+Exit status:
+    0  answered                       75  parked on a usage limit
+    1  failed                        124  deadline
+    2  wrong words, a wrong file     130  interrupted
+   69  the agent is not installed    141  stdout was closed
 """
 
 _Flag = Parameter(negative="", show_default=False)
@@ -75,7 +78,7 @@ def complain(text: str) -> None:
 
 
 def _app() -> App:
-    app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", help_formatter="plain", version=_version)
+    app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)
     return app

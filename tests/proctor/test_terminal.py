@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.proctor.command import EXAMPLES, Terminal
+
+Script = Callable[..., str]
+
+ASKS = (
+    '{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "gone"}',
+    '{"reply": "done"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "verdict"),
+    [
+        ("y\n", "Bash allowed"),
+        ("YES\n", "Bash allowed"),
+        ("n\n", "Bash denied: denied at the terminal"),
+        ("\n", "Bash denied: denied at the terminal"),
+        ("\x04", "Bash denied: denied at the terminal"),
+    ],
+    ids=["y", "yes", "n", "enter", "end"],
+)
+def test_an_approval_is_asked_at_the_terminal(home: Path, script: Script, typed: str, verdict: str) -> None:
+    with Terminal(["run", script(*ASKS), "hi"], home) as terminal:
+        terminal.until("Bash: rm x — allow? [y/N] ")
+        terminal.type(typed)
+        assert terminal.end() == 0
+        assert verdict in terminal.shown
+
+
+def test_what_was_typed_before_the_question_does_not_answer_it(home: Path, script: Script) -> None:
+    with Terminal(["run", script('{"say": "wait"}', '{"sleep": 1}', *ASKS), "hi"], home) as terminal:
+        terminal.until("wait")
+        terminal.type("y\n")
+        terminal.until("allow? [y/N] ")
+        terminal.type("n\n")
+        assert terminal.end() == 0
+        assert "Bash denied" in terminal.shown
+
+
+def test_two_questions_are_asked_one_after_the_other(home: Path, script: Script) -> None:
+    with Terminal(["run", script(ASKS[0], ASKS[0].replace("rm x", "rm y"), ASKS[1]), "hi"], home) as terminal:
+        terminal.until("rm x — allow? [y/N] ")
+        terminal.type("y\n")
+        terminal.until("rm y — allow? [y/N] ")
+        terminal.type("n\n")
+        assert terminal.end() == 0
+
+
+def test_a_command_cannot_hide_itself_from_the_one_who_approves_it(home: Path, script: Script) -> None:
+    hidden = '{"tool": "Bash", "input": {"command": "rm -rf x\\u001b[2K\\rls"}, "ask": true, "result": "x"}'
+    with Terminal(["run", script(hidden, ASKS[1]), "hi"], home) as terminal:
+        terminal.until("Bash: rm -rf x\\x1b[2K ls — allow? [y/N] ")
+        terminal.type("n\n")
+        assert terminal.end() == 0
+
+
+def test_a_policy_that_is_named_is_not_asked(home: Path, script: Script) -> None:
+    with Terminal(["run", script(*ASKS), "hi", "--permission=deny"], home) as terminal:
+        assert terminal.end() == 0
+        assert "allow?" not in terminal.shown
+        assert "Bash denied" in terminal.shown
+
+
+def test_ctrl_c_at_a_question_stops_the_run(home: Path, script: Script) -> None:
+    with Terminal(["run", script(*ASKS), "hi"], home) as terminal:
+        terminal.until("allow? [y/N] ")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+
+
+def test_an_escape_in_an_answer_is_shown_to_a_terminal_and_not_obeyed(home: Path, script: Script) -> None:
+    with Terminal(["run", script('{"reply": "a\\u001b[31mb"}'), "hi"], home) as terminal:
+        assert terminal.end() == 0
+        assert "a\\x1b[31mb" in terminal.shown
+
+
+def test_a_note_does_not_land_in_the_middle_of_a_line(home: Path, script: Script) -> None:
+    agent = script(
+        '{"say": "half a line", "deltas": 2}',
+        '{"tool": "Read", "input": {"file_path": "x"}, "result": "y"}',
+        '{"reply": "end"}',
+    )
+    with Terminal(["run", agent, "hi"], home) as terminal:
+        assert terminal.end() == 0
+        assert "half a line\r\n\x1b[2mRead: x\x1b[0m\r\nend\r\n" in terminal.shown
+
+
+def test_no_prompt_at_a_terminal_is_one_line_that_says_how(home: Path, script: Script) -> None:
+    with Terminal(["run", script(*ASKS)], home) as terminal:
+        assert terminal.end() == 2
+        assert "no prompt: give one after the agent, or - to type it here" in terminal.shown
+
+
+def test_a_prompt_can_be_typed(home: Path, script: Script) -> None:
+    with Terminal(["run", script('{"reply": "{prompt}!"}'), "-"], home) as terminal:
+        terminal.type("hello\n\x04")
+        assert terminal.end() == 0
+        assert "hello\n!" in terminal.shown.replace("\r", "")
+
+
+def test_the_live_view_shows_the_table_and_gives_the_terminal_back(home: Path) -> None:
+    with Terminal(["up", str(EXAMPLES / "demo.toml")], home) as terminal:
+        terminal.until("\x1b[?1049h")
+        terminal.until("parked")
+        assert terminal.end() == 0
+        picture, _, after = terminal.shown.rpartition("\x1b[?1049l")
+        for word in ("last words", "phoenix", "(1 restart)", "working", "Ctrl-C stops the fleet", "asked: "):
+            assert word in picture
+        assert "killed by SIGKILL in mid-turn" in after
+        assert "agent    result" in after
+
+
+def test_ctrl_c_in_the_live_view_stops_the_fleet_and_tells_what_happened(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"reply": "x"}\n')
+    (tmp_path / "f.toml").write_text('[[agents]]\nkind = "scripted"\nname = "a"\nscript = "a.ndjson"\n')
+    with Terminal(["up", str(tmp_path / "f.toml")], home) as terminal:
+        terminal.until("idle")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert terminal.shown.rpartition("\x1b[?1049l")[2].count("stopped") >= 1
+
+
+def test_a_terminal_that_stops_reading_does_not_stop_the_fleet(home: Path) -> None:
+    with Terminal(["up", str(EXAMPLES / "demo.toml")], home) as terminal:
+        terminal.until("reader")
+        terminal.type("\x13")  # Ctrl-S
+        runs = home / "state" / "proctor" / "runs"
+        from tests.proctor.command import wait_for
+
+        wait_for(runs, "*sleeper*/1/meta.json")
+        terminal.type("\x11")  # Ctrl-Q
+        assert terminal.end() == 0
+
+
+def test_a_terminal_that_goes_away_ends_the_fleet(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"reply": "x"}\n')
+    (tmp_path / "f.toml").write_text('[[agents]]\nkind = "scripted"\nname = "a"\nscript = "a.ndjson"\n')
+    with Terminal(["up", str(tmp_path / "f.toml")], home) as terminal:
+        terminal.until("idle")
+        fd, terminal.fd = terminal.fd, os.open(os.devnull, os.O_RDONLY)
+        os.close(fd)
+        assert terminal.process.wait(30) in (129, 141)
+
+
+def test_the_signals_are_those_of_posix() -> None:
+    assert (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) == (2, 15, 1)

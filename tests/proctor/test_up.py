@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.proctor.command import EXAMPLES, PATIENCE, Ended, proctor, processes_with, running
+
+Fleet = Callable[..., Path]
+
+
+def agent(name: str, *lines: str, **keys: str) -> str:
+    """A table of a scripted agent; `lines` are its script, `keys` its other keys as TOML has them."""
+    return "\n".join(
+        ["[[agents]]", 'kind = "scripted"', f'name = "{name}"', *(f"{k} = {v}" for k, v in keys.items())]
+    )
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """Writes a fleet file of these parts, and scripts by name beside it."""
+
+    def write(*parts: str, **scripts: tuple[str, ...]) -> Path:
+        for name, lines in scripts.items():
+            (tmp_path / f"{name}.ndjson").write_text("".join(f"{line}\n" for line in lines))
+        path = tmp_path / "fleet.toml"
+        path.write_text("\n".join(parts))
+        return path
+
+    return write
+
+
+def told(ended: Ended, who: str) -> list[str]:
+    """What was told of one of them, in order."""
+    lines = [re.fullmatch(r" *[\d.]+s  (\S+) +(.*)", line) for line in ended.out.splitlines()]
+    return [line[2] for line in lines if line and line[1] == who]
+
+
+def in_order(lines: list[str], *wanted: str) -> bool:
+    rest = iter(lines)
+    return all(any(re.match(pattern, line) for line in rest) for pattern in wanted)
+
+
+ANSWERS = ('{"reply": "All is well, {prompt}"}',)
+HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
+CRASHES = ('{"say": "I begin."}', '{"fault": "crash"}', '{"reply": "never"}')
+
+
+def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(home: Path) -> None:
+    done = proctor("up", str(EXAMPLES / "demo.toml"), home=home)
+    assert (done.status, done.err) == (0, "")
+    assert in_order(
+        told(done, "reader"),
+        "started",
+        "asked: What",
+        "session ",
+        "Bash: ls",
+        "says: Answer 1",
+        "answered",
+        "stopped",
+    )
+    assert in_order(
+        told(done, "phoenix"),
+        "started$",
+        "asked: ",
+        "says: I begin",
+        "killed by SIGKILL in mid-turn",
+        r"restarting \(1 of 3 in 1 min\): killed by SIGKILL",
+        "resumed session ",
+        "goes on: ",
+        "says: I have resumed session",
+        "answered",
+        "stopped",
+    )
+    assert in_order(
+        told(done, "sleeper"),
+        "started",
+        r"parked on a usage limit until .*\(in ",
+        "woke: ",
+        "answered",
+        "stopped",
+    )
+    table = done.out.partition("\n\n")[2].splitlines()
+    assert table[0].split()[:3] == ["agent", "result", "starts"]
+    assert [row.split()[:3] for row in table[1:]] == [
+        ["reader", "answered", "1"],
+        ["phoenix", "answered", "2"],
+        ["sleeper", "answered", "1"],
+    ]
+
+
+def test_a_prompt_that_fails_makes_the_command_fail(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("good", script='"good.ndjson"', prompt='"x"'),
+        agent("bad", script='"bad.ndjson"', prompt='"x"'),
+        good=ANSWERS,
+        bad=('{"end": "api_error", "status": 500}',),
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 1
+    assert in_order(told(done, "bad"), "failed")
+    assert in_order(told(done, "good"), r"answered")
+
+
+def test_a_request_that_died_with_its_process_is_told_and_not_repeated(home: Path, fleet: Fleet) -> None:
+    path = fleet("intensity = 3", agent("a", script='"a.ndjson"', prompt='"x"'), a=CRASHES)
+    done = proctor("up", str(path), home=home)
+    assert done.status == 1
+    assert in_order(told(done, "a"), "killed by SIGKILL in mid-turn", "no answer: a ended in mid-turn")
+
+
+def test_a_root_that_gives_up_says_because_of_whom_how_often_and_why(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        'intensity = 2\nperiod = "1m"\nname = "fleet"',
+        agent("a", script='"a.ndjson"', prompt='"x"', on_crash='"retry"'),
+        a=CRASHES,
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 1
+    assert in_order(told(done, "a"), r"restarting \(1 of 2 in 1 min\)", r"restarting \(2 of 2 in 1 min\)")
+    assert done.complaint == (
+        "proctor: fleet gave up: more than 2 restarts in 60 s of a; "
+        "the last causes: killed by SIGKILL, killed by SIGKILL, killed by SIGKILL"
+    )
+
+
+def test_a_child_that_cannot_start_ends_the_command_with_its_own_words(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("a", script='"a.ndjson"', prompt='"x"', faults='["silent_greeting"]', greeting="0.5"), a=ANSWERS
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 1
+    assert done.complaint.startswith("proctor: a could not start: a did not answer the greeting within 0.5 s")
+
+
+def test_an_agent_that_is_not_installed_is_told_before_anything_starts(home: Path, fleet: Fleet) -> None:
+    path = fleet('[[agents]]\nkind = "claude"\nname = "c"\nexecutable = "nowhere"')
+    done = proctor("up", str(path), home=home)
+    assert (done.status, done.out) == (69, "")
+    assert "Claude Code is not installed" in done.complaint
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_stops_the_fleet_in_reverse_order_and_leaves_nothing(
+    home: Path, fleet: Fleet, number: signal.Signals, status: int
+) -> None:
+    path = fleet(
+        agent("first", script='"one.ndjson"'),
+        '[[supervisors]]\nname = "others"',
+        agent("second", script='"two.ndjson"', prompt='"x"').replace("[[agents]]", "[[supervisors.agents]]"),
+        one=ANSWERS,
+        two=HANGS,
+    )
+    with running("up", str(path), home=home) as process:
+        assert process.stdout is not None
+        out = ""
+        while "says: I begin." not in out:
+            out += process.stdout.readline().decode()
+        process.send_signal(number)
+        out += process.stdout.read().decode()
+        assert process.wait(PATIENCE) == status
+    done = Ended(status, out, "")
+    assert out.index("others/second  stopped") < out.index("first          stopped")
+    assert in_order(told(done, "others/second"), "started", "asked", "says", "stopped")
+    assert (
+        processes_with(str(path.parent / "one.ndjson")) + processes_with(str(path.parent / "two.ndjson"))
+        == []
+    )
+
+
+def test_a_second_interrupt_kills_the_fleet(home: Path, fleet: Fleet) -> None:
+    stubborn = (
+        '{"fault": "ignore_eof"}',
+        '{"fault": "ignore_term"}',
+        '{"say": "I begin."}',
+        '{"fault": "hang"}',
+        *ANSWERS,
+    )
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=stubborn)
+    with running("up", str(path), home=home) as process:
+        assert process.stdout is not None and process.stderr is not None
+        while b"says: I begin." not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        while b"once more kills" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+    assert processes_with(str(path.parent / "a.ndjson")) == []
+
+
+def test_an_agent_without_a_prompt_keeps_the_fleet_up(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("idle", script='"a.ndjson"'), agent("busy", script='"a.ndjson"', prompt='"x"'), a=ANSWERS
+    )
+    with running("up", str(path), home=home) as process:
+        assert process.stdout is not None
+        while b"busy  answered" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+
+
+def test_a_reader_that_leaves_ends_the_fleet(home: Path, fleet: Fleet) -> None:
+    many = (*(f'{{"say": "line {n}", "delay": 0.02}}' for n in range(2000)), *ANSWERS)
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=many)
+    with running("up", str(path), home=home) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 141
+        assert b"Traceback" not in process.stderr.read()
+    assert processes_with(str(path.parent / "a.ndjson")) == []
+
+
+def test_an_agent_of_a_nested_supervisor_is_told_with_its_path_and_its_own_intensity(
+    home: Path, fleet: Fleet
+) -> None:
+    nested = agent("a", script='"a.ndjson"', prompt='"x"', on_crash='"resume"').replace(
+        "[[agents]]", "[[supervisors.agents]]"
+    )
+    path = fleet(
+        '[[supervisors]]\nname = "g"\nintensity = 4\nperiod = 30',
+        nested,
+        a=('{"say": "I begin."}', '{"fault": "crash@once"}', '{"reply": "done"}'),
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 0
+    assert in_order(told(done, "g/a"), "killed", r"restarting \(1 of 4 in 30 s\)", "answered")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a = = 1\n", "line 1, column 5: Invalid value"),
+        ("[[agents]]\nkind = 'scripted'\nname = \"x\n", "line 3, column 10: Illegal character"),
+        ("", "no agent: add a table [[agents]] with kind and name"),
+    ],
+)
+def test_a_file_that_is_no_fleet_is_one_line_and_status_2(
+    home: Path, fleet: Fleet, text: str, line: str
+) -> None:
+    path = fleet(text)
+    done = proctor("up", str(path), home=home)
+    assert done.status == 2
+    assert done.complaint.startswith(f"proctor: {path}: {line}")
+
+
+def test_a_file_that_is_not_there_is_one_line(home: Path, tmp_path: Path) -> None:
+    done = proctor("up", str(tmp_path / "none.toml"), home=home)
+    assert (done.status, done.complaint) == (
+        2,
+        f"proctor: {tmp_path / 'none.toml'}: cannot be read: No such file or directory",
+    )
+
+
+def test_every_fault_of_a_file_is_a_line_of_its_own(home: Path, fleet: Fleet) -> None:
+    path = fleet('strategy = "x"', agent("a", script='"a.ndjson"', restart='"on"', park="1"), a=ANSWERS)
+    done = proctor("up", str(path), home=home)
+    assert done.status == 2
+    assert [line.removeprefix(f"proctor: {path}: ") for line in done.err.splitlines()] == [
+        "strategy: 'x' is not a choice; accepted: one_for_one, one_for_all, rest_for_one",
+        "agents[0].park: expected true or false, got 1",
+        "agents[0].restart: 'on' is not a choice; accepted: permanent, transient, temporary",
+    ]
