@@ -50,8 +50,8 @@ unit: $(DEV_READY) ## the tests; PYTEST_ARGS goes to pytest
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
-bench: $(DEV_READY) ## every benchmark, one table each
-	@for script in bench/[!_]*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
+bench: $(DEV_READY) ## streaming and calls beside their limits and peers, one table
+	@$(PY) -m bench
 
 build: $(DEV_READY) ## sdist and wheel into dist/
 	rm -rf dist

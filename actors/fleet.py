@@ -266,8 +266,8 @@ def _sound(record: object) -> None:
     except ScriptError as error:
         raise Misfit("faults" if error.file == "--fault" else "script", str(error)) from None
     except BadOption as error:
-        key = str(error).split()[0].rstrip(":")
-        raise Misfit(key if hasattr(record, key) else "", str(error)) from None
+        option, _, rest = str(error).partition(" ")
+        raise (Misfit(option, rest) if hasattr(record, option) else Misfit("", str(error))) from None
 
 
 def _check_significance(group: Group) -> None:

@@ -35,7 +35,7 @@ from proctor.actors.silence import Silence
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
-from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus
+from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
@@ -106,7 +106,10 @@ class Incarnation:
         try:
             async with self._open() as self._process:
                 self.pid = self.process.pid
-                ready = await self._live(task_status)
+                try:
+                    ready = await self._live(task_status)
+                finally:
+                    self.process.kill()  # a cancellation waits for no ladder; else nothing is left
             if not ready:
                 raise self._refusal()
         finally:
@@ -399,6 +402,8 @@ class Incarnation:
         process = self._process
         if process is not None:
             self.exit = self.exit or process.exit
+            if isinstance(self.exit, Killed) and self.stopper == "nobody":
+                self.stopper = "kill"  # by us: whoever owns this task was cancelled
             self.stderr = self.stderr_end()
         status = self.exit if isinstance(self.exit, ExitStatus) else ExitStatus()
         self._recording.close(

@@ -53,7 +53,7 @@ async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -
             nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
             try:
                 yield live
-            except Exception as error:  # the caller's own: it leaves bare, not in a group of one
+            except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
                 raised = error
             nursery.cancel_scope.cancel("the caller is done")
     finally:
@@ -78,7 +78,7 @@ class Run:
         self._turn_over = trio.Event()
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
-        self._background = False
+        self._background = self._late = False
         self._prompt = str(uuid.uuid4())
         self._done = trio.Event()
 
@@ -148,7 +148,8 @@ class Run:
                 nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
                 with trio.move_on_at(deadline) as starting:
                     await nursery.start(self.incarnation.serve)
-                if not starting.cancelled_caught:
+                self._late = starting.cancelled_caught
+                if not self._late:
                     await self._turn(prompt, deadline, left)
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
@@ -190,7 +191,7 @@ class Run:
     def _answer(self) -> Answer:
         live = self.incarnation
         if self._ended is None:
-            outcome: Outcome = "deadline" if live.exit is None else label(None, live.exit, live.stopper)
+            outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)
             return Answer(
                 agent=self._plan.name,
                 outcome=outcome,

@@ -31,7 +31,7 @@ CLASSES: Mapping[type[object], ExitClass] = {
 }
 
 # S14, S15, S16
-RESTARTS: RestartTable = {
+RESTARTS: Mapping[tuple[Restart, ExitClass], Action] = {
     ("permanent", "normal"): "restart",
     ("permanent", "shutdown"): "restart",
     ("permanent", "killed"): "restart",

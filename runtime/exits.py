@@ -7,12 +7,13 @@ reports it, a call raises it. Nothing here waits or knows what a task is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import attrs
 
 # numbers on which Linux and macOS agree; the others print as numbers
-SIGNAL_NAMES = {
+SIGNAL_NAMES: Mapping[int, str] = {
     1: "SIGHUP",
     2: "SIGINT",
     3: "SIGQUIT",

@@ -15,7 +15,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from proctor.runtime.supervisor import ROOTS
+from proctor.runtime.root import ROOTS
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")

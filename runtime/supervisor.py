@@ -1,38 +1,28 @@
 """Supervisors as a program uses them: the root's `async with`, nested ones as child specs, the handle on either.
 
-Guarantees of the root (T2): a cancellation from outside reaches the body and a sentinel only; the sentinel asks
-for a stop, the loop stops the children in order behind a shield, and the cancellation goes on. An exception of
-the body comes out as it is, after the children have stopped. Giving up cancels the body and raises
-`MaxRestartsExceeded` (S35). An interrupt inside any child stops the whole tree in order and comes out bare; a
-second one kills (T5).
-
-A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it.
-
-The shield is bounded by the children's `shutdown` times.
+A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it. One
+that gives up cancels the body and raises. What stands between a root and the program around it is in `root`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeVar, overload
 
 import attrs
-import trio
 
-from proctor.runtime.calls import Name, Ref, open_cell
+from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
 from proctor.runtime.registry import Registry
+from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
 from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
-from proctor.runtime.system import System, interrupt_in
-
-ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
 
 
 class Supervisor:
@@ -151,7 +141,7 @@ async def _later(look: Callable[[], T]) -> T:
 
 def _nested(slot: Slot | None) -> Core | None:
     warden = None if slot is None or slot.incarnation is None else slot.incarnation.warden
-    return warden if isinstance(warden, Core) else None
+    return warden if isinstance(warden, Core) and warden.cell.exit is None else None
 
 
 def _nobody(path: str) -> Core:
@@ -261,139 +251,4 @@ def open_supervisor(
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
-    return _open(partial(_root, specs, flags, name or "root", handle, restarts))
-
-
-def _root(
-    children: tuple[ChildSpec, ...],
-    flags: Flags,
-    name: str,
-    handle: Callable[[Core], Supervisor],
-    restarts: RestartTable,
-) -> _Root:
-    return _Root(children, flags, name, handle, System(restarts))
-
-
-class _Root:
-    """What a root supervisor needs beside its core: who owns the loop, and the scope of the body."""
-
-    def __init__(
-        self,
-        children: tuple[ChildSpec, ...],
-        flags: Flags,
-        name: str,
-        handle: Callable[[Core], Supervisor],
-        system: System,
-    ) -> None:
-        self.system = system
-        self.body = trio.CancelScope()
-        self.settled, self.ended = trio.Event(), trio.Event()
-        cell = open_cell(name, system, _Late(self), None)
-        self.core = Core(children, flags, cell, system, handle)
-        system.on_interrupt = self._interrupted
-        self._interrupts = 0
-
-    def _interrupted(self) -> None:
-        self._interrupts += 1
-        self.body.cancel(reason="interrupted")
-        if self._interrupts == 1:
-            self.core.stop(Shutdown("interrupted"))
-        else:
-            self.core.kill()
-
-    @trio.lowlevel.enable_ki_protection
-    async def serve(self) -> None:
-        roots = ROOTS.get()
-        if roots is None:
-            ROOTS.set(roots := {})
-        roots[self.core] = None
-        try:
-            with trio.CancelScope(shield=True):
-                await self._run_with_deadlines()
-        finally:
-            del roots[self.core]
-            self._close()
-
-    async def _run_with_deadlines(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.system.deadlines.run)
-            await self.core.run(self.settled.set)
-            nursery.cancel_scope.cancel(reason="the supervisor ended")
-
-    def _close(self) -> None:
-        self.core.cell.close(self.core.reason)
-        self.system.events.close()
-        if self.core.failure is not None:
-            self.body.cancel(reason="the supervisor gave up")
-        self.ended.set()
-        self.settled.set()
-
-    async def sentinel(self) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            self.core.stop(Shutdown())
-
-    async def wait(self, event: trio.Event) -> None:
-        with trio.CancelScope(shield=True):
-            while not event.is_set():
-                try:
-                    await event.wait()
-                except KeyboardInterrupt as error:
-                    self.system.interrupt(error)
-
-    def note_interrupt(self, error: BaseException) -> None:
-        interrupt = interrupt_in(error)
-        if interrupt is not None:
-            self.system.interrupt(interrupt)
-
-    async def finish(self) -> None:
-        self.core.stop(Shutdown())
-        await self.wait(self.ended)
-
-    def raise_outcome(self, error: BaseException | None) -> None:
-        if self.system.interrupted is not None:
-            raise self.system.interrupted
-        failures = [failure for failure in (error, self.core.failure) if failure is not None]
-        if len(failures) == 2 and isinstance(error, Exception):
-            raise BaseExceptionGroup("the body failed and its supervisor gave up", failures) from None
-        if failures:
-            raise failures[0]
-
-
-class _Late:
-    """The control of a root's cell: the core is made after its cell."""
-
-    def __init__(self, root: _Root) -> None:
-        self._root = root
-
-    def stop(self, reason: ExitReason) -> None:
-        self._root.core.stop(reason)
-
-    def kill(self) -> None:
-        self._root.core.kill()
-
-
-@asynccontextmanager
-async def _open(make: Callable[[], _Root]) -> AsyncGenerator[Supervisor, None]:
-    root = make()
-    error: BaseException | None = None
-    try:
-        async with trio.open_nursery() as outer:
-            outer.start_soon(root.sentinel)
-            outer.start_soon(root.serve)
-            await root.wait(root.settled)
-            try:
-                if not root.ended.is_set():
-                    with root.body:
-                        yield root.core.handle
-            except trio.Cancelled:
-                raise
-            except BaseException as raised:  # noqa: BLE001  # raised again below, outside the nursery's group
-                error = raised
-                root.note_interrupt(raised)
-            finally:
-                await root.finish()
-                outer.cancel_scope.cancel(reason="the supervisor ended")
-    finally:
-        root.raise_outcome(error)
+    return open_root(specs, flags, name or "root", handle, restarts)

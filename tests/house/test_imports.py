@@ -1,6 +1,6 @@
 """The import contracts of pyproject.toml, run, and shown to bite; below them what a contract cannot say.
 
-A contract speaks of whole modules, so the rules by file, by name prefix and by call are tables here.
+A contract speaks of whole modules, so the rules by file and by call are tables here.
 Every contract is broken once in a made-up tree, so that one that matches nothing cannot look kept.
 """
 
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import grimp
@@ -29,6 +29,7 @@ from tests.house.tree import (
     imports,
     listed,
     name_of,
+    programs,
     sources,
     syntax,
 )
@@ -43,9 +44,10 @@ VIOLATIONS: Mapping[str, tuple[str, str]] = {
     "decisions are made without an event loop": ("runtime/decide.py", "trio"),
     "no floor imports the face": ("actors/agent.py", "proctor"),
     "one command line's wire knows no other's, but OpenCode speaks ACP": (
-        "protocols/codex.py",
-        "proctor.protocols.claude",
+        "protocols/codex/wire.py",
+        "proctor.protocols.claude.wire",
     ),
+    "what all command lines share knows none of them": ("protocols/salvage.py", "proctor.protocols.claude"),
     "an agent knows nothing of what serves agents": ("actors/runs.py", "proctor.actors.pool"),
     "actors know no gateway": ("actors/pool.py", "proctor.actors.gateways.http"),
     "gateways know nothing of each other": ("actors/gateways/http.py", "proctor.actors.gateways.control"),
@@ -54,8 +56,11 @@ VIOLATIONS: Mapping[str, tuple[str, str]] = {
     "library code never imports test tools": ("runtime/monitors.py", "hypothesis"),
 }
 
+COMMAND_LINES = ("claude", "codex", "acp", "opencode")
+
 SKELETON: Mapping[str, tuple[str, ...]] = {
-    "protocols": ("framing", "dialect", "claude", "codex", "acp", "opencode"),
+    "protocols": ("conversation", "dialect", "errors", "framing", "salvage", "vocabulary"),
+    **{f"protocols/{name}": ("dialect", "wire") for name in COMMAND_LINES},
     "runtime": ("exits", "spec", "decide", "supervisor", "process", "monitors", "testing"),
     "actors": (
         "agent",
@@ -74,7 +79,7 @@ SKELETON: Mapping[str, tuple[str, ...]] = {
 ALLOWED: Mapping[str, tuple[str, str]] = {
     "proctor.cli": ("src/proctor/cli.py", "import proctor.actors.agent\n"),
     "proctor.testing": ("src/proctor/testing.py", "import proctor.runtime.testing\n"),
-    "opencode speaks acp": ("protocols/opencode.py", "import proctor.protocols.acp\n"),
+    "opencode speaks acp": ("protocols/opencode/dialect.py", "import proctor.protocols.acp\n"),
 }
 
 
@@ -161,7 +166,7 @@ PACKAGES: Mapping[str, frozenset[str]] = {
     "actors": frozenset({"attrs", "cattrs", "msgspec", "trio", "trio_util"}),
 }
 
-PROGRAMS = ("runtime/guard.py", "actors/scripted_*.py")
+PROGRAMS = tuple(name_of(path) for path in programs())
 
 # module of the standard library: the files that may import it
 BY_FILE: Mapping[str, tuple[str, ...]] = {
@@ -183,13 +188,6 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "random": ("runtime/*.py", "actors/*.py"),
 }
 
-FAMILIES: Mapping[str, frozenset[str]] = {
-    "claude": frozenset({"claude"}),
-    "codex": frozenset({"codex"}),
-    "acp": frozenset({"acp"}),
-    "opencode": frozenset({"opencode", "acp"}),
-}
-
 
 def misplaced(file: str, tree: ast.Module) -> Iterator[str]:
     for statement, name in imports(tree):
@@ -203,18 +201,11 @@ def foreign(packages: frozenset[str], tree: ast.Module) -> set[str]:
     return roots - packages - set(sys.stdlib_module_names) - {"proctor"}
 
 
-def family_of(module: str) -> str | None:
-    """`claude` for claude.py, claude_wire.py and a claude/ folder; None for what all share."""
-    first = re.split(r"[._]", module)[0]
-    return first if first in FAMILIES else None
-
-
-def strangers(module: str, tree: ast.Module) -> set[str]:
-    """What a module of one command line imports from another's, and a shared one from any."""
-    mine = family_of(module)
-    prefix = "proctor.protocols."
-    imported = {family_of(name.removeprefix(prefix)) for _, name in imports(tree) if name.startswith(prefix)}
-    return {family for family in imported if family} - (FAMILIES[mine] if mine else frozenset())
+def outside(own: Collection[str], tree: ast.Module) -> Iterator[str]:
+    """What is imported from the library, but not from these modules."""
+    for statement, name in imports(tree):
+        if name.split(".")[0] == "proctor" and not {name, name.rpartition(".")[0]} & set(own):
+            yield f"{statement.lineno} {name}"
 
 
 def chance(tree: ast.Module) -> list[str]:
@@ -243,20 +234,9 @@ def test_a_floor_stands_on_its_own_packages_only(name: str) -> None:
     assert places == [], listed(places)
 
 
-def test_one_command_lines_wire_modules_know_no_others() -> None:
-    folder = ROOT / "protocols"
-    places = [
-        f"{name_of(path)}: {family}"
-        for path in floor("protocols")
-        if path != folder / "__init__.py"
-        for family in strangers(".".join(path.relative_to(folder).with_suffix("").parts), syntax(path))
-    ]
-    assert places == [], listed(places)
-
-
 def test_the_mcp_gateway_says_no_command_lines_name() -> None:  # R005
     gateway = [path for path in floor("actors") if name_of(path).startswith("actors/gateways/mcp")]
-    named = re.compile("|".join(FAMILIES), re.IGNORECASE)
+    named = re.compile("|".join(COMMAND_LINES), re.IGNORECASE)
     assert [name_of(path) for path in gateway if named.search(path.read_text())] == []
 
 
@@ -266,8 +246,13 @@ def test_chance_comes_in_by_the_door() -> None:
 
 
 def test_a_program_run_by_itself_imports_the_standard_library_only() -> None:
-    programs = [path for path in sources() if any(fnmatch.fnmatch(name_of(path), p) for p in PROGRAMS)]
-    places = everywhere(lambda tree: foreign(frozenset(), tree), programs)
+    places = everywhere(lambda tree: foreign(frozenset(), tree), programs())
+    assert places == [], listed(places)
+
+
+def test_a_program_run_by_itself_imports_no_module_of_ours_but_its_own() -> None:
+    own = {module_of(path) for path in programs()}
+    places = everywhere(lambda tree: outside(own, tree), programs())
     assert places == [], listed(places)
 
 
@@ -294,15 +279,16 @@ def test_the_searches_find() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "imported", "found"),
+    ("statement", "places"),
     [
-        ("claude_wire", "codex", {"codex"}),
-        ("claude", "claude_wire", set[str]()),
-        ("opencode", "acp", set[str]()),
-        ("acp", "opencode", {"opencode"}),
-        ("conversation", "claude", {"claude"}),
-        ("codex", "framing", set[str]()),
+        ("from proctor.a.cli import main", 0),
+        ("from proctor.a import cli", 0),
+        ("import proctor.a.cli", 0),
+        ("import os", 0),
+        ("from proctor.a import launch", 1),
+        ("from proctor.a.launch import start", 1),
+        ("import proctor", 1),
     ],
 )
-def test_the_search_finds_one_wire_in_another(module: str, imported: str, found: set[str]) -> None:
-    assert strangers(module, ast.parse(f"from proctor.protocols.{imported} import X")) == found
+def test_the_search_finds_a_module_outside(statement: str, places: int) -> None:
+    assert len(list(outside({"proctor.a.cli"}, ast.parse(statement)))) == places

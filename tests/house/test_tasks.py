@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sources, syntax
+from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, programs, sources, syntax
 
 OWNERLESS = {
     "spawn_system_task",
@@ -21,7 +21,7 @@ BLOCKING = {
     *("subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output", "os.system"),
     *("os.popen", "time.sleep", "os.fork", "os.forkpty", "pty.fork"),
 }
-STANDALONE = ("runtime/guard.py", "actors/scripted_")
+STANDALONE = tuple(name_of(path) for path in programs())
 
 # (file, function): why a thread of its own
 THREADS: dict[tuple[str, str], str] = {}

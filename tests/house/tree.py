@@ -25,6 +25,13 @@ def floor(name: str) -> list[Path]:
     return sorted(_python_files(ROOT / name))
 
 
+def programs() -> list[Path]:
+    """What runs by its path, as a program of its own: the guard, and the scripted agent without its launching side."""
+    scripted = _python_files(ROOT / "actors" / "scripted")
+    played = sorted(path for path in scripted if path.name not in {"__init__.py", "launch.py"})
+    return [ROOT / "runtime" / "guard.py", *played]
+
+
 def other_code() -> list[Path]:
     """The Python files that are not shipped as the library: tests and benchmarks, sorted."""
     return sorted([*_python_files(ROOT / "tests"), *_python_files(ROOT / "bench")])

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import attrs
 
@@ -52,29 +52,17 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **more}
 
 
-def proctor(*words: str, home: Path, stdin: bytes | int = b"", env: Mapping[str, str] | None = None) -> Ended:
+def proctor(*words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Ended:
     """Run the command to its end."""
-    given = {"stdin": stdin} if isinstance(stdin, int) else {"input": stdin}
     done = subprocess.run(
         [*PROCTOR, *words],
+        input=stdin,
         capture_output=True,
         env=environment(home, **(env or {})),
         timeout=PATIENCE,
         check=False,
-        **given,  # type: ignore[call-overload]
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def start(*words: str, home: Path) -> subprocess.Popen[bytes]:
-    """Start the command with pipes."""
-    return subprocess.Popen(
-        [*PROCTOR, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(home),
-    )
 
 
 def read_until(fd: int, wanted: bytes) -> bytes:
@@ -137,9 +125,9 @@ class Terminal:
         self.seen += read_until(self.fd, wanted.encode())
         return self.seen.decode("utf-8", "replace")
 
-    def type(self, text: str) -> None:
-        """As a person types."""
-        os.write(self.fd, text.encode())
+    def press(self, keys: str) -> None:
+        """Type as a person does."""
+        os.write(self.fd, keys.encode())
 
     def end(self) -> int:
         """Read to the end and return the exit status."""
@@ -156,7 +144,10 @@ class Terminal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
@@ -164,12 +155,44 @@ class Terminal:
         os.close(self.fd)
 
 
+@attrs.frozen
+class Running:
+    """A command with pipes."""
+
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    err: IO[bytes]
+
+    def said(self, wanted: bytes, pipe: IO[bytes] | None = None) -> bytes:
+        """What it says up to the line with `wanted`, that line included."""
+        seen = b""
+        while wanted not in seen:
+            line = (pipe or self.out).readline()
+            assert line, f"it ended without {wanted!r}: {seen!r}"
+            seen += line
+        return seen
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def end(self, patience: float = PATIENCE) -> int:
+        """Its exit status."""
+        return self.process.wait(patience)
+
+
 @contextlib.contextmanager
-def running(*words: str, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(*words: str, home: Path) -> Generator[Running]:
     """The command with pipes, gone after the block."""
-    with start(*words, home=home) as process:
+    pipe = subprocess.PIPE
+    command = [*PROCTOR, *words]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment(home)
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         try:
-            yield process
+            yield Running(process, process.stdout, process.stderr)
         finally:
             if process.poll() is None:
                 process.kill()

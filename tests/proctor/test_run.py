@@ -11,12 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proctor.protocols.vocabulary import AnyEvent, Text, TextDelta, TurnEnded
-from tests.proctor.command import PATIENCE, environment, proctor, processes_with, running, wait_for
+from proctor.protocols.vocabulary import AnyEvent
+from tests.proctor.command import PATIENCE, environment, processes_with, proctor, running, wait_for
 
 Script = Callable[..., str]
 
 ECHO = '{"reply": "You said: {prompt}"}'
+STUBBORN = (
+    '{"fault": "ignore_eof"}',
+    '{"fault": "ignore_term"}',
+    '{"say": "I begin."}',
+    '{"fault": "hang"}',
+    ECHO,
+)
 HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
 
 
@@ -40,9 +47,8 @@ def test_text_is_shown_once_whether_it_came_in_pieces_or_not(home: Path, script:
 def test_every_line_of_json_decodes_and_the_last_is_the_answer(home: Path, script: Script) -> None:
     done = proctor("run", script('{"reply": "a b", "deltas": 2}'), "hi", "--json", home=home)
     *lines, last = done.out.splitlines()
-    events = [msgspec.json.decode(line, type=AnyEvent) for line in lines]
-    kinds = [type(event) for event in events]
-    assert kinds.count(TextDelta) == 2 and Text in kinds and TurnEnded in kinds
+    kinds = [type(msgspec.json.decode(line, type=AnyEvent)).__name__ for line in lines]
+    assert [kinds.count(kind) for kind in ("TextDelta", "Text", "TurnEnded")] == [2, 1, 1]
     answer = msgspec.json.decode(last)
     assert (answer["type"], answer["ok"], answer["text"]) == ("answer", True, "a b")
     assert (Path(answer["recording"]) / "1" / "stdout.ndjson").is_file()
@@ -150,14 +156,20 @@ def test_a_stdin_that_is_no_prompt_is_one_line(home: Path, script: Script, stdin
 
 
 def test_a_stdin_that_is_closed_is_one_line(home: Path, script: Script) -> None:
+    complaint = b"proctor: stdin is closed: there is no prompt to read\n"
+    assert shell('"$0" -m proctor run "$1" <&-', script(ECHO), home) == (2, complaint)
+
+
+def shell(line: str, agent: str, home: Path) -> tuple[int, bytes]:
+    """Status and stderr of a shell's line; `$0` is Python, `$1` the agent."""
     done = subprocess.run(
-        ["sh", "-c", '"$0" -m proctor run "$1" <&-', sys.executable, script(ECHO)],
+        ["sh", "-c", line, sys.executable, agent],
         capture_output=True,
         env=environment(home),
         timeout=PATIENCE,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (2, b"proctor: stdin is closed: there is no prompt to read\n")
+    return done.returncode, done.stderr
 
 
 def test_a_deadline_is_status_124_and_says_where_the_recording_is(home: Path, script: Script) -> None:  # R044
@@ -204,67 +216,76 @@ def test_an_interrupt_stops_in_order_and_leaves_nothing(
     home: Path, script: Script, number: signal.Signals, status: int
 ) -> None:
     agent = script(*HANGS)
-    with running("run", agent, "hi", home=home) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == b"I begin.\n"
-        process.send_signal(number)
-        assert process.wait(PATIENCE) == status
-        assert b"stopping; once more kills at once" in process.stderr.read()
+    with running("run", agent, "hi", home=home) as command:
+        command.said(b"I begin.\n")
+        command.signal(number)
+        assert command.end() == status
+        assert b"stopping; once more kills at once" in command.err.read()
     assert processes_with(agent.partition(":")[2]) == []
 
 
 def test_a_second_interrupt_does_not_wait_for_the_ladder(home: Path, script: Script) -> None:
-    agent = script(
-        '{"fault": "ignore_eof"}',
-        '{"fault": "ignore_term"}',
-        '{"say": "I begin."}',
-        '{"fault": "hang"}',
-        ECHO,
-    )
-    with running("run", agent, "hi", home=home) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == b"I begin.\n"
-        process.send_signal(signal.SIGINT)
-        while b"once more kills" not in process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130
+    agent = script(*STUBBORN)
+    with running("run", agent, "hi", home=home) as command:
+        command.said(b"I begin.\n")
+        command.signal(signal.SIGINT)
+        command.said(b"once more kills", command.err)
+        command.signal(signal.SIGINT)
+        assert command.end(5) == 130
     assert processes_with(agent.partition(":")[2]) == []
 
 
 def test_an_interrupted_run_still_ends_json_with_its_answer_record(home: Path, script: Script) -> None:
-    with running("run", script(*HANGS), "hi", "--json", home=home) as process:
-        assert process.stdout is not None
-        seen = [process.stdout.readline()]
-        while b"I begin." not in seen[-1]:
-            seen.append(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        assert process.wait(PATIENCE) == 130
-    assert msgspec.json.decode(rest.splitlines()[-1])["outcome"] == "stopped"
+    with running("run", script(*HANGS), "hi", "--json", home=home) as command:
+        command.said(b"I begin.")
+        command.signal(signal.SIGINT)
+        rest = command.out.read()
+        assert command.end() == 130
+    last = msgspec.json.decode(rest.splitlines()[-1])
+    assert (last["type"], last["ok"]) == ("answer", False)
 
 
 def test_a_reader_that_leaves_ends_the_run_as_a_broken_pipe_does(home: Path, script: Script) -> None:
-    agent = script(*(f'{{"say": "line {n} {"x" * 200}"}}' for n in range(2000)), '{"sleep": 600}', ECHO)
-    with running("run", agent, "hi", home=home) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(PATIENCE) == 141
-        assert b"Traceback" not in process.stderr.read()
+    lines = (f'{{"say": "line {n} {"x" * 200}"}}' for n in range(2000))
+    agent = script(*lines, '{"sleep": 600}', ECHO)
+    with running("run", agent, "hi", home=home) as command:
+        command.out.readline()
+        command.out.close()
+        assert command.end() == 141
+        assert b"Traceback" not in command.err.read()
     assert processes_with(agent.partition(":")[2]) == []
 
 
 def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(home: Path, script: Script) -> None:  # R053
     said = [f"{n:06} {'x' * 10_000}" for n in range(3000)]
     agent = script(*(f'{{"say": "{line}"}}' for line in said), '{"reply": "end"}')
-    with running("run", agent, "hi", "--quiet", home=home) as process:
-        assert process.stdout is not None
+    with running("run", agent, "hi", "--quiet", home=home) as command:
         wait_for(home / "state" / "proctor" / "runs", "*/1/meta.json")
-        peak = Path(f"/proc/{process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
-        assert int(peak) < 150_000  # kB, of 30 MB said
-        assert process.stdout.read().decode() == "".join(f"{line}\n" for line in (*said, "end"))
-        assert process.wait(PATIENCE) == 0
+        status = Path(f"/proc/{command.process.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 150_000  # kB, of 30 MB said
+        assert command.out.read().decode() == "".join(f"{line}\n" for line in (*said, "end"))
+        assert command.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("redirection", "complaint"),
+    [
+        (">&-", b"proctor: cannot write to stdout: Bad file descriptor\n"),
+        (">/dev/full", b"proctor: cannot write to stdout: No space left on device\n"),
+    ],
+)
+def test_a_stdout_that_takes_nothing_is_one_line(
+    home: Path, script: Script, redirection: str, complaint: bytes
+) -> None:
+    assert shell(f'"$0" -m proctor run "$1" hi --quiet {redirection}', script(ECHO), home) == (1, complaint)
+
+
+def test_a_closed_stderr_hides_no_answer(home: Path, script: Script) -> None:
+    assert shell('"$0" -m proctor run "$1" hi 2>&- | grep -q "You said: hi"', script(ECHO), home) == (0, b"")
+
+
+def test_one_shot_mode_answers_too(home: Path, script: Script) -> None:
+    assert proctor("run", script(ECHO), "hi", "--mode=oneshot", home=home).out == "You said: hi\n"
 
 
 def test_nothing_is_left_in_the_state_folder_without_recording(home: Path, script: Script) -> None:
@@ -323,3 +344,13 @@ def test_without_the_extra_one_line_says_what_to_install(home: Path, tmp_path: P
     )
     expected = b"proctor: the command line needs its extra packages: pip install 'proctor[cli]'\n"
     assert (done.returncode, done.stderr) == (2, expected)
+
+
+def test_an_error_of_our_own_is_one_line_and_a_traceback_on_request(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text("raise RuntimeError('broken\\nhere')\n")
+    broken = {"PYTHONPATH": os.pathsep.join((str(tmp_path), environment(home)["PYTHONPATH"]))}
+    done = proctor("run", home=home, env=broken)
+    expected = "proctor: internal error: RuntimeError: broken here (set PROCTOR_TRACEBACK=1 to see where)"
+    assert (done.status, done.complaint) == (70, expected)
+    shown = proctor("run", home=home, env={**broken, "PROCTOR_TRACEBACK": "1"})
+    assert "Traceback" in shown.err

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, Terminal
+from tests.proctor.command import EXAMPLES, Terminal, wait_for
 
 Script = Callable[..., str]
 
@@ -31,7 +31,7 @@ ASKS = (
 def test_an_approval_is_asked_at_the_terminal(home: Path, script: Script, typed: str, verdict: str) -> None:
     with Terminal(["run", script(*ASKS), "hi"], home) as terminal:
         terminal.until("Bash: rm x — allow? [y/N] ")
-        terminal.type(typed)
+        terminal.press(typed)
         assert terminal.end() == 0
         assert verdict in terminal.shown
 
@@ -39,9 +39,9 @@ def test_an_approval_is_asked_at_the_terminal(home: Path, script: Script, typed:
 def test_what_was_typed_before_the_question_does_not_answer_it(home: Path, script: Script) -> None:
     with Terminal(["run", script('{"say": "wait"}', '{"sleep": 1}', *ASKS), "hi"], home) as terminal:
         terminal.until("wait")
-        terminal.type("y\n")
+        terminal.press("y\n")
         terminal.until("allow? [y/N] ")
-        terminal.type("n\n")
+        terminal.press("n\n")
         assert terminal.end() == 0
         assert "Bash denied" in terminal.shown
 
@@ -49,9 +49,9 @@ def test_what_was_typed_before_the_question_does_not_answer_it(home: Path, scrip
 def test_two_questions_are_asked_one_after_the_other(home: Path, script: Script) -> None:
     with Terminal(["run", script(ASKS[0], ASKS[0].replace("rm x", "rm y"), ASKS[1]), "hi"], home) as terminal:
         terminal.until("rm x — allow? [y/N] ")
-        terminal.type("y\n")
+        terminal.press("y\n")
         terminal.until("rm y — allow? [y/N] ")
-        terminal.type("n\n")
+        terminal.press("n\n")
         assert terminal.end() == 0
 
 
@@ -59,7 +59,7 @@ def test_a_command_cannot_hide_itself_from_the_one_who_approves_it(home: Path, s
     hidden = '{"tool": "Bash", "input": {"command": "rm -rf x\\u001b[2K\\rls"}, "ask": true, "result": "x"}'
     with Terminal(["run", script(hidden, ASKS[1]), "hi"], home) as terminal:
         terminal.until("Bash: rm -rf x\\x1b[2K ls — allow? [y/N] ")
-        terminal.type("n\n")
+        terminal.press("n\n")
         assert terminal.end() == 0
 
 
@@ -73,7 +73,7 @@ def test_a_policy_that_is_named_is_not_asked(home: Path, script: Script) -> None
 def test_ctrl_c_at_a_question_stops_the_run(home: Path, script: Script) -> None:
     with Terminal(["run", script(*ASKS), "hi"], home) as terminal:
         terminal.until("allow? [y/N] ")
-        terminal.type("\x03")
+        terminal.press("\x03")
         assert terminal.end() == 130
 
 
@@ -102,9 +102,19 @@ def test_no_prompt_at_a_terminal_is_one_line_that_says_how(home: Path, script: S
 
 def test_a_prompt_can_be_typed(home: Path, script: Script) -> None:
     with Terminal(["run", script('{"reply": "{prompt}!"}'), "-"], home) as terminal:
-        terminal.type("hello\n\x04")
+        terminal.press("hello\n\x04")
         assert terminal.end() == 0
         assert "hello\n!" in terminal.shown.replace("\r", "")
+
+
+def test_ctrl_c_while_a_prompt_is_typed_ends_the_command(home: Path, script: Script) -> None:
+    with Terminal(["run", script(*ASKS), "-"], home) as terminal:
+        terminal.press("hel")
+        terminal.until("hel")
+        while len(list(Path(f"/proc/{terminal.process.pid}/task").iterdir())) < 2:
+            time.sleep(0.02)  # until a thread of the command's reads the terminal
+        terminal.press("\x03")
+        assert terminal.end() == 130
 
 
 def test_the_live_view_shows_the_table_and_gives_the_terminal_back(home: Path) -> None:
@@ -124,7 +134,7 @@ def test_ctrl_c_in_the_live_view_stops_the_fleet_and_tells_what_happened(home: P
     (tmp_path / "f.toml").write_text('[[agents]]\nkind = "scripted"\nname = "a"\nscript = "a.ndjson"\n')
     with Terminal(["up", str(tmp_path / "f.toml")], home) as terminal:
         terminal.until("idle")
-        terminal.type("\x03")
+        terminal.press("\x03")
         assert terminal.end() == 130
         assert terminal.shown.rpartition("\x1b[?1049l")[2].count("stopped") >= 1
 
@@ -132,12 +142,10 @@ def test_ctrl_c_in_the_live_view_stops_the_fleet_and_tells_what_happened(home: P
 def test_a_terminal_that_stops_reading_does_not_stop_the_fleet(home: Path) -> None:
     with Terminal(["up", str(EXAMPLES / "demo.toml")], home) as terminal:
         terminal.until("reader")
-        terminal.type("\x13")  # Ctrl-S
+        terminal.press("\x13")  # Ctrl-S
         runs = home / "state" / "proctor" / "runs"
-        from tests.proctor.command import wait_for
-
         wait_for(runs, "*sleeper*/1/meta.json")
-        terminal.type("\x11")  # Ctrl-Q
+        terminal.press("\x11")  # Ctrl-Q
         assert terminal.end() == 0
 
 
@@ -149,7 +157,3 @@ def test_a_terminal_that_goes_away_ends_the_fleet(home: Path, tmp_path: Path) ->
         fd, terminal.fd = terminal.fd, os.open(os.devnull, os.O_RDONLY)
         os.close(fd)
         assert terminal.process.wait(30) in (129, 141)
-
-
-def test_the_signals_are_those_of_posix() -> None:
-    assert (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) == (2, 15, 1)

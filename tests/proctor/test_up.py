@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, PATIENCE, Ended, proctor, processes_with, running
+from tests.proctor.command import EXAMPLES, Ended, processes_with, proctor, running
 
 Fleet = Callable[..., Path]
 
 
-def agent(name: str, *lines: str, **keys: str) -> str:
-    """A table of a scripted agent; `lines` are its script, `keys` its other keys as TOML has them."""
+def agent(name: str, **keys: str) -> str:
+    """A table of a scripted agent; `keys` are its other keys as TOML has them."""
     return "\n".join(
         ["[[agents]]", 'kind = "scripted"', f'name = "{name}"', *(f"{k} = {v}" for k, v in keys.items())]
     )
@@ -154,14 +154,11 @@ def test_an_interrupt_stops_the_fleet_in_reverse_order_and_leaves_nothing(
         one=ANSWERS,
         two=HANGS,
     )
-    with running("up", str(path), home=home) as process:
-        assert process.stdout is not None
-        out = ""
-        while "says: I begin." not in out:
-            out += process.stdout.readline().decode()
-        process.send_signal(number)
-        out += process.stdout.read().decode()
-        assert process.wait(PATIENCE) == status
+    with running("up", str(path), home=home) as command:
+        out = command.said(b"says: I begin.").decode()
+        command.signal(number)
+        out += command.out.read().decode()
+        assert command.end() == status
     done = Ended(status, out, "")
     assert out.index("others/second  stopped") < out.index("first          stopped")
     assert in_order(told(done, "others/second"), "started", "asked", "says", "stopped")
@@ -180,39 +177,62 @@ def test_a_second_interrupt_kills_the_fleet(home: Path, fleet: Fleet) -> None:
         *ANSWERS,
     )
     path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=stubborn)
-    with running("up", str(path), home=home) as process:
-        assert process.stdout is not None and process.stderr is not None
-        while b"says: I begin." not in process.stdout.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        while b"once more kills" not in process.stderr.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130
+    with running("up", str(path), home=home) as command:
+        command.said(b"says: I begin.")
+        command.signal(signal.SIGINT)
+        command.said(b"once more kills", command.err)
+        command.signal(signal.SIGINT)
+        assert command.end(5) == 130
     assert processes_with(str(path.parent / "a.ndjson")) == []
+
+
+def test_an_interrupt_does_not_wait_for_a_start(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("quick", script='"a.ndjson"'),
+        agent("slow", script='"a.ndjson"', faults='["silent_greeting"]'),
+        a=ANSWERS,
+    )
+    with running("up", str(path), home=home) as command:
+        command.said(b"quick  started")
+        command.signal(signal.SIGINT)
+        assert command.end(20) == 130
+        assert b"slow   its start was cut short" in command.out.read()
+    assert processes_with(str(path.parent / "a.ndjson")) == []
+
+
+def test_a_root_that_shuts_itself_down_ends_the_command(home: Path, fleet: Fleet) -> None:
+    keys = {"prompt": '"x"', "restart": '"transient"', "significant": "true"}
+    path = fleet(
+        'auto_shutdown = "any_significant"',
+        agent("leader", script='"leaves.ndjson"', **keys),
+        agent("other", script='"a.ndjson"'),
+        leaves=('{"fault": "exit_after_success:0"}', *ANSWERS),
+        a=ANSWERS,
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 0
+    assert told(done, "fleet") == ["ended by itself: shutdown (auto_shutdown)"]
+    assert in_order(told(done, "leader"), "answered", "stopped")
 
 
 def test_an_agent_without_a_prompt_keeps_the_fleet_up(home: Path, fleet: Fleet) -> None:
     path = fleet(
         agent("idle", script='"a.ndjson"'), agent("busy", script='"a.ndjson"', prompt='"x"'), a=ANSWERS
     )
-    with running("up", str(path), home=home) as process:
-        assert process.stdout is not None
-        while b"busy  answered" not in process.stdout.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
+    with running("up", str(path), home=home) as command:
+        command.said(b"busy  answered")
+        command.signal(signal.SIGINT)
+        assert command.end() == 130
 
 
 def test_a_reader_that_leaves_ends_the_fleet(home: Path, fleet: Fleet) -> None:
     many = (*(f'{{"say": "line {n}", "delay": 0.02}}' for n in range(2000)), *ANSWERS)
     path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=many)
-    with running("up", str(path), home=home) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(PATIENCE) == 141
-        assert b"Traceback" not in process.stderr.read()
+    with running("up", str(path), home=home) as command:
+        command.out.readline()
+        command.out.close()
+        assert command.end() == 141
+        assert b"Traceback" not in command.err.read()
     assert processes_with(str(path.parent / "a.ndjson")) == []
 
 

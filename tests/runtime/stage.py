@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import trio
 import trio.testing
@@ -72,7 +73,8 @@ class Stubborn(Actor):
 
 
 def player(id: str, notes: Notes, start: Callable[[int], object] | None = None, **spec: Any) -> ChildSpec:
-    return ChildSpec(id, Player, (notes, start), **{"name": id, **spec})
+    fields: dict[str, Any] = {"name": id}
+    return ChildSpec(id, Player, (notes, start), **(fields | spec))
 
 
 def fails_at(*incarnations: int) -> Callable[[int], object]:
@@ -101,11 +103,17 @@ async def end(target: Address, reason: ExitReason) -> Down:
         if isinstance(reason, Killed):
             target.kill()
         else:
-            try:
+            with contextlib.suppress(ActorExited):
                 await target.call(Boom("crash") if isinstance(reason, Crash) else Stop(reason))
-            except ActorExited:
-                pass
         return await monitor
+
+
+def errors_in(reason: object) -> list[Exception]:
+    """The exceptions of a crash that is a group."""
+    assert isinstance(reason, Crash)
+    whole: object = reason.error
+    assert isinstance(whole, ExceptionGroup)
+    return list(cast("ExceptionGroup[Exception]", whole).exceptions)
 
 
 async def crash(sup: Supervisor, *names: str) -> None:

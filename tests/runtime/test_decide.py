@@ -41,8 +41,14 @@ members_of = st.lists(
 )
 
 
-@given(members=members_of, strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]), data=st.data())
-def test_a_group_plan_keeps_its_promises(members: list[Member], strategy: Strategy, data: st.DataObject) -> None:
+@given(
+    members=members_of,
+    strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]),
+    data=st.data(),
+)
+def test_a_group_plan_keeps_its_promises(
+    members: list[Member], strategy: Strategy, data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(members) - 1))
     order = [member.id for member in members]
     kind = {member.id: member.restart for member in members}
@@ -112,8 +118,12 @@ def test_a_stop_that_ended_otherwise_than_asked_is_an_error_S37_S39(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("reason", [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0)], ids=str)
-def test_abnormal_exits_and_those_of_permanent_children_are_reported_S19(kind: Restart, reason: ExitReason) -> None:
+@pytest.mark.parametrize(
+    "reason", [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0)], ids=str
+)
+def test_abnormal_exits_and_those_of_permanent_children_are_reported_S19(
+    kind: Restart, reason: ExitReason
+) -> None:
     clean = reason in (Normal(), Shutdown(), ExitStatus(0))
     assert is_reported(kind, reason) == (kind == "permanent" or not clean)
 

@@ -46,15 +46,18 @@ WRONG: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: repr(part))
 def test_a_wrong_value_is_named_with_what_is_accepted_S2(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {"id": "a", "start": forever}
     with pytest.raises(InvalidSpec) as caught:
-        ChildSpec(**{"id": "a", "start": forever, **{field: value}})
+        ChildSpec(**(fields | {field: value}))
     assert (caught.value.field, repr(caught.value.value)) == (field, repr(value))
     assert f"{field}" in str(caught.value)
     assert f"is {value!r}: expected {caught.value.accepted}" in str(caught.value)
 
 
 def test_the_text_of_a_wrong_value() -> None:
-    with pytest.raises(InvalidSpec, match=r"^restart of 'a' is 'always': expected 'permanent' or 'transient' or"):
+    with pytest.raises(
+        InvalidSpec, match=r"^restart of 'a' is 'always': expected 'permanent' or 'transient' or"
+    ):
         ChildSpec("a", forever, restart="always")  # type: ignore[arg-type]  # pyright: ignore
 
 
@@ -79,7 +82,12 @@ def test_one_id_twice_is_invalid_and_nothing_starts_S3() -> None:
 
 def test_flags_have_the_defaults_of_otp_S4() -> None:
     flags = Flags()
-    assert (flags.strategy, flags.intensity, flags.period, flags.auto_shutdown) == ("one_for_one", 1, 5.0, "never")
+    assert (flags.strategy, flags.intensity, flags.period, flags.auto_shutdown) == (
+        "one_for_one",
+        1,
+        5.0,
+        "never",
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,19 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from tests.runtime.stage import Boom, Notes, Player, crash, end, fails_at, forever, heard, picture, player, settled
+from tests.runtime.stage import (
+    Boom,
+    Notes,
+    Player,
+    crash,
+    end,
+    fails_at,
+    forever,
+    heard,
+    picture,
+    player,
+    settled,
+)
 
 
 async def test_a_held_id_is_refused_and_the_new_spec_discarded_S48() -> None:
@@ -37,7 +49,9 @@ async def test_a_held_id_is_refused_and_the_new_spec_discarded_S48() -> None:
             await sup.start_child(player("a", notes, shutdown=77))
         assert caught.value.ref is sup.name("a").ref()
         await sup.terminate_child("a")
-        with pytest.raises(AlreadyPresent, match="child 'a' is already present, though not running: restart or"):
+        with pytest.raises(
+            AlreadyPresent, match="child 'a' is already present, though not running: restart or"
+        ):
             await sup.start_child(player("a", notes, shutdown=77))
         assert (await sup.get_childspec("a")).shutdown == 5.0
 

@@ -20,6 +20,8 @@ from proctor.runtime import (
     Ref,
     Shutdown,
     Stop,
+    Subscription,
+    Supervisor,
     open_supervisor,
     supervisor_spec,
 )
@@ -31,6 +33,7 @@ from tests.runtime.stage import (
     Stubborn,
     crash,
     end,
+    errors_in,
     exits_with,
     fails_at,
     forever,
@@ -81,7 +84,9 @@ async def test_a_late_report_of_an_earlier_incarnation_changes_nothing_S17() -> 
         ("rest_for_one", ["-b", "-d", "-c", "+b", "+c", "+d"]),
     ],
 )
-async def test_who_is_stopped_and_started_in_which_order_S21_S22_S23(strategy: Strategy, expected: Notes) -> None:
+async def test_who_is_stopped_and_started_in_which_order_S21_S22_S23(
+    strategy: Strategy, expected: Notes
+) -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "abcd"], strategy=strategy) as sup:
         del notes[:]
@@ -151,7 +156,7 @@ async def test_a_start_that_fails_at_a_restart_is_tried_again_S28() -> None:
 
 async def test_every_attempt_to_start_is_counted_S28_S31() -> None:
     notes: Notes = []
-    with pytest.raises(MaxRestartsExceeded) as caught:
+    with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes, fails_at(2, 3, 4, 5))], intensity=3) as sup:
             await crash(sup, "a")
             await trio.sleep_forever()
@@ -171,7 +176,9 @@ async def test_the_strategy_is_applied_anew_when_another_child_fails_to_restart_
 
 async def test_requests_are_served_between_two_attempts_S28_S55() -> None:
     notes: Notes = []
-    async with open_supervisor([player("a", notes, lambda n: fails_at(n)(n) if n > 1 else None)], intensity=500) as sup:
+    async with open_supervisor(
+        [player("a", notes, lambda n: fails_at(n)(n) if n > 1 else None)], intensity=500
+    ) as sup:
         await end(sup.name("a"), Killed())
         while (await sup.which_children())[0].ref != "restarting":
             pass
@@ -183,7 +190,9 @@ async def test_requests_are_served_between_two_attempts_S28_S55() -> None:
 
 async def test_two_deaths_in_one_tick_are_one_group_restart_S29_S31() -> None:
     notes: Notes = []
-    async with open_supervisor([player(id, notes) for id in "abc"], strategy="one_for_all", intensity=1) as sup:
+    async with open_supervisor(
+        [player(id, notes) for id in "abc"], strategy="one_for_all", intensity=1
+    ) as sup:
         for id in "abc":
             sup.name(id).kill()
         assert await picture(sup) == {"a": 2, "b": 2, "c": 2}
@@ -191,7 +200,9 @@ async def test_two_deaths_in_one_tick_are_one_group_restart_S29_S31() -> None:
 
 async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
     notes: Notes = []
-    async with open_supervisor([player(id, notes) for id in "abc"], strategy="rest_for_one", intensity=2) as sup:
+    async with open_supervisor(
+        [player(id, notes) for id in "abc"], strategy="rest_for_one", intensity=2
+    ) as sup:
         sup.name("c").kill()
         await settled()
         assert await picture(sup) == {"a": 1, "b": 1, "c": 2}
@@ -201,21 +212,24 @@ async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
 
 async def test_the_count_belongs_to_the_supervisor_S32_S33() -> None:
     notes: Notes = []
-    with pytest.raises(MaxRestartsExceeded, match=r"supervisor 'root' gave up: more than 1 restarts in 5 s") as caught:
+    seen: list[tuple[Supervisor, Subscription]] = []
+    text = "supervisor 'root' gave up: more than 1 restarts in 5 s"
+    with pytest.raises(MaxRestartsExceeded, match=text) as caught:  # noqa: PT012
         async with open_supervisor([player(id, notes) for id in "abc"]) as sup:
-            subscription = sup.events()
+            seen.append((sup, sup.events()))
             await crash(sup, "a", "b")
             await trio.sleep_forever()
     assert [type(error) for error in caught.value.exceptions] == [Boom, Boom]
     assert notes == ["+a", "+b", "+c", "-a", "+a", "-b", "-c", "-a"]  # the offender stays down
-    assert kinds(subscription)[-5:] == [
+    ((supervisor, events),) = seen
+    assert kinds(events)[-5:] == [
         "child_terminated root/b",
         "max_restarts root",
         "child_exited root/c",
         "child_exited root/a",
         "supervisor_stopped root",
     ]
-    assert sup.ref.exit_reason == Shutdown("max_restarts")
+    assert supervisor.ref.exit_reason == Shutdown("max_restarts")
 
 
 @pytest.mark.parametrize(("gap", "survives"), [(4.9, False), (5.0, False), (5.1, True)])
@@ -238,7 +252,7 @@ async def test_the_window_slides_in_continuous_time_S30_D1(
 
 async def test_intensity_0_gives_up_without_restarting_S30() -> None:
     notes: Notes = []
-    with pytest.raises(MaxRestartsExceeded):
+    with pytest.raises(MaxRestartsExceeded):  # noqa: PT012
         async with open_supervisor([player("a", notes), player("b", notes)], intensity=0) as sup:
             await crash(sup, "a")
             await trio.sleep_forever()
@@ -248,7 +262,7 @@ async def test_intensity_0_gives_up_without_restarting_S30() -> None:
 async def test_a_group_restart_counts_once_S31() -> None:
     notes: Notes = []
     children = [player(id, notes) for id in "abcd"]
-    with pytest.raises(MaxRestartsExceeded):
+    with pytest.raises(MaxRestartsExceeded):  # noqa: PT012
         async with open_supervisor(children, strategy="one_for_all", intensity=1) as sup:
             await crash(sup, "a")
             assert await picture(sup) == {"a": 2, "b": 2, "c": 2, "d": 2}
@@ -297,7 +311,7 @@ async def test_a_transient_nested_supervisor_that_gives_up_stays_down_S33_S34() 
 
 async def test_what_is_not_an_exception_is_told_as_an_exit_S35() -> None:
     notes: Notes = []
-    with pytest.raises(MaxRestartsExceeded) as caught:
+    with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes)], intensity=0) as sup:
             await end(sup.name("a"), ExitStatus(3))
             await trio.sleep_forever()
@@ -308,7 +322,7 @@ async def test_what_is_not_an_exception_is_told_as_an_exit_S35() -> None:
 
 async def test_giving_up_cancels_the_body_and_an_error_of_the_body_is_not_lost_S35() -> None:
     notes: Notes = []
-    with pytest.RaisesGroup(Boom, pytest.RaisesGroup(Boom), allow_unwrapped=False) as caught:
+    with pytest.RaisesGroup(Boom, pytest.RaisesGroup(Boom)) as caught:
         async with open_supervisor([player("a", notes)], intensity=0) as sup:
             try:
                 await crash(sup, "a")
@@ -406,9 +420,7 @@ async def test_a_group_of_errors_is_one_crash_kept_whole_T4() -> None:
         ref = await sup.start_child(ChildSpec("a", two, restart="temporary"))
         await settled()
         reason = ref.exit_reason
-    assert isinstance(reason, Crash)
-    assert isinstance(reason.error, ExceptionGroup)
-    assert len(reason.error.exceptions) == 2
+    assert list(map(str, errors_in(reason))) == ["1", "2"]
 
 
 async def test_a_task_of_the_actors_nursery_that_raises_is_a_crash() -> None:
@@ -492,7 +504,11 @@ async def test_a_body_that_ends_with_exit_status_0_is_normal_T19() -> None:
 
 async def test_the_tree_shows_counts_and_the_last_exit(autojump_clock: MockClock) -> None:
     notes: Notes = []
-    children = [player("a", notes), supervisor_spec("s", [ChildSpec("b", forever)]), ChildSpec("c", Stubborn, (0,))]
+    children = [
+        player("a", notes),
+        supervisor_spec("s", [ChildSpec("b", forever)]),
+        ChildSpec("c", Stubborn, (0,)),
+    ]
     async with open_supervisor(children, name="fleet") as sup:
         await trio.sleep(3)
         begun = trio.current_time()
@@ -501,7 +517,12 @@ async def test_the_tree_shows_counts_and_the_last_exit(autojump_clock: MockClock
         await sup.terminate_child("c")
         top = sup.tree()
         a, s, c = top.children
-        assert (top.path, top.state, a.path, s.children[0].path) == ("fleet", "running", "fleet/a", "fleet/s/b")
+        assert (top.path, top.state, a.path, s.children[0].path) == (
+            "fleet",
+            "running",
+            "fleet/a",
+            "fleet/s/b",
+        )
         assert (a.incarnation, a.restarts, a.exit, a.exited_at, a.state) == (2, 1, Killed(), begun, "running")
         assert (c.state, c.ref, c.exit, c.restarts) == ("down", None, Shutdown(), 0)
         assert isinstance(s.children[0].ref, Ref)
@@ -524,5 +545,7 @@ async def test_events_of_restarts_say_which_attempt() -> None:
         with sup.events() as events:
             await crash(sup, "a")
             await crash(sup, "a")
-            attempts = [getattr(event, "attempt", None) for event in heard(events) if event.kind == "child_restarting"]
+            attempts = [
+                getattr(event, "attempt", None) for event in heard(events) if event.kind == "child_restarting"
+            ]
         assert attempts == [1, 2, 1]

@@ -138,7 +138,9 @@ class StopsInInit(Actor):
 
 
 @pytest.mark.parametrize("start", [stops_in_init, returns_early, cancels_itself, StopsInInit])
-async def test_ending_before_ready_is_a_start_failure_in_whatever_way_T7(start: Callable[..., object]) -> None:
+async def test_ending_before_ready_is_a_start_failure_in_whatever_way_T7(
+    start: Callable[..., object],
+) -> None:
     async with open_supervisor() as sup:
         with pytest.raises(StartError):
             await sup.start_child(ChildSpec("a", start, restart="transient"))
@@ -230,7 +232,7 @@ async def test_a_child_stopped_just_after_it_was_started_is_accounted_for_T7() -
 
             async def start() -> None:
                 with trio.CancelScope():
-                    await sup.start_child(ChildSpec("a", Quick, (notes,)))  # noqa: B023
+                    await sup.start_child(ChildSpec("a", Quick, (notes,)))
 
             nursery.start_soon(start)
             await trio.lowlevel.checkpoint()
@@ -240,7 +242,9 @@ async def test_a_child_stopped_just_after_it_was_started_is_accounted_for_T7() -
         assert notes in ([], ["+a"], ["+a", "-a"])
 
 
-async def test_a_caller_that_gives_up_leaves_its_child_under_supervision_T7(autojump_clock: MockClock) -> None:
+async def test_a_caller_that_gives_up_leaves_its_child_under_supervision_T7(
+    autojump_clock: MockClock,
+) -> None:
     notes: Notes = []
 
     class Slow(Player):

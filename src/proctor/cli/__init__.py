@@ -6,8 +6,9 @@ import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
-from proctor.cli.codes import INTERNAL, USAGE
+from proctor.cli.codes import INTERNAL, STDOUT_GONE, USAGE
 
 NEEDED = ("cyclopts", "rich", "platformdirs")
 """What the extra `cli` brings."""
@@ -16,17 +17,26 @@ NEEDED = ("cyclopts", "rich", "platformdirs")
 def main() -> None:
     """Run the command of `sys.argv` and exit with its status. No traceback reaches the user."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command listens: no traceback out of an import
+    _occupy()
     try:
         status = _dispatch(sys.argv[1:])
-        sys.stdout.flush()
     except BrokenPipeError:
-        status = 128 + signal.SIGPIPE
+        status = STDOUT_GONE
     except Exception as error:  # the last resort: one line instead of a traceback
         if os.environ.get("PROCTOR_TRACEBACK"):
             raise
         _tell(f"internal error: {_one_line(error)} (set PROCTOR_TRACEBACK=1 to see where)")
         status = INTERNAL
     _leave(status)
+
+
+def _occupy() -> None:
+    """A standard stream that was closed must not become the number of a file of ours; using it stays an error."""
+    for fd, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, mode)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -39,20 +49,29 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _one_line(error: BaseException) -> str:
+    inner: Sequence[BaseException] = getattr(error, "exceptions", ())
+    if len(inner) == 1:  # a group of one says nothing that its error does not
+        return _one_line(inner[0])
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _tell(text: str) -> None:
-    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]  # closed at the start: None
+    if _is_open(sys.stderr):
         print(f"proctor: {text}", file=sys.stderr)
+
+
+def _is_open(stream: object) -> bool:
+    """A standard stream that was closed when Python started is None."""
+    return stream is not None
 
 
 def _leave(status: int) -> None:
     """Exit; what is still buffered for a reader that has gone must not become a complaint of the interpreter's."""
-    try:
-        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+    if _is_open(sys.stdout):
+        try:
             sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            status = status or STDOUT_GONE
     sys.exit(status)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
@@ -61,7 +62,7 @@ def dispatch(argv: Sequence[str]) -> int:
 def told(error: CycloptsError) -> str:
     """One line: what is wrong, and what was perhaps meant."""
     if isinstance(error, UnusedCliTokensError):
-        words = " ".join(map(repr, error.unused_tokens))
+        words = " ".join(map(repr, error.unused_tokens or ()))
         return f"too many words: {words}; a prompt of several words goes in quotes"
     text = " ".join(str(error).split()).rstrip(".")
     text = text[:1].lower() + text[1:]
@@ -71,10 +72,10 @@ def told(error: CycloptsError) -> str:
 
 
 def complain(text: str) -> None:
-    """A line on stderr."""
-    import sys
-
-    print(f"proctor: {text}", file=sys.stderr)
+    """A line on stderr, if there is one."""
+    stderr: TextIO | None = sys.stderr
+    if stderr is not None:
+        print(f"proctor: {text}", file=stderr)
 
 
 def _app() -> App:

@@ -19,7 +19,7 @@ from proctor.actors.trees import Supervisor
 from proctor.cli.story import Line, Story
 from proctor.protocols.vocabulary import AnyEvent
 from proctor.runtime.errors import ActorExited, CallTimeout
-from proctor.runtime.events import ChildStarted, Subscription
+from proctor.runtime.events import ChildStarted, Subscription, SupervisorEvent
 from proctor.runtime.exits import NoProc
 
 BUFFER = 10_000
@@ -40,16 +40,19 @@ class Follower:
 
     async def follow(self, sup: Supervisor, events: Subscription) -> None:
         """Tell what happens until the tree has ended."""
-        async with trio.open_nursery() as nursery:
-            with events:
+        with events:
+            async with trio.open_nursery() as nursery:
                 async for event in events:
-                    self.drain()
-                    if line := self._story.of_tree(event):
-                        self._sink(line)
-                    if isinstance(event, ChildStarted) and event.path in self._names:
-                        self._start(nursery, sup, event.path)
+                    self._hear(event, sup, nursery)
         if events.dropped:
             self._sink(self._story.note(f"{events.dropped} events of supervisors came too fast to be told"))
+
+    def _hear(self, event: SupervisorEvent, sup: Supervisor, nursery: trio.Nursery) -> None:
+        self.drain()
+        if line := self._story.of_tree(event):
+            self._sink(line)
+        if isinstance(event, ChildStarted) and event.path in self._names:
+            self._start(nursery, sup, event.path)
 
     def _start(self, nursery: trio.Nursery, sup: Supervisor, path: str) -> None:
         if path not in self._followed:

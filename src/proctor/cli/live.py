@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from rich.console import Console, ConsoleDimensions, RenderableType
@@ -21,15 +22,18 @@ _GOODBYE = 0.5
 
 
 def size_of(fd: int) -> ConsoleDimensions:
-    """Columns and lines of a terminal; one that says 0 has 80 and 24."""
-    size = os.get_terminal_size(fd)
+    """Columns and lines of a terminal; one that says 0 has 80 and 24. Raises `BrokenPipeError` when it has gone."""
+    try:
+        size = os.get_terminal_size(fd)
+    except OSError as error:
+        raise BrokenPipeError(error.errno, error.strerror) from None
     return ConsoleDimensions(size.columns or 80, size.lines or 24)
 
 
 async def live_view(render: Callable[[int], RenderableType], fd: int = 1) -> None:
     """Show `render(lines)`, drawn anew each time for a terminal of so many lines, until cancelled.
 
-    Raises OSError when the terminal has gone.
+    Raises `BrokenPipeError` when the terminal has gone.
     """
     buffer, out = io.StringIO(), Output(fd)
     console = Console(file=buffer, force_terminal=True)
@@ -44,7 +48,7 @@ async def live_view(render: Callable[[int], RenderableType], fd: int = 1) -> Non
             await trio.sleep(1 / HERTZ)
     finally:
         live.stop()
-        with trio.move_on_after(_GOODBYE, shield=True):
+        with trio.move_on_after(_GOODBYE, shield=True), suppress(BrokenPipeError):
             await out.write(_taken(buffer))
 
 

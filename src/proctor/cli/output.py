@@ -2,18 +2,31 @@
 
 Each stream has one thread at work at a time; `write` returns when the bytes are with the system. Cancelled, it leaves
 its thread behind in a write that may never end: only for a stream that nothing is written to any more. Order is kept
-within one writer task. A reader that is gone is `BrokenPipeError`.
+within one writer task. A reader that is gone is `BrokenPipeError`; what else keeps the bytes from being written (a
+full disk, a stream that is closed) is `OutputFailed`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+from collections.abc import Mapping
 from contextlib import suppress
 
 import trio
 
 CHUNK = 64 * 1024
+_NAMES: Mapping[int, str] = {1: "stdout", 2: "stderr"}
+_GONE = (errno.EPIPE, errno.EIO)
+"""A pipe without a reader; a terminal that was closed."""
+
+
+class OutputFailed(Exception):
+    """Bytes could not be written, and not because their reader has gone."""
+
+    def __init__(self, fd: int, error: OSError) -> None:
+        super().__init__(f"cannot write to {_NAMES.get(fd, f'descriptor {fd}')}: {error.strerror or error}")
 
 
 class Output:
@@ -35,10 +48,14 @@ class Output:
                 _write_all, self._fd, data, limiter=self._one, abandon_on_cancel=True
             )
 
+    async def note(self, data: bytes) -> None:
+        """Write what may get lost: notes to a stderr that is closed or full are no failure."""
+        with suppress(BrokenPipeError, OutputFailed):
+            await self.write(data)
+
     async def say(self, text: str) -> None:
-        """A line of our own to the user. A stderr that is closed says nothing."""
-        with suppress(OSError):
-            await self.write(f"proctor: {text}\n".encode("utf-8", "replace"))
+        """A line of our own to the user, as `note`."""
+        await self.note(f"proctor: {text}\n".encode("utf-8", "replace"))
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -48,3 +65,7 @@ def _write_all(fd: int, data: bytes) -> None:
             rest = rest[os.write(fd, rest[:CHUNK]) :]
         except BlockingIOError:  # somebody else set the shared pipe to non-blocking
             select.select([], [fd], [])
+        except OSError as error:
+            if error.errno in _GONE:
+                raise BrokenPipeError(error.errno, error.strerror) from None
+            raise OutputFailed(fd, error) from None

@@ -56,7 +56,7 @@ class AsText:
         """A person reads of it on stderr."""
 
     async def _show(self, shown: Shown) -> None:
-        await self._screen.write(shown.err.encode("utf-8", "replace"))
+        await self._screen.note(shown.err.encode("utf-8", "replace"))
         await self._out.write(shown.out.encode("utf-8", "replace"))
 
 

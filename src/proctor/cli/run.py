@@ -30,7 +30,7 @@ from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import FAILED, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.kinds import plan_of
-from proctor.cli.output import Output
+from proctor.cli.output import Output, OutputFailed
 from proctor.cli.presentation import AsJson, AsText, Presentation
 from proctor.cli.prompts import prompt_of
 from proctor.cli.recordings import make_room, state_directory
@@ -40,7 +40,7 @@ from proctor.protocols.dialect import Mode
 from proctor.runtime.process_errors import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
-EXPECTED = (AgentError, ProcessError, ScriptError)
+EXPECTED = (AgentError, OutputFailed, ProcessError, ScriptError)
 """What goes wrong without being our fault: told in one line."""
 _LAST_WORDS = 1.0
 
@@ -88,7 +88,7 @@ async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> i
         return STDOUT_GONE
     except EXPECTED as error:
         await screen.say(_told(error))
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError, OutputFailed):
             await show.failure(error)
         return status_of(error)
 
@@ -107,18 +107,25 @@ async def _prepared(options: RunOptions, screen: Output, show: Presentation, int
 async def _converse(
     plan: Plan, prompt: str, deadline: float | None, show: Presentation, interrupts: Interrupts
 ) -> Run:
-    live: Run | None = None
+    begun = list[Run]()
     try:
         async with stream(plan, prompt, timeout=deadline) as live:
+            begun.append(live)
             interrupts.kill = live.kill
             while events := await live.batch():
                 await show.events(events)
             await show.answer(live.answer, kept(live, plan))
     finally:
-        if interrupts.first is not None and live is not None:
-            with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
-                await show.answer(live.answer, kept(live, plan))
-    return live
+        if interrupts.first is not None:
+            await _last_words(begun, plan, show)
+    return begun[0]
+
+
+async def _last_words(begun: list[Run], plan: Plan, show: Presentation) -> None:
+    """An interrupted run ends as others do, if its reader is there."""
+    with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
+        for live in begun:
+            await show.answer(live.answer, kept(live, plan))
 
 
 def agent_options(options: RunOptions, screen: Output) -> AgentOptions:

@@ -1,7 +1,7 @@
 """The two ways a fleet is shown: a line for each thing that happens, or a picture that is redrawn on a terminal.
 
 `tell` never waits: what is told faster than it is read is dropped from the oldest on and counted. `run` shows until
-`close`, and then what is left and the closing table. It raises OSError when the reader has gone.
+`close`, and then what is left and the closing table. It raises `BrokenPipeError` when the reader has gone.
 """
 
 from __future__ import annotations

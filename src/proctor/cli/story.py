@@ -21,7 +21,8 @@ from proctor.cli.verdicts import OUTCOMES, reason, said_of
 from proctor.cli.wording import last_line, money, one_line, until
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
-from proctor.runtime.exits import Crash, ExitReason, is_clean
+from proctor.runtime.errors import StartError
+from proctor.runtime.exits import Crash, ExitReason, Killed, is_clean
 from proctor.runtime.spec import Flags
 
 Tone = Literal["plain", "good", "bad", "faint"]
@@ -68,12 +69,14 @@ class Restarts:
 
 
 def told(ended: ExitReason) -> str:
-    """An exit reason for a person: an error by its text, whatever it is wrapped in."""
-    error = ended.error if isinstance(ended, Crash) else None
-    inner = getattr(error, "reason", None)
-    if isinstance(inner, Crash) and inner.error is not error:
-        return f"{one_line(getattr(error, 'id', ''))}: {told(inner)}"
-    return one_line(str(ended) if error is None else str(error) or type(error).__name__)
+    """An exit reason for a person: an error by its text, a start by what it failed of at the bottom."""
+    match ended:
+        case Crash(error=StartError() as error):
+            return f"{error.id}: {told(error.reason)}"
+        case Crash(error=error):
+            return one_line(str(error) or type(error).__name__)
+        case _:
+            return one_line(str(ended))
 
 
 class Story:
@@ -98,7 +101,7 @@ class Story:
             case e.ChildRestarting():
                 return self._restarting(event)
             case e.StartFailed():
-                return self._line(event.path, f"could not start: {told(event.reason)}", "bad")
+                return self._not_started(event)
             case e.MaxRestarts():
                 return self._too_often(event)
             case e.ShutdownFailed():
@@ -126,6 +129,11 @@ class Story:
         count = f" ({self._restarts[parent].add(self._now())})" if parent in self._restarts else ""
         delay = f" in {spelled(event.delay)}" if event.delay else ""
         return self._line(event.path, f"restarting{delay}{count}: {told(event.reason)}")
+
+    def _not_started(self, event: e.StartFailed) -> Line:
+        if event.reason == Killed():
+            return self._line(event.path, "its start was cut short", "faint")
+        return self._line(event.path, f"could not start: {told(event.reason)}", "bad")
 
     def _too_often(self, event: e.MaxRestarts) -> Line:
         flags = self._restarts[event.path].flags if event.path in self._restarts else Flags()

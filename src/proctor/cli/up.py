@@ -28,14 +28,14 @@ from proctor.cli.board import board, summary
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
 from proctor.cli.interrupts import Interrupts, interruptible
-from proctor.cli.output import Output
+from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded, StartError
-from proctor.runtime.exits import Crash, DeliveryError
+from proctor.runtime.exits import Crash, DeliveryError, is_clean
 
 _LOOK = 0.25
 _CAUSES = 3
@@ -116,7 +116,8 @@ class Command:
                     interrupts.kill = sup.ref.kill
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     await self._conduct(sup)
-                    self._tell(self._story.note("stopping"))
+                    if sup.ref.is_alive():
+                        self._tell(self._story.note("stopping"))
         except MaxRestartsExceeded as error:
             self._fail(f"{fleet.name} gave up: {_why(error, self._story.gave_up)}", FAILED)
 
@@ -165,7 +166,8 @@ class Command:
 
     async def _until_ended(self, sup: Supervisor, scope: trio.CancelScope) -> None:
         ended = await sup.wait_stopped()
-        self._tell(self._story.note(f"ended by itself: {ended}"))
+        if is_clean(ended) and self._story.gave_up is None:
+            self._tell(self._story.note(f"ended by itself: {ended}"))
         scope.cancel("the root has ended")
 
     def _fail(self, complaint: str, status: int) -> None:
@@ -180,9 +182,13 @@ class Command:
     async def _show(self, interrupts: Interrupts) -> None:
         try:
             await self._screen.run()
-        except OSError:  # nobody reads any more
+        except BrokenPipeError:
             self._status = STDOUT_GONE
-            interrupts.scope.cancel("stdout is gone")
+        except OutputFailed as error:
+            self._fail(str(error), FAILED)
+        else:
+            return
+        interrupts.scope.cancel("nothing can be shown any more")
 
     async def _look(self, sup: Supervisor) -> None:
         while isinstance(self._screen, Picture):

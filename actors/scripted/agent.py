@@ -1,0 +1,400 @@
+"""The session of the scripted agent: who is asked what, in which order, and when the process leaves.
+
+Guaranteed: every prompt that is read gets one result, unless a fault or a signal forbids it; the host's requests are
+answered in the middle of a turn; the session is saved at the start and at the end of each turn, so that `--resume`
+finds how far it came whatever killed the process. The script's next turn is counted at the end of a turn: one that was
+cut short by a death is played again.
+
+One thread, one select. Only `pump` reads stdin, and only there a turn is cut, so no frame is left half written but by
+the fault that wants it. SIGTERM and SIGHUP end the process from their handler, with the tool that runs; SIGINT is a
+flag that `pump` sees. Not handled: hooks, MCP, slash commands; a reader that does not read blocks us, where the real
+CLI would buffer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import deque
+
+from proctor.actors.scripted import frames
+from proctor.actors.scripted.control import carry_out, reply
+from proctor.actors.scripted.faults import cut_due, fire_due
+from proctor.actors.scripted.flags import Flags, UsageError
+from proctor.actors.scripted.frames import encode, new_uuid
+from proctor.actors.scripted.oneshot import print_frames, run_once
+from proctor.actors.scripted.pipes import Pipes, Store, start_group, stop_group
+from proctor.actors.scripted.recital import Recital
+from proctor.actors.scripted.script import Fault, Script, ScriptError, Turn, load_script, parse
+from proctor.actors.scripted.turn import Performance, Prompt, TurnCut
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from subprocess import Popen
+    from types import FrameType
+    from typing import Any, NoReturn, TypeAlias
+
+    Frame: TypeAlias = dict[str, Any]
+
+FRESH: Mapping[str, Any] = {"incarnations": 0, "turns": 0, "cursor": 0, "cost": 0.0, "prompt": None}
+UNANSWERED = "no turn of the script answers this prompt"
+
+
+class Agent:
+    """One process of a session."""
+
+    def __init__(self, flags: Flags, script: Script) -> None:
+        self.flags: Flags = flags
+        self.script: Script = script
+        self.pipes = Pipes()
+        self.store = Store(persist=not flags.has("no-session-persistence"))
+        self.state: Frame = {}
+        self.session = ""
+        self.model = flags.one("model") or script.agent.get("model", "scripted")
+        self.mode = flags.one("permission-mode", "default")
+        self.allowed = set(flags.allowed)
+        self.queue: deque[Prompt] = deque()
+        self.answers: dict[str, Frame] = {}
+        self.asking: str | None = None
+        self.performance: Performance | None = None
+        self.deferred: int | None = None
+        self.tool: Popen[bytes] | None = None
+        self.frames: list[Frame] = []
+        self.results = 0
+        self.turn = self.line = 0
+        self.done: set[str] = set()
+        self.traits: dict[str, Fault] = {}
+        self.aside = self.receiving = self.sigint = self.leaving = False
+        self.cut: str | None = None
+        self.code = 0
+        self.unasked: tuple[float, Turn] | None = None
+
+    def open(self) -> bool:
+        """Take up the session that the flags name, or a new one; False when `--resume` is refused."""
+        wanted = self.flags.resume
+        if wanted is None:
+            self.session = self.flags.one("session-id") or self.script.session or new_uuid()
+            self.state = self.new_state()
+        elif not self.take_up(wanted):
+            return False
+        self.state["incarnations"] += 1
+        self.save()
+        for fault in self.flags.faults:
+            if fault.kind == "trait" and self.first(fault):
+                self.traits[fault.name] = fault
+        return True
+
+    def take_up(self, wanted: str) -> bool:
+        known = self.store.load(wanted)
+        self.session, self.state = wanted, {**FRESH, "fired": [], **(known or {})}
+        if known is None or self.start_fault("refuse_resume"):
+            return False
+        if self.flags.has("fork-session"):
+            self.session = self.flags.one("session-id") or new_uuid()
+            self.state["fired"] = []
+        return True
+
+    def new_state(self) -> Frame:
+        known = self.store.load(self.session) or {}
+        if known.get("turns") and not self.script.recorded:
+            raise UsageError(f"Error: Session ID {self.session} is already in use.")
+        return {**FRESH, "fired": known.get("fired", [])}
+
+    def save(self) -> None:
+        if self.state["turns"] or self.state["fired"]:
+            self.store.save(self.session, self.state)
+
+    def start_fault(self, name: str) -> bool:
+        return any(fault.name == name and self.first(fault) for fault in self.flags.faults)
+
+    def first(self, fault: Fault) -> bool:
+        """Whether a fault may act: always, but for `@once` the first time in this session, or under its key."""
+        if fault.key is not None:
+            return self.store.first(fault.key)
+        if not fault.once:
+            return True
+        if fault.spec in self.state["fired"]:
+            return False
+        self.state["fired"].append(fault.spec)
+        self.store.save(self.session, self.state)
+        return True
+
+    def fill(self, text: str, **more: str) -> str:
+        """The text with `{prompt}`, `{session}` and the like replaced; other braces stay."""
+        known = {
+            "session": self.session,
+            "turn": str(self.turn),
+            "cwd": os.getcwd(),
+            "incarnation": str(self.state["incarnations"]),
+            "model": self.model,
+            **more,
+        }
+        for name, value in known.items() if "{" in text else ():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+    def emit(self, frame: Frame) -> None:
+        """Write a frame of the session, then let the faults of this line act."""
+        self.write_frame({**frame, "uuid": frame.get("uuid") or new_uuid(), "session_id": self.session})
+
+    def write_frame(self, frame: Frame) -> None:
+        if self.flags.output == "stream-json":
+            self.write(encode(frame).encode("utf-8", "replace"))
+        else:
+            self.frames.append(frame)
+            self.count()
+
+    def write(self, line: bytes) -> None:
+        if "slow" in self.traits:
+            time.sleep(self.traits["slow"].number)
+        if self.counted:
+            cut_due(self, line)
+        self.pipes.write(line + b"\n")
+        self.count()
+
+    @property
+    def counted(self) -> bool:
+        """Whether faults count this line: in the greeting all are, in a turn only what the turn itself says."""
+        return not self.aside and (self.turn == 0 if self.receiving else self.performance is not None)
+
+    def count(self) -> None:
+        if self.counted:
+            self.line += 1
+            fire_due(self)
+
+    def pump(self, seconds: float | None = 0.0) -> None:
+        """Take what has come on stdin, waiting at most `seconds`; raise TurnCut when that ends the running turn."""
+        lines = self.pipes.read(seconds)
+        self.receiving = True
+        for line in lines:
+            self.receive(line.strip())
+        self.receiving = False
+        if self.sigint:
+            self.sigint, self.leaving = False, True
+            self.cut_short("sigint")
+        if self.cut is not None and self.performance is not None:
+            reason, self.cut = self.cut, None
+            raise TurnCut(reason)
+
+    def cut_short(self, reason: str) -> None:
+        """End the turn that runs, or the one that begins with what is queued already."""
+        if self.performance is not None or self.queue:
+            self.cut = reason
+
+    def wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.pump(left)
+
+    def wait_answer(self, request: str) -> Frame | None:
+        """The host's answer to a request of ours; None when stdin ended without one."""
+        self.asking = request
+        while request not in self.answers and not self.pipes.eof:
+            self.pump(None)
+        self.asking = None
+        return self.answers.pop(request, None)
+
+    def receive(self, line: bytes) -> None:
+        if not line:
+            return
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            self.die(f"Error parsing streaming input line ({len(line)} chars): SyntaxError")
+        match frame:
+            case {
+                "type": "control_request",
+                "request_id": str(request),
+                "request": {"subtype": str(subtype)},
+            }:
+                self.control(request, subtype, frame["request"])
+            case {"type": "control_response", "response": {"request_id": str(request)}}:
+                self.answers[request] = frame["response"]
+            case {"type": "user", "message": {"role": "user", "content": content}}:
+                self.receive_prompt(Prompt(content, frame.get("uuid")))
+            case {"type": "user"}:
+                role = parse(line).get("message", {}).get("role")
+                self.die(f"Error: Expected message role 'user', got '{role}'")
+            case _:
+                pass
+
+    def receive_prompt(self, prompt: Prompt) -> None:
+        self.queue.append(prompt)
+        self.lifecycle(prompt, "queued")
+
+    def lifecycle(self, prompt: Prompt, state: str) -> None:
+        if prompt.uuid is not None and not self.script.recorded:
+            before, self.aside = self.aside, True
+            self.emit({"type": "command_lifecycle", "command_uuid": prompt.uuid, "state": state})
+            self.aside = before
+
+    def die(self, text: str) -> NoReturn:
+        self.pipes.write(text.encode() + b"\n", 2)
+        self.leave_now(1)
+
+    def control(self, request: str, subtype: str, body: Frame) -> None:
+        if subtype == "initialize" and self.start_fault("silent_greeting"):
+            return
+        recorded = self.script.replies.get(subtype)
+        if recorded:
+            carry_out(self, subtype, body)
+            self.write_frame(
+                {"type": "control_response", "response": {**recorded.pop(0), "request_id": request}}
+            )
+        else:
+            reply(self, request, subtype, body)
+        if subtype in ("interrupt", "end_session") and not (
+            subtype == "end_session" and "linger" in self.traits
+        ):
+            self.cut_short(subtype)
+            self.leaving = self.leaving or subtype == "end_session"
+
+    def run(self) -> int:
+        """From the opened session to the end of the process. The exit status."""
+        self.pipes.write(self.script.stderr, 2)
+        if not self.open():
+            text = frames.refused_start(self.session)
+            self.pipes.write(text["errors"][0].encode() + b"\n", 2)
+            self.write_frame(text)
+            print_frames(self)
+            return 1
+        self.handle_signals()
+        return self.serve() if self.flags.session else run_once(self)
+
+    def recite_greeting(self) -> None:
+        """What a recorded CLI said before its first turn, once."""
+        lines, self.script.greeting = self.script.greeting, []
+        for line in lines:
+            self.write(line)
+
+    def serve(self) -> int:
+        """Play a turn for each prompt until the host lets go. The exit status."""
+        while not self.leaving or (self.queue and self.cut is not None):
+            if self.queue:
+                self.perform([self.queue.popleft()])
+            elif self.pipes.eof and not self.traits.keys() & {"ignore_eof", "linger"}:
+                return self.exit_code()
+            else:
+                self.rest()
+        return self.exit_code()
+
+    def rest(self) -> None:
+        """Wait for a prompt, or for the time of a turn that nobody asks for."""
+        self.cut = None
+        if self.unasked is None:
+            self.pump(None)
+        elif (left := self.unasked[0] - time.monotonic()) > 0:
+            self.pump(left)
+        else:
+            turn, self.unasked = self.unasked[1], None
+            self.perform([], turn)
+
+    def exit_code(self) -> int:
+        recorded = self.script.exit_code
+        played_out = self.script.recorded and self.state["cursor"] >= len(self.script.turns)
+        if recorded is None or not played_out:
+            return self.code
+        if recorded < 0:
+            self.kill_self(-recorded)
+        return recorded
+
+    def perform(self, prompts: list[Prompt], unasked: Turn | None = None) -> None:
+        text = prompts[0].text if prompts else ""
+        turn = unasked or self.choose(text)
+        if prompts:
+            self.state["turns"] += 1
+        self.turn, self.line, self.done = self.state["turns"], 0, set()
+        self.state["prompt"] = text
+        self.save()
+        kind = Recital if self.script.recorded and not turn.steps else Performance
+        self.performance = kind(self, turn, prompts)
+        try:
+            self.performance.play()
+        finally:
+            self.settle()
+            self.performance = None
+        self.after(turn)
+
+    def settle(self) -> None:
+        """Save the end of the running turn, once; before its result, so that who has read that can count on it."""
+        performance = self.performance
+        if performance is None or performance.settled:
+            return
+        performance.settled = True
+        self.state["prompt"] = None
+        self.state["cursor"] += performance.turn in self.script.sequence
+        self.save()
+
+    def after(self, turn: Turn) -> None:
+        following = self.script.after(turn)
+        if following is not None:
+            self.unasked = (time.monotonic() + (following.unasked or 0.0), following)
+        if self.script.recorded and not turn.ended and not self.leaving:
+            self.leave_now(self.exit_code())
+
+    def choose(self, prompt: str) -> Turn:
+        for turn in self.script.turns:
+            if turn.conditional and turn.fits(prompt, self.state["incarnations"]):
+                return turn
+        sequence = self.script.sequence
+        place: int = self.state["cursor"]
+        if sequence and (place < len(sequence) or not self.script.recorded):
+            return sequence[min(place, len(sequence) - 1)]
+        turn = Turn()
+        turn.steps, turn.ended = [("end", {"end": "error", "text": UNANSWERED})], True
+        return turn
+
+    def handle_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if "ignore_term" in self.traits:
+            return
+        if number == signal.SIGINT:
+            self.sigint, self.code = True, 0
+        elif self.deferred is not None:
+            self.deferred = number
+        else:
+            self.leave_now(128 + number)
+
+    def start_tool(self, command: str) -> Popen[bytes]:
+        """Start a tool; a signal that comes meanwhile waits until there is something to kill."""
+        self.deferred = 0
+        self.tool = start_group(command)
+        number, self.deferred = self.deferred, None
+        if number:
+            self.leave_now(128 + number)
+        return self.tool
+
+    def kill_tool(self) -> None:
+        tool, self.tool = self.tool, None
+        if tool is not None:
+            stop_group(tool)
+
+    def kill_self(self, number: int) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        os.kill(os.getpid(), number)
+        raise AssertionError("a signal that cannot be survived")
+
+    def leave_now(self, code: int) -> NoReturn:
+        self.kill_tool()
+        os._exit(code)
+
+
+def play(argv: list[str]) -> int:
+    """Run the program with these arguments. The exit status; 2 for a mistake in the script or in a fault."""
+    try:
+        flags = Flags(argv)
+        if flags.has("version") or flags.has("v"):
+            os.write(1, f"{frames.VERSION} (Claude Code)\n".encode())
+            return 0
+        flags.check()
+        return Agent(flags, load_script(flags.script)).run()
+    except (ScriptError, UsageError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2 if isinstance(error, ScriptError) else 1

@@ -1,0 +1,201 @@
+"""What each fault does at its point. Those that last as long as the process are looked up where they matter."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+
+from proctor.actors.scripted import frames
+from proctor.actors.scripted.frames import encode, new_id, new_uuid
+from proctor.actors.scripted.script import Fault
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, NoReturn, TypeAlias
+
+    from proctor.actors.scripted.agent import Agent
+    from proctor.actors.scripted.turn import Performance
+
+    Frame: TypeAlias = dict[str, Any]
+
+MEGABYTE = 1_000_000
+
+
+class TurnDone(Exception):
+    """The running turn has had its result, or never gets one."""
+
+
+def fire_due(agent: Agent) -> None:
+    """Fire the faults that are due after this line; what they write themselves is not counted."""
+    for fault in agent.flags.faults:
+        if fault.kind == "point" and fault.spec not in agent.done and fault.due(agent.turn, agent.line):
+            agent.done.add(fault.spec)
+            if agent.first(fault):
+                fire(agent, fault)
+
+
+def cut_due(agent: Agent, line: bytes) -> None:
+    """Write half of this line and die, when the fault `cut` is due in it."""
+    for fault in agent.flags.faults:
+        if fault.name == "cut" and fault.due(agent.turn, agent.line + 1) and agent.first(fault):
+            agent.pipes.write(line[: len(line) // 2])
+            agent.kill_self(signal.SIGKILL)
+
+
+def fire(agent: Agent, fault: Fault) -> None:
+    """Let a fault act now; TurnDone when it ended the turn."""
+    before, agent.aside = agent.aside, True
+    try:
+        FIRE[fault.name](agent, fault) if fault.kind == "point" else agent.traits.update({fault.name: fault})
+    finally:
+        agent.aside = before
+
+
+def crash(agent: Agent, _fault: Fault) -> None:
+    agent.kill_self(signal.SIGKILL)
+
+
+def cut(agent: Agent, _fault: Fault) -> None:
+    """As a step of a script: half a frame, then death. By flag, `cut_due` halves the frame itself."""
+    agent.pipes.write(b'{"type":"assistant","message":{"id":"msg_')
+    agent.kill_self(signal.SIGKILL)
+
+
+def leave(agent: Agent, fault: Fault) -> None:
+    agent.leave_now(int(fault.number))
+
+
+def hang(_agent: Agent, _fault: Fault) -> NoReturn:
+    while True:
+        signal.pause()
+
+
+def flood(agent: Agent, fault: Fault) -> None:
+    """So many text deltas as fast as they go: a plain number is lines, one with a unit is bytes."""
+    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "12345678"}}
+    frame = {"type": "stream_event", "event": event, "session_id": agent.session, "parent_tool_use_id": None}
+    line = encode({**frame, "uuid": new_uuid()}).encode() + b"\n"
+    count = math.ceil(fault.number / len(line)) if fault.arg.endswith("B") else int(fault.number)
+    for start in range(0, count, 1000):
+        agent.pipes.write(line * min(1000, count - start))
+
+
+def garbage(agent: Agent, fault: Fault) -> None:
+    agent.pipes.write(b"[SandboxDebug] this line is not JSON\n" * int(fault.number))
+
+
+def bad_utf8(agent: Agent, _fault: Fault) -> None:
+    agent.pipes.write(b'{"type":"system","subtype":"informational","content":"\xff\xfe\xc3"}\n')
+
+
+def oversized(agent: Agent, fault: Fault) -> None:
+    """One frame of so many megabytes; with a unit, of so many bytes."""
+    length = int(fault.number if fault.arg.endswith("B") else fault.number * MEGABYTE)
+    block = {"type": "text", "text": "x" * length}
+    agent.emit(frames.assistant(frames.message(new_id("msg"), agent.model, [block]), None))
+
+
+def stderr(agent: Agent, fault: Fault) -> None:
+    line = b"scripted: " + b"e" * 89 + b"\n"
+    agent.pipes.write((line * (int(fault.number) // len(line) + 1))[: int(fault.number)], 2)
+
+
+def daemon(agent: Agent, fault: Fault) -> None:
+    """Leave a process in a session of its own, which no signal to our group reaches; a notice tells its pid."""
+    import subprocess
+
+    null = subprocess.DEVNULL
+    command = ["sleep", str(fault.number)]
+    child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    notice(agent, f"left process {child.pid} running", "daemon")
+    child.returncode = 0
+
+
+def notice(agent: Agent, text: str, tag: str) -> None:
+    agent.emit({"type": "system", "subtype": "informational", "content": text, "level": "info", "tag": tag})
+
+
+def limit(agent: Agent, fault: Fault) -> None:
+    """The usage limit, once in a session, until the time that it names; after it the turn goes on."""
+    state = agent.state
+    if "limit_until" not in state:
+        state["limit_until"] = math.ceil(time.time() + fault.number)
+        agent.save()
+    refuse_until_reset(agent)
+
+
+def refuse_until_reset(agent: Agent) -> None:
+    """End the turn by the usage limit while it lasts."""
+    resets_at: int = agent.state.get("limit_until", 0)
+    if time.time() < resets_at:
+        playing(agent).end("limit")
+        raise TurnDone
+
+
+def auth(agent: Agent, fault: Fault) -> None:
+    for attempt in range(int(fault.number)):
+        retrying(agent, attempt + 1, int(fault.number), 401, "authentication_failed")
+    playing(agent).end("authentication")
+    raise TurnDone
+
+
+def retry(agent: Agent, fault: Fault) -> None:
+    for attempt in range(int(fault.number)):
+        retrying(agent, attempt + 1, 10, 500, "server_error")
+
+
+def retrying(
+    agent: Agent, attempt: int, most: int, status: int | None, error: str, delay: float = 0.01
+) -> None:
+    """Tell that a request will be repeated in `delay` seconds, and wait them."""
+    frame = {"type": "system", "subtype": "api_retry", "attempt": attempt, "max_retries": most}
+    agent.emit({**frame, "retry_delay_ms": int(delay * 1000), "error_status": status, "error": error})
+    agent.wait(delay)
+
+
+def error_then_silence(agent: Agent, fault: Fault) -> None:
+    text, status, word = "API Error: 500 Internal server error", 500, "server_error"
+    agent.emit(frames.api_failure(text, status, word))
+    hang(agent, fault)
+
+
+def approval_never(agent: Agent, _fault: Fault) -> None:
+    """Ask for a tool and never hear the answer; only an interrupt or the end of stdin ends it."""
+    playing(agent).ask_for_ever()
+
+
+def lost_prompt(agent: Agent, _fault: Fault) -> None:
+    agent.leave_now(0)
+
+
+def exit_after_success(agent: Agent, fault: Fault) -> None:
+    playing(agent).exit_with = int(fault.number)
+
+
+def playing(agent: Agent) -> Performance:
+    if agent.performance is None:
+        raise TurnDone
+    return agent.performance
+
+
+FIRE: Mapping[str, Callable[[Agent, Fault], None]] = {
+    "crash": crash,
+    "exit": leave,
+    "hang": hang,
+    "flood": flood,
+    "garbage": garbage,
+    "oversized": oversized,
+    "stderr": stderr,
+    "bad_utf8": bad_utf8,
+    "cut": cut,
+    "daemon": daemon,
+    "limit": limit,
+    "auth": auth,
+    "retry": retry,
+    "error_then_silence": error_then_silence,
+    "approval_never": approval_never,
+    "lost_prompt": lost_prompt,
+    "exit_after_success": exit_after_success,
+}

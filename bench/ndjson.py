@@ -1,0 +1,265 @@
+"""NDJSON from a child process: one turn of text deltas, from the pipe to the reader.
+
+    python -m bench.ndjson [--lines 100000] [--rounds 7] [--per-write 16]
+
+All contenders read the same writer. By default it writes 16 lines, about 4 KB, at once: with a write(2) for each line
+it is slower than the limit, which then spends its time on being woken. The watch runs from the moment the writer is let go to the last line, so the start
+of the processes is not in it. Each contender counts what it got, and a wrong count is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sized
+from functools import partial
+from pathlib import Path
+
+import attrs
+import msgspec
+import trio
+
+from bench import writer
+from bench.contest import Contender, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
+from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.incarnation import Incarnation
+from proctor.actors.plan import Plan
+from proctor.actors.recording import RunDirectory
+from proctor.protocols import dialect as dialects
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.conversation import Conversation
+from proctor.protocols.framing import Framing
+from proctor.protocols.vocabulary import Prompt, TextDelta, TurnEnded
+from proctor.runtime.process import Command, open_process
+
+LINES = 100_000
+PER_WRITE = 16
+"""Lines to a write(2); about 4 KB, which a pipe takes whole."""
+
+READ_SIZE = 64 * 1024
+PIPE_SIZE = 256 * 1024
+FRAMES = 2
+"""What the writer writes besides the deltas."""
+
+LIMIT = "read, decode_lines"
+WHOLE = "whole path, async for"
+PEER = "asyncio, json.loads"
+
+Argv = tuple[str, ...]
+
+
+class Incomplete(Exception):
+    """A contender did not get every line."""
+
+
+def expect(got: int, wanted: int) -> None:
+    """Raises `Incomplete` when they differ."""
+    if got != wanted:
+        raise Incomplete(f"{got} of {wanted} lines")
+
+
+def argv(lines: int, per_write: int) -> Argv:
+    """How the writer is started."""
+    return (sys.executable, "-I", "-S", str(Path(writer.__file__)), str(lines), str(per_write))
+
+
+class Line(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
+    """A line, as little of it as tells one from another and gives the text."""
+
+
+class Delta(msgspec.Struct, frozen=True, gc=False):
+    """The piece of text."""
+
+    type: str = ""
+    text: str = ""
+
+
+class ApiEvent(msgspec.Struct, frozen=True, gc=False):
+    """What a line of a stream wraps."""
+
+    type: str = ""
+    delta: Delta | None = None
+
+
+class StreamEvent(Line, frozen=True, gc=False, tag="stream_event"):
+    """All lines but the first and the last."""
+
+    event: ApiEvent
+    parent_tool_use_id: str | None = None
+
+
+class System(Line, frozen=True, gc=False, tag="system"):
+    """The first."""
+
+    subtype: str = ""
+
+
+class Result(Line, frozen=True, gc=False, tag="result"):
+    """The last."""
+
+    result: str | None = None
+
+
+decode_lines = msgspec.json.Decoder(StreamEvent | System | Result).decode_lines
+
+
+def blocking(count: Callable[[int], int], per_write: int, lines: int) -> Stopwatch:
+    """The limits: plain reads in this thread, no event loop. `count` reads a descriptor to its end."""
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen(argv(lines, per_write), stdin=pipe, stdout=pipe, pipesize=PIPE_SIZE) as child,
+        Stopwatch() as watch,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.close()
+        got = count(child.stdout.fileno())
+    expect(got, lines + FRAMES)
+    return watch
+
+
+def count_newlines(fd: int) -> int:
+    """Read and look for line ends, which is less than anybody needs."""
+    got = 0
+    while data := os.read(fd, READ_SIZE):
+        got += data.count(b"\n")
+    return got
+
+
+def count_decoded(fd: int) -> int:
+    """Read and decode."""
+    got, kept = 0, b""
+    while data := os.read(fd, READ_SIZE):
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            got += len(decode_lines(b"".join((kept, memoryview(data)[:cut]))))
+            kept = data[cut:]
+        else:
+            kept += data
+    return got
+
+
+Feed = Callable[[bytes], Sized]
+
+
+async def feeding(make: Callable[[], Feed], per_write: int, lines: int) -> Stopwatch:
+    """`open_process`, and what takes its bytes and returns something to be counted for each line."""
+    command = Command(argv(lines, per_write), dict(os.environ))
+    feed, got = make(), 0
+    async with open_process(command) as process:
+        with Stopwatch() as watch:
+            process.close_stdin()
+            while data := await process.receive():
+                got += len(feed(data))
+    expect(got, lines + FRAMES)
+    return watch
+
+
+def to_frames() -> Feed:
+    """Bytes to lines."""
+    return Framing().feed
+
+
+def to_events() -> Feed:
+    """Bytes to events: `Started` and `TurnStarted` come of the first line, `TurnEnded`, not counted, of the last."""
+    conversation = Conversation(CLAUDE, mode="oneshot")
+    conversation.greet()
+    conversation.send(Prompt("p1", "go"))
+    return lambda data: [event for event in conversation.receive(data) if event.__class__ is not TurnEnded]
+
+
+Reader = Callable[[Cursor], Awaitable[int]]
+
+
+async def one_by_one(cursor: Cursor) -> int:
+    """Count the deltas of a turn, event by event."""
+    got = 0
+    async for event in cursor:
+        if event.__class__ is TextDelta:
+            got += 1
+        elif event.__class__ is TurnEnded:
+            break
+    return got
+
+
+async def by_batch(cursor: Cursor) -> int:
+    """Count the deltas of a turn, a batch at a time."""
+    got = 0
+    while batch := await cursor.batch():
+        got += sum(event.__class__ is TextDelta for event in batch)
+        if any(event.__class__ is TurnEnded for event in batch[-3:]):
+            break
+    return got
+
+
+async def incarnate(read: Reader, per_write: int, lines: int) -> Stopwatch:
+    """The path of every agent: process under its guard, recording, conversation, log on disk, cursor."""
+    directory = RunDirectory(None, "bench")
+    log = EventLog(directory.path / "events.ndjson")
+    try:
+        live = Incarnation(writer_plan(lines, per_write), log, directory)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(live.serve)
+            cursor = log.cursor(0)
+            with Stopwatch() as watch:
+                await live.send(Prompt("p1", "go"))
+                got = await read(cursor)
+    finally:
+        log.release()
+        directory.close()
+    expect(got, lines)
+    return watch
+
+
+def writer_plan(lines: int, per_write: int) -> Plan:
+    """An agent whose command line is the writer, in a one-shot run: it begins when its stdin ends."""
+
+    def launch(wanted: dialects.Launch) -> dialects.Command:
+        return dialects.Command(argv=argv(lines, per_write))
+
+    dialect = attrs.evolve(CLAUDE, name="writer", launch=launch)
+    return Plan(name="writer", dialect=dialect, launch=dialects.Launch(executable=(), mode="oneshot"))
+
+
+async def asyncio_json(per_write: int, lines: int) -> Stopwatch:
+    """The way of most programs: a task switch now and then, a dict per line."""
+    got = 0
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv(lines, per_write), stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with Stopwatch() as watch:
+        process.stdin.close()
+        async for line in process.stdout:
+            json.loads(line)
+            got += 1
+    await process.wait()
+    expect(got, lines + FRAMES)
+    return watch
+
+
+def work(lines: int = LINES, per_write: int = PER_WRITE) -> Work:
+    """`lines` deltas, `per_write` of them to a write(2)."""
+    contenders = (
+        Contender("limit", "read only", partial(blocking, count_newlines, per_write)),
+        Contender("limit", LIMIT, partial(blocking, count_decoded, per_write)),
+        Contender("ours", "frames", in_trio(partial(feeding, to_frames, per_write))),
+        Contender("ours", "events, not kept", in_trio(partial(feeding, to_events, per_write))),
+        Contender("ours", "whole path, by batch", in_trio(partial(incarnate, by_batch, per_write))),
+        Contender("ours", WHOLE, in_trio(partial(incarnate, one_by_one, per_write))),
+        Contender("peer", PEER, in_asyncio(partial(asyncio_json, per_write))),
+    )
+    return Work("NDJSON", lines, LIMIT, contenders)
+
+
+def main() -> None:
+    """Print the table."""
+    chosen = options("NDJSON from a child process", lines=LINES, per_write=PER_WRITE)
+    print(table(hold(work(chosen.lines, chosen.per_write), chosen.rounds)))
+
+
+if __name__ == "__main__":
+    main()

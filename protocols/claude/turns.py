@@ -1,0 +1,321 @@
+"""Where a turn of Claude Code begins and how it ended.
+
+Guarantees: a `result` line ends exactly one turn, the one that it names by the ids of the prompts it answers, else by
+its origin (background work that ended is nobody's answer), else the oldest open one. A `result` for which no turn is
+open but a prompt waits begins its turn first, so that a refused start has a turn too. A `result` that was lost ends
+its turn when the next one begins. The cause comes from tables.
+
+`is_error` decides, then the subtype, then the reason; where the reason only says that the API failed, the word of the
+synthetic answer before it, then the HTTP status. A rejection by a usage limit is told apart from a busy server.
+
+Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
+share is None. 2.1.197 starts again at zero in a resumed process, 2.1.330 goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import attrs
+import msgspec
+
+from proctor.protocols.claude.wire import Init, Lifecycle, Result
+from proctor.protocols.dialect import Memo, OpenTurn, parse_version
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    ApprovalWithdrawn,
+    Ending,
+    Notice,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
+
+COST_STARTS_AGAIN = (2, 1, 197)
+"""The newest version known to count a resumed session's cost from zero."""
+
+COST_GOES_ON = (2, 1, 330)
+"""The oldest version known to go on counting."""
+
+NAMES_PROMPTS = (2, 1, 330)
+"""The oldest version known to say in `init` which prompts a turn answers."""
+
+REFUSED_START: Ending = "refused_start"
+
+SUBTYPES: Mapping[str, Ending] = {
+    "error_max_turns": "max_turns",
+    "error_max_budget_usd": "budget",
+    "error_max_structured_output_retries": "schema_unmet",
+}
+
+ABORTED = frozenset({"aborted_streaming", "aborted_tools"})
+
+REASONS: Mapping[str, Ending] = {
+    "aborted_streaming": "interrupted",
+    "aborted_tools": "interrupted",
+    "max_turns": "max_turns",
+    "budget_exhausted": "budget",
+    "structured_output_retry_exhausted": "schema_unmet",
+    "prompt_too_long": "prompt_too_long",
+    "blocking_limit": "prompt_too_long",
+    "image_error": "prompt_too_long",
+}
+
+FAILURES: Mapping[str, Ending] = {
+    "authentication_failed": "authentication",
+    "oauth_org_not_allowed": "authentication",
+    "billing_error": "authentication",
+    "rate_limit": "overloaded",
+    "overloaded": "overloaded",
+    "invalid_request": "invalid_request",
+    "model_not_found": "model_not_found",
+}
+"""By the `error` of the synthetic answer. A billing error is an account that cannot be used, like a wrong key."""
+
+STATUSES: Mapping[int, Ending] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "authentication",
+    404: "model_not_found",
+    413: "prompt_too_long",
+    429: "overloaded",
+    529: "overloaded",
+}
+
+
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@attrs.define
+class Notes:
+    """What Claude Code's frames of one turn say that only its end needs.
+
+    `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
+    the turn that an approval holds up, by its id; `decided` the last questions that got their answer.
+    """
+
+    failure: str | None = None
+    limited: bool = False
+    model_refused: bool = False
+    model: str | None = None
+    streams: dict[str | None, str] = attrs.field(factory=dict[str | None, str])
+    questions: dict[str, str] = attrs.field(factory=dict[str, str])
+    decided: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=64))
+
+    def forget_turn(self) -> None:
+        self.failure = self.model = None
+        self.limited = self.model_refused = False
+        self.streams.clear()
+
+
+def notes(memo: Memo) -> Notes:
+    """The notes of a conversation, made at their first use."""
+    found = memo.own.get("notes")
+    if not isinstance(found, Notes):
+        found = memo.own["notes"] = Notes()
+    return found
+
+
+def begin_turn(memo: Memo, init: Init) -> list[AnyEvent]:
+    """A turn for this init, unless it repeats the init of one that is open.
+
+    The turns of a session follow each other, so one that is open when another prompt's begins has ended unseen.
+    """
+    ids = init.user_message_uuids
+    for turn in memo.open_turns:
+        if not {*ids}.isdisjoint(turn.prompts):
+            turn.prompts += [prompt for prompt in ids if prompt not in turn.prompts]
+            return []
+    unseen = [*memo.open_turns] if ids and memo.mode == "session" else []
+    ended = [_end_unseen(memo, turn) for turn in unseen]
+    prompts = ids or [prompt for prompt in memo.waiting_prompts() if not _named_by_init(memo, prompt)][:1]
+    return [*ended, _open(memo, prompts)]
+
+
+def _end_unseen(memo: Memo, turn: OpenTurn) -> TurnEnded:
+    memo.close_turn(turn, turn.prompts)
+    return TurnEnded(
+        memo.frame,
+        turn.id,
+        "error",
+        error="the line that ended this turn was not understood",
+        detail="unseen",
+        prompts=tuple(turn.prompts),
+        solicited=turn.solicited,
+    )
+
+
+def _named_by_init(memo: Memo, prompt: str) -> bool:
+    version = parse_version(memo.version)
+    return memo.mode == "session" and is_uuid(prompt) and version is not None and version >= NAMES_PROMPTS
+
+
+def is_uuid(text: str) -> bool:
+    """May the CLI be given this as the id of a prompt?"""
+    return _UUID.fullmatch(text) is not None
+
+
+def _open(memo: Memo, prompts: Sequence[str]) -> TurnStarted:
+    turn = memo.open_turn(prompts, solicited=any(prompt in memo.prompts for prompt in prompts))
+    return TurnStarted(memo.frame, turn.id, turn.solicited, tuple(turn.prompts))
+
+
+def fold(memo: Memo, prompt: str) -> None:
+    """A waiting prompt was taken into the turn that runs."""
+    if memo.open_turns and prompt in memo.waiting_prompts():
+        memo.open_turns[-1].prompts.append(prompt)
+
+
+def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
+    """What became of a prompt that the CLI had queued."""
+    if frame.state == "started":
+        fold(memo, frame.command_uuid)
+    elif frame.state == "cancelled" and frame.command_uuid in memo.waiting_prompts():
+        memo.prompts.remove(frame.command_uuid)
+        text = "a queued prompt was dropped"
+        return (Notice(memo.frame, memo.turn, "prompt_cancelled", text, {"prompt": frame.command_uuid}),)
+    return memo.hush("command_lifecycle")
+
+
+def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
+    """The end of the turn that this result is about, after its beginning where that was never said."""
+    ending = _ending(result, notes(memo))
+    begun: list[AnyEvent] = []
+    turn = _named(memo, result)
+    if turn is None and (prompts := _unbegun(memo, result, ending)) is not None:
+        begun = [_open(memo, prompts)]
+        turn = memo.open_turns[-1]
+    ended = _ended(memo, result, ending, turn)
+    moot = _moot_questions(memo, turn)
+    if turn is not None:
+        memo.close_turn(turn, ended.prompts)
+    notes(memo).forget_turn()
+    return [*begun, *moot, ended]
+
+
+def _moot_questions(memo: Memo, turn: OpenTurn | None) -> list[AnyEvent]:
+    """The approvals that held up this turn; where stdin was closed the CLI denies them without a word."""
+    questions = notes(memo).questions
+    moot = [question for question, held in questions.items() if turn is not None and held == turn.id]
+    for question in moot:
+        del questions[question]
+    withdrawn = [question for question in moot if memo.approvals.pop(question, None) is not None]
+    return [ApprovalWithdrawn(memo.frame, memo.turn, question) for question in withdrawn]
+
+
+def _ids(result: Result) -> list[str]:
+    return result.user_message_uuids or ([result.user_message_uuid] if result.user_message_uuid else [])
+
+
+def _named(memo: Memo, result: Result) -> OpenTurn | None:
+    ids = _ids(result)
+    for turn in memo.open_turns:
+        if any(prompt in ids for prompt in turn.prompts):
+            return turn
+    asked_for = result.origin is None
+    alike = [turn for turn in memo.open_turns if turn.solicited == asked_for]
+    return next(iter(alike or memo.open_turns), None)
+
+
+def _unbegun(memo: Memo, result: Result, ending: Ending) -> list[str] | None:
+    if ending == REFUSED_START:
+        return [*memo.prompts]
+    waiting = memo.waiting_prompts()[:1]
+    if result.origin is not None:
+        return []
+    return _ids(result) or waiting or None
+
+
+def _answered(memo: Memo, result: Result, turn: OpenTurn | None) -> list[str]:
+    if ids := _ids(result):
+        return ids
+    if result.origin is not None or turn is None:
+        return []
+    return turn.prompts or memo.waiting_prompts()[:1]
+
+
+def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) -> TurnEnded:
+    kept = notes(memo)
+    prompts = _answered(memo, result, turn)
+    cost = _share(memo, result.total_cost_usd)
+    good = not result.is_error
+    return TurnEnded(
+        memo.frame,
+        turn.id if turn else None,
+        ending,
+        text=result.result if good else None,
+        error=None if good else "; ".join(result.errors) or result.result,
+        detail=result.startup_failure_reason or result.api_error or kept.failure or _reason(result),
+        status=result.api_error_status,
+        usage=_usage(result, ending),
+        cost_usd=cost,
+        total_cost_usd=result.total_cost_usd,
+        model=kept.model or memo.model,
+        model_turns=result.num_turns,
+        duration=None if result.duration_ms is None else result.duration_ms / 1000,
+        structured_output=result.structured_output,
+        denied_tools=tuple(denial.tool_name for denial in result.permission_denials),
+        prompts=tuple(prompts),
+        solicited=any(prompt in memo.prompts for prompt in prompts),
+        session_id=None if ending == REFUSED_START else result.session_id,
+    )
+
+
+def _reason(result: Result) -> str | None:
+    return result.terminal_reason or result.subtype or None
+
+
+def _ending(result: Result, kept: Notes) -> Ending:
+    if not result.is_error:  # an interrupt between two blocks is reported as a success that was aborted
+        return "interrupted" if result.terminal_reason in ABORTED else "completed"
+    if result.subtype == "success":
+        return _failure(result, kept)
+    if ending := SUBTYPES.get(result.subtype) or REASONS.get(result.terminal_reason or ""):
+        return ending
+    unstarted = result.terminal_reason is None and not result.num_turns
+    return REFUSED_START if unstarted or result.startup_failure_reason else "error"
+
+
+def _failure(result: Result, kept: Notes) -> Ending:
+    if kept.model_refused or result.stop_reason == "refusal":
+        return "model_refused"
+    if kept.limited or result.api_error == "usage_limit_reached":
+        return "limit"
+    if ending := REASONS.get(result.terminal_reason or "") or FAILURES.get(kept.failure or ""):
+        return ending
+    return STATUSES.get(result.api_error_status or 0, "api_error")
+
+
+def _share(memo: Memo, total: float | None) -> float | None:
+    if total is None:
+        return None
+    before, memo.total_cost_usd = _total_before(memo), total
+    memo.resumed = False
+    return total - before if before is not None and total >= before else None
+
+
+def _total_before(memo: Memo) -> float | None:
+    """The total that this process counts from. In the first result of a resumed one it may hold the past."""
+    version = parse_version(memo.version)
+    if not memo.resumed or version is None:
+        return None if memo.resumed else memo.total_cost_usd
+    if version <= COST_STARTS_AGAIN:
+        return 0.0
+    return memo.total_cost_usd if version >= COST_GOES_ON else None
+
+
+def _usage(result: Result, ending: Ending) -> Usage | None:
+    tokens = result.usage
+    if tokens is None:
+        return None
+    usage = Usage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cache_read_input_tokens,
+        tokens.cache_creation_input_tokens,
+    )
+    # After an interrupt the CLI writes zeros although tokens were spent (R089).
+    counted = ending != "interrupted" or any(msgspec.structs.astuple(usage))
+    return usage if counted else None

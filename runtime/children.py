@@ -1,0 +1,208 @@
+"""The children of one supervisor: held, started, stopped, dropped.
+
+Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind
+(S8, S11); a start that is aborted or takes too long is killed first (D5, X4). `stop` returns when the child is dead,
+whatever that takes: asked, then killed after its grace (S36-S39), then waited for (S44, T10). Events follow the
+state they describe (X11).
+
+Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
+`awaited` is the child that is waited for right now, to start or to stop.
+
+Not here: which child is started or stopped, and when (`core`, `decide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime import decide, events
+from proctor.runtime.child import Incarnation
+from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
+from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
+from proctor.runtime.slots import Slot
+from proctor.runtime.spec import ChildSpec
+
+if TYPE_CHECKING:
+    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.system import System
+
+KILL_PATIENCE = 5.0
+"""Seconds after which a child that was killed and lives is reported (T10)."""
+
+
+class Children:
+    """What a supervisor holds. `nursery` is where they run, set by its loop; `hear` is told of each end."""
+
+    nursery: trio.Nursery
+
+    def __init__(
+        self, path: str, system: System, handle: Supervisor, hear: Callable[[Incarnation], None]
+    ) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.awaited: Incarnation | None = None
+        self._path, self._system, self._handle, self._hear = path, system, handle, hear
+        self._aborted = self._killed = False
+        self._start_scope, self._stop_scope = trio.CancelScope(), trio.CancelScope()
+
+    def abort_start(self) -> None:
+        """End the wait for a start under way; none follows."""
+        self._aborted = True
+        self._start_scope.cancel(reason="the supervisor stops")
+
+    def kill(self) -> None:
+        """Kill all that run, whatever grace they are in."""
+        self._killed = True
+        self._stop_scope.cancel(reason="the supervisor was killed")
+        for slot in self.slots.values():
+            if slot.incarnation is not None:
+                slot.incarnation.kill()
+
+    def waits_for_current_task(self) -> bool:
+        """Whether the current task holds up the one start or stop under way, so that waiting here would never end."""
+        return self.awaited is not None and _waits_in(self.awaited)
+
+    async def start(self, slot: Slot) -> Incarnation:
+        """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
+        slot.count += 1
+        spec = slot.spec
+        incarnation = Incarnation(
+            spec, self.path_of(spec), self._system, slot.kept, slot.count, self._handle, self._hear
+        )
+        self._register(slot, incarnation)
+        slot.begin(incarnation)
+        self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
+        late = await self._await_start(incarnation, spec.start_timeout)
+        if incarnation.ready:
+            slot.running()
+            started = events.ChildStarted(
+                path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
+            )
+            self._system.events.emit(started)
+        elif incarnation.ignored:
+            self._ignored(slot)
+        else:
+            self._not_started(slot, late or incarnation.reason or Killed())
+        return incarnation
+
+    def path_of(self, spec: ChildSpec) -> str:
+        """The place of a child in the tree."""
+        return f"{self._path}/{spec.id}"
+
+    def _register(self, slot: Slot, incarnation: Incarnation) -> None:
+        ref, registry = incarnation.cell.ref, self._system.registry
+        try:
+            registry.register("/" + ref.path, ref)
+            if slot.spec.name is not None:
+                registry.register(slot.spec.name, ref)
+                registry.expect(slot.spec.name)
+        except AlreadyRegistered as error:
+            incarnation.cell.close(Killed())
+            taken = AlreadyStarted(slot.spec.id, error.ref)
+            slot.ended(taken.reason, "down")
+            self._system.events.emit(events.StartFailed(path=ref.path, reason=taken.reason))
+            raise taken from None
+
+    async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
+        self.awaited = incarnation
+        with trio.CancelScope() as self._start_scope:
+            if limit is not None:
+                self._start_scope.deadline = trio.current_time() + limit
+            await incarnation.settled.wait()
+        late = None
+        if not incarnation.settled.is_set():
+            incarnation.kill()
+            await self._await_death(incarnation)
+            late = Crash(StartTimeout(limit)) if limit is not None and not self._aborted else None
+        self.awaited = None
+        return late
+
+    def _ignored(self, slot: Slot) -> None:
+        slot.ended(None, "down")
+        self.come_to_rest(slot)
+
+    def come_to_rest(self, slot: Slot) -> None:
+        """The child is down and no restart is owed: a temporary one is dropped, another held (S9, S49)."""
+        if slot.spec.restart == "temporary":
+            self.drop(slot.spec.id)
+        else:
+            self.rest(slot)
+
+    def rest(self, slot: Slot) -> None:
+        """Tell what the child kept that it is at rest."""
+        self._call(slot, slot.kept.resting)
+
+    def drop(self, *ids: str) -> None:
+        """Forget children that are down, and what they kept."""
+        for slot in [self.slots.pop(id) for id in ids]:
+            self._call(slot, slot.kept.resting + slot.kept.dropped)
+
+    def _call(self, slot: Slot, left: Iterable[Callable[[], object]]) -> None:
+        name, registry = slot.spec.name, self._system.registry
+        if name is not None and registry.whereis(name) is None:
+            registry.settle(name)
+        for fn in left:
+            try:
+                fn()
+            except Exception as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
+                self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
+
+    def _not_started(self, slot: Slot, reason: ExitReason) -> None:
+        slot.ended(reason, "down")
+        self._system.events.emit(events.StartFailed(path=self.path_of(slot.spec), reason=reason))
+        raise StartError(slot.spec.id, reason)
+
+    async def stop_all(self, slots: Iterable[Slot]) -> None:
+        """Stop children one after another, each dead before the next is asked (S36)."""
+        for slot in list(slots):
+            await self.stop(slot)
+
+    async def stop(self, slot: Slot) -> None:
+        """Stop a child by its `shutdown`, and wait for its death, however long that takes (S38, S44)."""
+        incarnation = slot.incarnation
+        if incarnation is None:
+            slot.state = "down"
+            return
+        slot.state, self.awaited = "stopping", incarnation
+        await self._end(incarnation)
+        self.awaited = None
+        self._stopped(slot, incarnation)
+
+    async def _end(self, incarnation: Incarnation) -> None:
+        grace = incarnation.spec.grace
+        if grace != "brutal_kill" and not self._killed:
+            incarnation.stop(Shutdown())
+            if grace > 0:
+                with trio.move_on_after(grace) as self._stop_scope:
+                    await incarnation.ended.wait()
+        if not incarnation.ended.is_set():
+            incarnation.kill()
+        await self._await_death(incarnation)
+
+    async def _await_death(self, incarnation: Incarnation) -> None:
+        with trio.move_on_after(KILL_PATIENCE):
+            await incarnation.ended.wait()
+        if not incarnation.ended.is_set():
+            unresponsive = events.ChildUnresponsive(path=incarnation.cell.path, ref=incarnation.cell.ref)
+            self._system.events.emit(unresponsive)
+            await incarnation.ended.wait()
+
+    def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
+        reason = incarnation.reason or Killed()
+        slot.ended(reason, "down")
+        path, ref = incarnation.cell.path, incarnation.cell.ref
+        self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
+        spec = incarnation.spec
+        if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
+            self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))
+
+
+def _waits_in(incarnation: Incarnation) -> bool:
+    """Whether the current task is the child's own or one that it waits for; its nursery's tasks are not."""
+    task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+    while task is not None and task is not incarnation.cell.task:
+        nursery = task.parent_nursery
+        task = None if nursery is None or incarnation.owns(nursery) else nursery.parent_task
+    return task is not None

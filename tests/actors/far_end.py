@@ -1,0 +1,41 @@
+"""Scripts and runs that several tests of agents share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan import AgentOptions, Plan, scripted_plan
+from proctor.actors.runs import stream
+from proctor.protocols.vocabulary import AnyEvent
+
+Step = Mapping[str, Any]
+HELLO: Sequence[Step] = ({"reply": "Hello! You said: {prompt}"},)
+
+
+def write_script(folder: Path, steps: Sequence[Step]) -> Path:
+    path = folder / f"script-{len(list(folder.glob('script-*')))}.ndjson"
+    path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    return path
+
+
+def plan_of(
+    folder: Path,
+    steps: Sequence[Step] = HELLO,
+    *faults: str,
+    shutdown: float = 5.0,
+    **options: Unpack[AgentOptions],
+) -> Plan:
+    """A scripted plan with a home of its own and clocks short enough for a test."""
+    chosen: AgentOptions = {"home": "private", "silence": 20.0, "final": 0.5, **options}
+    return scripted_plan("agent", write_script(folder, steps), chosen, faults=faults, shutdown=shutdown)
+
+
+async def played(plan: Plan, prompt: str = "hi", *, timeout: float = 30.0) -> tuple[Answer, list[AnyEvent]]:
+    """A run to its end: the answer and all events."""
+    async with stream(plan, prompt, timeout=timeout) as live:
+        events = [event async for event in live]
+    return live.answer, events

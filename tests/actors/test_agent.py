@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import pytest
+import trio
+import trio.testing
+
+import proctor
+from proctor.protocols import vocabulary as v
+from proctor.runtime.exits import NoProc
+from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import HELLO, Step, write_script
+
+COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
+CUT_ONCE: Sequence[Step] = (
+    {"turn": "after", "incarnation": 2},
+    {"reply": "process {incarnation}: {prompt}"},
+    {"turn": "before"},
+    {"say": "begun"},
+    {"fault": "crash@once"},
+    {"reply": "never"},
+)
+
+
+def agent_of(
+    folder: Path, steps: Sequence[Step] = HELLO, *faults: str, **options: Unpack[proctor.SpecOptions]
+) -> ChildSpec:
+    chosen: proctor.SpecOptions = {"shutdown": 3, "silence": 20.0, "final": 0.5, **options}
+    chosen.setdefault("env", {"CLAUDE_CONFIG_DIR": str(folder / "state")})
+    return proctor.scripted("a", write_script(folder, steps), faults=faults, **chosen)
+
+
+def codes(events: Sequence[v.AnyEvent]) -> list[str]:
+    return [e.code for e in events if isinstance(e, v.Notice)]
+
+
+async def test_an_agent_answers_by_name(tmp_path: Path) -> None:  # P01
+    async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
+        agent = sup.agent("a")
+        assert (await agent.ask("one")).text == "1: one"
+        assert (await agent.ask("two")).text == "2: two"
+        status = await agent.status()
+    assert (status.state, status.turns, status.incarnation, status.queued) == ("idle", 2, 1, 0)
+    assert status.cost_usd is not None
+
+
+async def test_requests_are_taken_one_at_a_time_and_in_order(tmp_path: Path) -> None:
+    answers = list[str]()
+    async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup, trio.open_nursery() as nursery:
+
+        async def ask(prompt: str) -> None:
+            answers.append((await sup.agent("a").ask(prompt)).text)
+
+        for n in range(5):
+            nursery.start_soon(ask, f"p{n}")
+            await trio.testing.wait_all_tasks_blocked()
+    assert [text.partition(":")[0] for text in sorted(answers)] == ["1", "2", "3", "4", "5"]
+
+
+async def test_a_request_in_flight_fails_when_its_process_is_killed(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, CUT_ONCE)]) as sup:
+        agent = sup.agent("a")
+        with pytest.raises(
+            proctor.MaybeExecuted, match=r"a ended in mid-turn \(killed_by_system\)"
+        ) as caught:
+            await agent.ask("one")
+        assert [e.text for e in caught.value.partial if isinstance(e, v.Text)] == ["begun"]
+        again = await agent.ask("two")  # waits out the restart
+        status = await agent.status()
+    assert again.text == "process 2: two"
+    assert status.incarnation == 2
+
+
+@pytest.mark.parametrize(("on_crash", "told"), [("resume", "Continue where you stopped."), ("retry", "one")])
+async def test_a_request_in_flight_goes_on_in_the_same_session(
+    on_crash: str, told: str, tmp_path: Path
+) -> None:
+    spec = agent_of(tmp_path, CUT_ONCE, on_crash="resume" if on_crash == "resume" else "retry")
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        events = [event async for event in turn]
+    assert turn.answer.text == f"process 2: {told}"
+    sessions = {e.session_id for e in events if isinstance(e, v.Started)}
+    assert sessions == {turn.answer.session_id}
+    assert "resumed" in codes(events)
+
+
+async def test_requests_that_waited_survive_the_crash(tmp_path: Path) -> None:
+    answers = dict[str, str]()
+    async with proctor.open_supervisor([agent_of(tmp_path, CUT_ONCE)]) as sup, trio.open_nursery() as nursery:
+
+        async def ask(prompt: str) -> None:
+            try:
+                answers[prompt] = (await sup.agent("a").ask(prompt)).text
+            except proctor.MaybeExecuted:
+                answers[prompt] = "lost"
+
+        for prompt in ("one", "two", "three"):
+            nursery.start_soon(ask, prompt)
+            await trio.testing.wait_all_tasks_blocked()
+    assert answers == {"one": "lost", "two": "process 2: two", "three": "process 2: three"}
+
+
+async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path) -> None:  # L37
+    spec = agent_of(tmp_path, HELLO, "refuse_resume", resume="3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7")
+    async with proctor.open_supervisor([spec]) as sup:
+        async with sup.agent("a").events(since=0) as log:
+            seen = [*log.batch_nowait()]
+        answer = await sup.agent("a").ask("hi")
+    assert answer.outcome == "ok"
+    assert codes(seen).count("resume_refused") == 2
+    refusals = [e.text for e in seen if isinstance(e, v.Notice) and e.code == "resume_refused"]
+    assert refusals[0].endswith("; trying a fork of it")
+    assert refusals[1].endswith("; starting afresh")
+
+
+async def test_a_usage_limit_parks_the_agent_and_costs_no_restart(tmp_path: Path) -> None:  # L38
+    script: Sequence[Step] = ({"fault": "limit:1@once"}, {"reply": "late: {prompt}"})
+    async with proctor.open_supervisor([agent_of(tmp_path, script)], intensity=0) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("one") as turn:
+            async for event in turn:
+                if isinstance(event, v.TurnEnded) and event.ending == "limit":
+                    status = await agent.status()
+                    assert (status.state, status.until is not None) == ("parked", True)
+        status = await agent.status()
+    assert turn.answer.outcome == "ok"
+    assert turn.answer.text.startswith("late: ")
+    assert (status.state, status.incarnation) == ("idle", 1)
+
+
+async def test_without_parking_a_usage_limit_is_the_answer(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, HELLO, "limit:600", park=False)]) as sup:
+        answer = await sup.agent("a").ask("one")
+    assert answer.outcome == "limited"
+    assert answer.resets_at is not None
+
+
+async def test_a_parked_request_can_be_withdrawn(tmp_path: Path) -> None:
+    script: Sequence[Step] = ({"fault": "limit:600@once"}, {"reply": "{prompt}"})
+    async with proctor.open_supervisor([agent_of(tmp_path, script)]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("one") as turn:
+            async for event in turn:
+                if isinstance(event, v.TurnEnded):
+                    break
+        answer = await agent.ask("two")
+    assert answer.outcome in ("ok", "limited")
+
+
+async def test_a_refused_login_is_shown_and_does_not_loop(tmp_path: Path) -> None:  # L36
+    async with proctor.open_supervisor([agent_of(tmp_path, HELLO, "auth:1@turn=1")], intensity=0) as sup:
+        agent = sup.agent("a")
+        answer = await agent.ask("one")
+        status = await agent.status()
+        assert (answer.outcome, status.state, status.incarnation) == ("authentication", "failed", 1)
+        assert (await agent.ask("two")).outcome == "ok"  # the login was mended meanwhile
+        assert (await agent.status()).state == "idle"
+
+
+async def test_a_deadline_interrupts_the_turn_and_keeps_the_session(tmp_path: Path) -> None:
+    script: Sequence[Step] = (
+        {"say": "begun"},
+        {"sleep": 60},
+        {"reply": "never"},
+        {"turn": "next"},
+        {"reply": "next"},
+    )
+    async with proctor.open_supervisor([agent_of(tmp_path, script)]) as sup:
+        agent = sup.agent("a")
+        with pytest.raises(
+            proctor.AskTimeout, match=r"a did not finish the turn within 0\.5 s; it was interrupted"
+        ):
+            await agent.ask("one", timeout=0.5)
+        answer = await agent.ask("two", timeout=20)
+        status = await agent.status()
+    assert answer.text == "next"
+    assert status.incarnation == 1
+
+
+async def test_leaving_a_stream_early_withdraws_what_waits(tmp_path: Path) -> None:
+    script: Sequence[Step] = ({"sleep": 0.5}, {"reply": "{turn}: {prompt}"})
+    async with proctor.open_supervisor([agent_of(tmp_path, script)]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("one") as first:
+            async with agent.stream("never sent"):
+                pass
+            await first.finish()
+        assert (await agent.ask("two")).text == "2: two"
+
+
+async def test_stopping_the_tree_ends_an_open_turn_with_a_reason(tmp_path: Path) -> None:
+    spec = agent_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}])
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        await _until_text(turn)
+        await sup.stop()
+        with pytest.raises(proctor.MaybeExecuted, match=r"a ended in mid-turn \(stopped\)"):
+            await turn.finish()
+
+
+async def test_a_stopped_agent_that_would_repeat_ends_its_turns_too(tmp_path: Path) -> None:
+    spec = agent_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}], on_crash="resume")
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        await _until_text(turn)
+        await sup.terminate_child("a")
+        with trio.fail_after(10):
+            with pytest.raises(proctor.MaybeExecuted):
+                await turn.finish()
+
+
+async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: Path) -> None:
+    spec = agent_of(tmp_path, HELLO, "crash", on_crash="retry")
+    outcome = list[str]()
+    with pytest.raises(proctor.MaxRestartsExceeded):
+        async with proctor.open_supervisor([spec], intensity=2, period=60) as sup:
+            try:
+                await sup.agent("a").ask("one")
+            except proctor.MaybeExecuted as error:
+                outcome.append(error.outcome)
+                raise
+    assert outcome in ([], ["stopped"])
+
+
+async def test_asking_somebody_who_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:  # M14
+    async with proctor.open_supervisor([agent_of(tmp_path)]) as sup:
+        with trio.fail_after(5), pytest.raises(NoProc):
+            await sup.agent("nobody").ask("one")
+
+
+async def test_an_agent_cannot_start_without_its_program(tmp_path: Path) -> None:
+    spec = proctor.claude("a", executable=str(tmp_path / "claude"))
+    with pytest.raises(proctor.StartError, match="Claude Code is not installed"):
+        async with proctor.open_supervisor([spec]):
+            pass
+
+
+async def test_a_one_shot_agent_starts_a_process_for_each_request(tmp_path: Path) -> None:
+    spec = agent_of(tmp_path, COUNTING, mode="oneshot")
+    async with proctor.open_supervisor([spec], intensity=0) as sup:
+        agent = sup.agent("a")
+        assert (await agent.status()).pid is None
+        first = await agent.ask("one")
+        second = await agent.ask("two")
+    assert [first.text, second.text] == ["1: one", "2: two"]
+    assert first.session_id == second.session_id
+
+
+async def test_a_killed_idle_agent_is_back_with_its_session(tmp_path: Path) -> None:  # R041
+    async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
+        agent = sup.agent("a")
+        first = await agent.ask("one")
+        pid = (await agent.status()).pid
+        assert pid is not None
+        os.killpg(pid, signal.SIGKILL)
+        async with agent.events() as log:
+            async for event in log:
+                if isinstance(event, v.Exited):
+                    break
+        second = await agent.ask("two")
+    assert second.text == "2: two"
+    assert first.session_id == second.session_id
+
+
+async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:  # S37
+    spec = agent_of(
+        tmp_path, [{"tool": "Bash", "input": {}, "run": "sleep 100", "result": "x"}], shutdown="brutal_kill"
+    )
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        async for event in turn:
+            if isinstance(event, v.ToolCall):
+                break
+        pid = (await sup.agent("a").status()).pid
+        assert pid is not None
+        with trio.fail_after(5):
+            await sup.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_interrupt_and_model_reach_the_cli(tmp_path: Path) -> None:
+    script: Sequence[Step] = (
+        {"say": "begun"},
+        {"sleep": 60},
+        {"reply": "no"},
+        {"turn": "next"},
+        {"reply": "{model}"},
+    )
+    async with proctor.open_supervisor([agent_of(tmp_path, script)]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("one") as turn:
+            await _until_text(turn)
+            assert await agent.interrupt()
+            assert (await turn.finish()).outcome == "interrupted"
+        assert await agent.set_model("other")
+        assert (await agent.ask("two")).text == "other"
+
+
+async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:  # R006
+    async with (
+        proctor.open_supervisor([agent_of(tmp_path, [{"reply": "left"}])]) as left,
+        proctor.open_supervisor([agent_of(tmp_path, [{"reply": "right"}])]) as right,
+    ):
+        assert (await left.agent("a").ask("x")).text == "left"
+        assert (await right.agent("a").ask("x")).text == "right"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"modle": "x"},
+            r"unknown option 'modle' \(did you mean 'mode'\?\)|unknown option 'modle' \(did you mean 'model'\?\)",
+        ),
+        ({"home": "shared"}, "home 'shared' is not a choice; accepted: user, private"),
+        (
+            {"permission": "ask"},
+            "permission 'ask' is not a choice; accepted: deny, allow, rules, or a function",
+        ),
+        ({"cwd": "/no/such/place"}, "cwd '/no/such/place' is not a directory"),
+        ({"silence": 0}, "silence must be a number of seconds above 0, got 0"),
+        ({"on_crash": "pray"}, "on_crash 'pray' is not a choice; accepted: fail, resume, retry"),
+        ({"restart": "often"}, "restart of 'a' is 'often'"),
+    ],
+)
+def test_a_wrong_option_is_named_before_anything_starts(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        proctor.claude("a", **options)
+
+
+async def _until_text(turn: proctor.Turn) -> None:
+    async for event in turn:
+        if isinstance(event, v.Text):
+            return

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proctor.actors.durations import duration, limit, spelled
+from proctor.actors.errors import FleetFaults
+from proctor.actors.fleet import Fleet, load_fleet
+from proctor.actors.permissions import Rule
+from proctor.actors.trees import plan_of
+from proctor.runtime.spec import ChildSpec
+
+Written = Callable[[str], Path]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTED = '[[agents]]\nkind = "scripted"\nscript = "a.ndjson"\nname = "a"\n'
+CLAUDE = '[[agents]]\nkind = "claude"\nname = "a"\n'
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    (tmp_path / "a.ndjson").write_text('{"reply": "x"}\n')
+    (tmp_path / "broken.ndjson").write_text('{"reply": "x"}\n{"no such step": 1}\n')
+    (tmp_path / "repo").mkdir()
+
+    def write(text: str) -> Path:
+        path = tmp_path / "team.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def faults(path: Path) -> tuple[str, ...]:
+    with pytest.raises(FleetFaults) as caught:
+        load_fleet(path)
+    assert str(caught.value) == "\n".join(f"{path}: {fault}" for fault in caught.value.faults)
+    return caught.value.faults
+
+
+def only(fleet: Fleet) -> ChildSpec:
+    [spec] = fleet.specs()
+    return spec
+
+
+def test_the_fleet_of_the_design_is_read(written: Written) -> None:
+    fleet = load_fleet(
+        written("""
+strategy = "one_for_one"
+intensity = 3
+period = "60s"
+
+[[agents]]
+kind = "claude"
+name = "reviewer"
+cwd = "repo"
+model = "sonnet"
+restart = "transient"
+shutdown = "10s"
+permission = "deny"
+prompt = "Review the last commit."
+
+[[supervisors]]
+name = "fixers"
+strategy = "rest_for_one"
+[[supervisors.agents]]
+kind = "scripted"
+name = "fixer"
+script = "a.ndjson"
+""")
+    )
+    assert fleet.flags() == {"strategy": "one_for_one", "intensity": 3, "period": 60.0}
+    reviewer, fixers = fleet.specs()
+    assert (reviewer.id, reviewer.name, reviewer.restart, reviewer.shutdown) == (
+        "reviewer",
+        "reviewer",
+        "transient",
+        10.0,
+    )
+    plan = plan_of(reviewer)
+    assert (plan.launch.model, plan.conduct.permission, plan.shutdown) == ("sonnet", "deny", 10.0)
+    assert str(plan.workplace.cwd).endswith("/repo")
+    assert (fixers.id, fixers.type) == ("fixers", "supervisor")
+    assert [(path, member.prompt) for path, member in fleet.members(fleet.name)] == [
+        ("team/reviewer", "Review the last commit."),
+        ("team/fixers/fixer", None),
+    ]
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+def test_an_example_is_a_fleet(example: Path) -> None:
+    assert load_fleet(example).specs()
+
+
+def test_what_is_left_out_has_the_defaults_of_its_own_record(written: Written) -> None:
+    spec, plain = only(load_fleet(written(CLAUDE))), ChildSpec("a", print)
+    assert (spec.restart, spec.significant, spec.mailbox) == (plain.restart, plain.significant, plain.mailbox)
+    plan = plan_of(spec)
+    assert (plan.clocks.greeting, plan.conduct.on_crash, plan.workplace.home) == (60.0, "fail", "user")
+
+
+def test_every_option_of_an_agent_reaches_its_plan(written: Written) -> None:
+    spec = only(
+        load_fleet(
+            written(
+                CLAUDE
+                + """
+env = ["A=1"]
+home = "private"
+mode = "oneshot"
+on_crash = "retry"
+park = false
+silence = "none"
+greeting = 5
+approval_deadline = "1m30s"
+permission = [{ tool = "Read", allow = true }, { tool = "*", allow = false }]
+tools = ["Bash", "Read"]
+add_dirs = ["repo"]
+max_turns = 3
+max_budget_usd = 2
+record = "runs"
+shutdown = "brutal_kill"
+start_timeout = "2m"
+"""
+            )
+        )
+    )
+    plan = plan_of(spec)
+    assert (dict(plan.workplace.env), plan.workplace.home, plan.launch.mode) == (
+        {"A": "1"},
+        "private",
+        "oneshot",
+    )
+    assert (plan.conduct.on_crash, plan.conduct.park, plan.clocks.silence) == ("retry", False, math.inf)
+    assert (plan.clocks.greeting, plan.conduct.approval_deadline) == (5.0, 90.0)
+    assert plan.conduct.permission == (Rule("Read", True), Rule("*", False))
+    assert (plan.launch.tools, plan.launch.max_turns, plan.launch.max_budget_usd) == (
+        ("Bash", "Read"),
+        3,
+        2.0,
+    )
+    assert [Path(folder).name for folder in plan.launch.add_dirs] == ["repo"]
+    assert str(plan.workplace.record).endswith("/runs")
+    assert (spec.shutdown, spec.start_timeout) == ("brutal_kill", 120.0)
+
+
+def test_an_agent_that_names_no_folder_is_recorded_in_the_one_given(written: Written, tmp_path: Path) -> None:
+    fleet = load_fleet(written(f'{SCRIPTED}[[agents]]\nkind = "claude"\nname = "b"\nrecord = "own"\n'))
+    places = [plan_of(spec).workplace.record for spec in fleet.specs(tmp_path / "all")]
+    assert places == [tmp_path / "all", tmp_path / "own"]
+
+
+def test_the_folder_of_the_file_is_where_its_paths_begin(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(f'{SCRIPTED}cwd = "repo"\n')
+    monkeypatch.chdir(path.parent.parent)
+    fleet = load_fleet(Path(path.parent.name) / path.name)
+    assert plan_of(only(fleet)).workplace.cwd == tmp_path / "repo"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('strategy = "x"\n', "strategy: 'x' is not a choice; accepted: one_for_one, one_for_all, rest_for_one"),
+        ("strategy = 1\n", "strategy: 1 is not a choice; accepted: one_for_one, one_for_all, rest_for_one"),
+        ('intensity = "3"\n', "intensity: expected an integer, got '3'"),
+        ("intensity = true\n", "intensity: expected an integer, got true"),
+        ("intensity = -1\n", "intensity: -1 is not accepted; expected an int >= 0"),
+        ("period = 0\n", "period: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
+        ('period = "1 hour"\n', "period: expected a duration such as 90, '30s' or '1h30m', got '1 hour'"),
+        ("period = nan\n", "period: expected a duration such as 90, '30s' or '1h30m', got nan"),
+        ('auto_shutdown = "always"\n', "auto_shutdown: 'always' is not a choice; accepted: never, any_significant, all_significant"),
+        ('intensty = 1\n', "intensty: unknown key (did you mean 'intensity'?)"),
+        ('name = "a/b"\n', "name: 'a/b' is not accepted; expected a text, not empty, without '/'"),
+        ("supervisors = 1\n", "supervisors: expected an array, got 1"),
+        ("[[supervisors]]\n", "supervisors[0].name: this key is missing"),
+        ('[[supervisors]]\nname = "s"\n[supervisors.agents]\n', "supervisors[0].agents: expected an array, got a table"),
+        ('[[supervisors]]\nname = "s"\nperiod = "x"\n', "supervisors[0].period: expected a duration such as 90, '30s' or '1h30m', got 'x'"),
+        ('[[supervisors]]\nname = "a"\n', "supervisors[0].name: 'a' is used twice, in agents[0] too"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_supervisor_is_told_with_its_place(written: Written, text: str, fault: str) -> None:
+    parts = (SCRIPTED, text) if text.startswith("[") else (text, SCRIPTED)
+    assert faults(written("".join(parts))) == (fault,)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('restart = "transent"', "restart: 'transent' is not a choice; accepted: permanent, transient, temporary"),
+        ('shutdown = "kill"', "shutdown: expected a duration such as 90, '30s' or '1h30m', got 'kill'; or 'brutal_kill'"),
+        ("significant = true", "significant: true is not accepted; expected False for a permanent child"),
+        ('restart = "transient"\nsignificant = true', "significant: true is not accepted; expected False where auto_shutdown is 'never'"),
+        ("start_timeout = 0", "start_timeout: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
+        ('cwd = "nowhere"', "cwd: expected a folder, and '{folder}/nowhere' is not one"),
+        ("cwd = 1", "cwd: expected a path, got 1"),
+        ('env = ["NOT_SET_HERE"]', "env: 'NOT_SET_HERE': not set here; write NOT_SET_HERE=VALUE to give it one"),
+        ('env = "A=1"', "env: expected an array, got 'A=1'"),
+        ("env = [1]", "env[0]: expected a string, got 1"),
+        ('home = "own"', "home: 'own' is not a choice; accepted: user, private"),
+        ('mode = "x"', "mode: 'x' is not a choice; accepted: session, oneshot"),
+        ('on_crash = "restart"', "on_crash: 'restart' is not a choice; accepted: fail, resume, retry"),
+        ('park = "no"', "park: expected true or false, got 'no'"),
+        ("model = 3", "model: expected a string, got 3"),
+        ("max_turns = 1.5", "max_turns: expected an integer, got 1.5"),
+        ('silence = "long"', "silence: expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'long'"),
+        ('timeout = "x"', "timeout: expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'x'"),
+        ('permission = "ask"', "permission: 'ask' is not a choice; accepted: deny, allow, or rules such as [{ tool = 'Read', allow = true }]"),
+        ('permission = [{ tool = "x" }]', "permission[0].allow: this key is missing"),
+        ('modell = "x"', "modell: unknown key (did you mean 'model'?)"),
+        ('faults = ["melt"]', "faults: "),
+        ("speed = true", "speed: expected a number, got true"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_an_agent_is_told_with_its_place(
+    written: Written, tmp_path: Path, text: str, fault: str
+) -> None:
+    [told] = faults(written(f"{SCRIPTED}{text}\n"))
+    assert told.startswith(
+        f"agents[0].{fault.format(folder=tmp_path)}" if "{folder}" in fault else f"agents[0].{fault}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ('name = "a"', "agents[0].kind: this key is missing; accepted: claude, scripted"),
+        ('kind = "gemini"\nname = "a"', "agents[0].kind: 'gemini' is not a kind; accepted: claude, scripted"),
+        ('kind = "claude"', "agents[0].name: this key is missing"),
+        ('kind = "claude"\nname = "a/b"', "agents[0].name: 'a/b' is not accepted; expected a text, not empty, without '/'"),
+        ('kind = "claude"\nname = ""', "agents[0].name: '' is not accepted; expected a text, not empty, without '/'"),
+        ('kind = "scripted"\nname = "a"', "agents[0].script: this key is missing"),
+        ('kind = "claude"\nname = "a"\nscript = "a.ndjson"', "agents[0].script: unknown key; known: name, prompt, "),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_no_agent_is_told_what_is_missing(written: Written, table: str, fault: str) -> None:
+    [told] = faults(written(f"[[agents]]\n{table}\n"))
+    assert told.startswith(fault)
+
+
+def test_a_broken_script_is_told_with_its_own_line(written: Written) -> None:
+    [told] = faults(written('[[agents]]\nkind = "scripted"\nname = "a"\nscript = "broken.ndjson"\n'))
+    assert told.startswith("agents[0].script: ")
+    assert "broken.ndjson:2:" in told
+
+
+def test_all_faults_are_found_in_one_reading(written: Written) -> None:
+    text = 'intensity = "x"\n[[agents]]\nkind = "claude"\n[[agents]]\nkind = "no"\n[[agents]]\nkind = "claude"\nname = "c"\npark = 1\ncwd = "nowhere"\n'
+    places = [fault.partition(":")[0] for fault in faults(written(text))]
+    assert sorted(places) == [
+        "agents[0].name",
+        "agents[1].kind",
+        "agents[2].cwd",
+        "agents[2].park",
+        "intensity",
+    ]
+
+
+def test_an_agent_used_twice_in_different_supervisors_is_a_fault(written: Written) -> None:
+    nested = SCRIPTED.replace("[[agents]]", "[[supervisors.agents]]")
+    text = f'{SCRIPTED}[[supervisors]]\nname = "s"\n{nested}'
+    assert faults(written(text)) == ("supervisors[0].agents[0].name: 'a' is used twice, in agents[0] too",)
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"a = = 1\n", "line 1, column 5: Invalid value"),
+        (b"\n[x\n", "line 2, column 3: "),
+        (b'name = "\xff"\n', "is not UTF-8: byte 0xff at 8"),
+        (b"", "no agent: add a table [[agents]] with kind and name"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_told_with_line_and_column(
+    written: Written, data: bytes, fault: str
+) -> None:
+    path = written("")
+    path.write_bytes(data)
+    [told] = faults(path)
+    assert told.startswith(fault)
+
+
+def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
+    assert faults(tmp_path / "none.toml") == ("cannot be read: No such file or directory",)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(30, 30.0), (1.5, 1.5), ("90", 90.0), ("30s", 30.0), ("1h30m", 5400.0), ("250ms", 0.25), ("2d", 172800.0), (0, 0.0)],
+)  # fmt: skip
+def test_a_duration_is_read(given: object, seconds: float) -> None:
+    assert duration(given) == seconds
+
+
+@pytest.mark.parametrize("given", [-1, True, "", "x", "1 h", "h1", "-3s", math.inf, math.nan, None, "٣s"])
+def test_what_is_no_duration_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="expected a duration such as 90, '30s' or '1h30m', got"):
+        duration(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("none", math.inf), (0, math.inf), ("0", math.inf), ("5m", 300.0)]
+)
+def test_a_limit_may_be_none(given: object, seconds: float) -> None:
+    assert limit(given) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0 s"),
+        (0.42, "0.4 s"),
+        (12, "12 s"),
+        (60, "1 min"),
+        (185, "3 min 5 s"),
+        (7800, "2 h 10 min"),
+        (7205, "2 h"),
+        (273600, "3 d 4 h"),
+        (-1, "0 s"),
+        (math.inf, "no limit"),
+    ],
+)
+def test_a_length_of_time_is_spelled_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert spelled(seconds) == text

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+
+from proctor.actors.ladder import SHARE, ladder
+from proctor.actors.plan import AgentOptions, Plan, claude_plan
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.conversation import Conversation
+from proctor.protocols.dialect import Mode
+from proctor.protocols.vocabulary import Prompt
+
+
+def plan(shutdown: float = 1000.0, mode: Mode = "session") -> Plan:
+    options: AgentOptions = {"mode": mode}
+    return claude_plan("a", options, shutdown=shutdown)
+
+
+def idle(mode: Mode = "session") -> Conversation:
+    conversation = Conversation(CLAUDE, mode=mode)
+    if greeting := conversation.greet():
+        reply = {"subtype": "success", "request_id": json.loads(greeting)["request_id"], "response": {}}
+        conversation.receive(json.dumps({"type": "control_response", "response": reply}).encode() + b"\n")
+    assert conversation.phase == "idle"
+    return conversation
+
+
+def test_an_idle_session_is_asked_to_end_and_not_interrupted() -> None:
+    written = list[bytes]()
+
+    def said(data: bytes) -> bytes:
+        written.append(data)
+        return data
+
+    steps = ladder(plan(), idle(), said)
+    assert [step.action for step in steps] == ["write", "close_stdin", "terminate", "kill"]
+    assert [json.loads(data)["request"]["subtype"] for data in written] == ["end_session"]
+
+
+def test_a_working_session_is_interrupted_first() -> None:
+    conversation = idle()
+    conversation.send(Prompt("4a5c2cf9-6a5c-4b0e-9c7c-0f4b0a3a6d10", "hi"))
+    steps = ladder(plan(), conversation, lambda data: data)
+    assert [json.loads(step.data)["request"]["subtype"] for step in steps if step.data] == [
+        "interrupt",
+        "end_session",
+    ]
+
+
+def test_a_one_shot_run_is_told_nothing_after_its_prompt() -> None:
+    steps = ladder(plan(mode="oneshot"), idle("oneshot"), lambda data: data)
+    assert [step.action for step in steps] == ["close_stdin", "terminate", "kill"]
+
+
+@pytest.mark.parametrize("shutdown", [0.5, 2.0, 5.0])
+def test_the_graces_fit_into_the_shutdown_time(shutdown: float) -> None:
+    steps = ladder(plan(shutdown), idle(), lambda data: data)
+    polite = sum(step.grace for step in steps if step.action != "kill")
+    assert polite <= shutdown * SHARE
+
+
+def test_with_time_enough_the_graces_are_the_dialects() -> None:
+    steps = ladder(plan(), idle(), lambda data: data)
+    told = {rung.action: rung.grace for rung in CLAUDE.stop}
+    assert [step.grace for step in steps] == [told[a] for a in ("end", "close_stdin", "terminate", "kill")]
+
+
+def test_a_ladder_without_rungs_is_empty() -> None:
+    bare = attrs.evolve(plan(), dialect=attrs.evolve(CLAUDE, stop=()))
+    assert ladder(bare, idle(), lambda data: data) == ()

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from proctor.actors.errors import GreetingTimeout, StartRefused
+from proctor.actors.outcomes import Outcome
+from proctor.actors.runs import run, stream
+from proctor.protocols import vocabulary as v
+from proctor.runtime.exits import ExitStatus, Normal
+from tests.actors.far_end import HELLO, plan_of, played
+
+
+def kinds(events: list[v.AnyEvent]) -> list[type]:
+    return [type(event) for event in events]
+
+
+async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path) -> None:  # R008, R009
+    answer, events = await played(plan_of(tmp_path))
+    assert (answer.outcome, answer.text, answer.exit) == ("ok", "Hello! You said: hi", Normal())
+    assert kinds(events)[-1] is v.Exited
+    assert [e.text for e in events if isinstance(e, v.Text)] == ["Hello! You said: hi"]
+    again = await run(plan_of(tmp_path), "hi")
+    assert (again.outcome, again.text, again.usage) == (answer.outcome, answer.text, answer.usage)
+
+
+async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # R009
+    plan = plan_of(tmp_path, [{"reply": "slowly now", "deltas": 2, "delay": 0.2}])
+    async with stream(plan, "hi") as live:
+        async for event in live:
+            if isinstance(event, v.TextDelta):
+                assert live.incarnation.exit is None
+                break
+        answer = await live.finish()
+    assert answer.text == "slowly now"
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("crash", "killed_by_system"),
+        ("cut", "killed_by_system"),
+        ("exit:4", "crashed"),
+        ("lost_prompt", "no_answer"),  # L10
+        ("error_then_silence", "failed"),  # L30
+        ("auth:1", "authentication"),
+        ("limit:60", "limited"),
+        ("exit_after_success:3", "ok"),  # L31
+        ("linger", "ok"),  # L29
+        ("ignore_eof", "ok"),
+        ("ignore_term", "ok"),
+        ("flood:20000", "ok"),
+        ("garbage:4", "ok"),  # R071
+        ("bad_utf8", "ok"),
+        ("stderr:1MB", "ok"),  # R064
+        ("retry:2", "ok"),
+        ("oversized:40", "ok"),  # C07
+        ("daemon:60", "ok"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["session", "oneshot"])
+async def test_every_fault_has_one_outcome(fault: str, outcome: Outcome, mode: str, tmp_path: Path) -> None:
+    chosen = plan_of(tmp_path, HELLO, fault, shutdown=1.0, mode="oneshot" if mode == "oneshot" else "session")
+    answer, events = await played(chosen)
+    assert answer.outcome == outcome, answer
+    assert isinstance(events[-1], v.Exited)
+    assert answer.text or outcome != "ok"
+    assert (answer.error is None) == (outcome == "ok")
+
+
+async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: Path) -> None:  # L31
+    answer, _ = await played(plan_of(tmp_path, HELLO, "exit_after_success:3", mode="oneshot"))
+    assert answer.ok
+    assert answer.exit == ExitStatus(3)
+    assert answer.notes == ("the CLI said completed, its process ended with exit status 3",)
+
+
+async def test_a_hanging_turn_is_stopped_by_the_deadline_with_what_it_had_said(
+    tmp_path: Path,
+) -> None:  # R045
+    plan = plan_of(tmp_path, [{"say": "so far"}, {"fault": "hang"}], shutdown=1.0)
+    answer, events = await played(plan, timeout=0.7)
+    assert (answer.outcome, answer.error) == ("deadline", "no answer; the process ended with shutdown")
+    assert [e.text for e in events if isinstance(e, v.Text)] == ["so far"]
+
+
+async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) -> None:  # R046, R047
+    plan = plan_of(
+        tmp_path, [{"say": "so far"}, {"fault": "stderr:100"}, {"fault": "hang"}], shutdown=1.0, silence=0.4
+    )
+    answer, events = await played(plan)
+    assert answer.outcome == "stalled"
+    [stalled] = [e for e in events if isinstance(e, v.Notice) and e.code == "stalled"]
+    assert "no sign of life" in stalled.text
+    assert "scripted: e" in stalled.text
+
+
+async def test_a_tool_that_takes_long_is_not_silence(tmp_path: Path) -> None:
+    script = [
+        {"tool": "Bash", "input": {"command": "make"}, "result": "ok", "seconds": 1.0},
+        {"reply": "done"},
+    ]
+    answer, _ = await played(plan_of(tmp_path, script, silence=0.4))
+    assert answer.outcome == "ok"
+
+
+async def test_a_greeting_that_never_comes_is_given_up(tmp_path: Path) -> None:  # C23
+    plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5, greeting=0.3)
+    with pytest.raises(GreetingTimeout, match=r"agent did not answer the greeting within 0\.3 s"):
+        await run(plan, "hi")
+
+
+async def test_the_deadline_covers_the_start(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5)
+    answer = await run(plan, "hi", timeout=0.3)
+    assert answer.outcome == "deadline"
+
+
+async def test_a_session_that_is_unknown_is_refused_in_the_clis_own_words(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, HELLO, resume="7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11")
+    with pytest.raises(StartRefused, match="refused to resume session 7e0f7f5e") as caught:
+        await run(plan, "hi")
+    assert caught.value.resumed == "7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11"
+
+
+async def test_what_the_body_raises_leaves_bare_and_nothing_stays(tmp_path: Path) -> None:  # R042
+    plan = plan_of(tmp_path, [{"fault": "hang"}], shutdown=0.5)
+    with pytest.raises(ZeroDivisionError):
+        async with stream(plan, "hi") as live:
+            await anext(live)
+            raise ZeroDivisionError
+    assert live.incarnation.exit is not None
+    assert not live.directory.exists()
+
+
+async def test_asking_for_the_answer_too_early_is_an_error(tmp_path: Path) -> None:
+    async with stream(plan_of(tmp_path), "hi") as live:
+        with pytest.raises(RuntimeError, match="the run of agent has not ended"):
+            _ = live.answer
+
+
+async def test_a_cancelled_run_goes_down_the_ladder(tmp_path: Path) -> None:  # L22, L27
+    plan = plan_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}], record=tmp_path / "runs")
+    with trio.CancelScope() as scope:
+        async with stream(plan, "hi") as live:
+            async for event in live:
+                if isinstance(event, v.Text):
+                    scope.cancel("the caller left")
+    told = (live.directory / "1" / "stdin.ndjson").read_text()
+    assert '"interrupt"' in told
+    assert '"end_session"' in told
+    assert scope.cancelled_caught
+
+
+async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> None:  # C12, R039
+    plan = plan_of(tmp_path, [{"reply": "the last words"}], mode="oneshot")
+    limit = trio.CapacityLimiter(4)
+    texts = list[str]()
+
+    async def one() -> None:
+        async with limit:
+            texts.append((await run(plan, "hi")).text)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(one)
+    assert texts == ["the last words"] * 60
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def children() -> set[str]:
+    return {p.name for p in Path("/proc").glob("[0-9]*") if _parent(p) == os.getpid()}
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+def temporary() -> set[str]:
+    return set(os.listdir(tempfile.gettempdir()))
+
+
+@pytest.fixture
+def own_temporary_directory(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    yield folder
+    tempfile.tempdir = before
+
+
+async def test_a_thousand_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R146
+    tmp_path: Path, own_temporary_directory: Path
+) -> None:
+    plan = plan_of(tmp_path, [{"reply": "words and words", "deltas": 3, "delay": 0.01}], shutdown=1.0)
+    chance = random.Random(20)
+    limit = trio.CapacityLimiter(8)
+    ended = dict[str, int]()
+
+    async def one(cancelled: bool) -> None:
+        async with limit:
+            with trio.CancelScope() as scope:
+                if cancelled:
+                    scope.deadline = trio.current_time() + chance.uniform(0, 0.25)
+                outcome = (await run(plan, "hi")).outcome
+            key = "cancelled" if scope.cancelled_caught else outcome
+            ended[key] = ended.get(key, 0) + 1
+
+    await run(plan, "warm up")
+    before = descriptors(), children(), temporary(), trio.lowlevel.current_statistics().tasks_living
+    async with trio.open_nursery() as nursery:
+        for n in range(1000):
+            nursery.start_soon(one, n % 2 == 0)
+    after = descriptors(), children(), temporary(), trio.lowlevel.current_statistics().tasks_living
+    assert after == before
+    assert sum(ended.values()) == 1000
+    assert ended["ok"] >= 500
+    assert set(ended) <= {"ok", "cancelled"}
+
+
+async def test_a_killed_agent_below_its_guard_is_noticed_at_once(tmp_path: Path) -> None:  # R041
+    async with stream(plan_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}]), "hi") as live:
+        async for event in live:
+            if isinstance(event, v.Text):
+                os.kill(live.incarnation.process.leader_pid, signal.SIGKILL)
+        assert live.answer.outcome == "killed_by_system"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.contest import Contender, Stopwatch, Work, hold, table
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "works"),
+    [
+        ("bench", ["--lines=20", "--operations=20"], {"NDJSON": 3, "call, 1": 3}),
+        ("bench.ndjson", ["--lines=20"], {"NDJSON": 7}),
+        (
+            "bench.mailbox",
+            ["--operations=20", "--actors=4"],
+            {"call, 1": 5, "call, 4": 5, "cast, 1": 4, "cast, 4": 4, "stream items": 3},
+        ),
+    ],
+)
+def test_a_script_prints_one_table(script: str, arguments: list[str], works: dict[str, int]) -> None:
+    command = [sys.executable, "-m", script, "--rounds=1", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    first = [line.split("|")[1].strip() for line in done.stdout.splitlines()]
+    assert first[0] == "work"
+    assert first[2:] == [name for name, rows in works.items() for _ in range(rows)]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("lines", "per_write"), [(1, 1), (15, 16), (512, 16), (599, 600), (1025, 600)])
+def test_the_writer_writes_as_many_lines_as_it_is_told(lines: int, per_write: int) -> None:
+    command = [sys.executable, "-I", "-S", "bench/writer.py", str(lines), str(per_write)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, check=True)
+    assert done.stdout.count(b"\n") == lines + 2
+
+
+def test_the_order_turns_from_round_to_round_and_ratios_are_taken_within_one() -> None:
+    order: list[str] = []
+
+    def contender(name: str, *cpu: float) -> Contender:
+        left = iter(cpu)
+
+        def run(size: int) -> Stopwatch:
+            order.append(name)
+            watch = Stopwatch()
+            watch.wall, watch.cpu = 0.5, next(left)
+            return watch
+
+        return Contender("ours", name, run)
+
+    work = Work("w", 1000, "a", (contender("a", 9, 1, 10, 3), contender("b", 9, 2, 50, 3)))
+    a, b = hold(work, 3)
+    assert order == [*"ab", *"ab", *"ba", *"ab"]  # the first two are not counted
+    assert (b.rate, b.cpu, b.ratio, b.lowest, b.highest) == (2000, 3000, 0.5, 0.2, 1.0)
+    assert table([a, b]).splitlines()[2:] == [
+        "| w    | ours | **a**     |      2,000 |           3000.00 |        1.00 |              |",
+        "| w    | ours | b         |      2,000 |           3000.00 |        0.50 | 0.20 to 1.00 |",
+    ]

@@ -1,0 +1,172 @@
+"""Plays a recorded run of Claude Code through a conversation: its stdout as bytes, its stdin as requests, in the
+order of the recorded times.
+
+What was asked in the recording and no request of ours asks (mcp_status, get_usage, ...) is only noted in the memo, so
+that its reply is known. The recorded hosts greeted under ids of their own; the memo is told those too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.conversation import Conversation
+from proctor.protocols.dialect import Mode
+from proctor.protocols.vocabulary import AnyEvent, Decision, EndSession, Interrupt, Prompt, SetModel
+
+FOLDER = Path(__file__).parents[2] / "transcripts" / "claude"
+NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
+
+Cut = Callable[[bytes], Iterable[bytes]]
+
+
+@attrs.frozen
+class Step:
+    """A piece of stdout (`output`) or a line of stdin."""
+
+    data: bytes
+    output: bool
+
+
+@attrs.frozen
+class Recording:
+    name: str
+    mode: Mode
+    prompt: str
+    stdout: bytes
+    stderr: str
+    exit_code: int
+    steps: tuple[Step, ...]
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+def _ordered(
+    stdout: list[bytes], out_times: list[float], stdin: list[bytes], in_times: list[float]
+) -> Iterator[Step]:
+    """By time; but the two pipes were stamped by two readers, so a line goes before its reply at the latest."""
+    replied: dict[str, tuple[float, float]] = {}
+    placed: list[tuple[tuple[float, float], Step]] = []
+    for index, (line, time) in enumerate(zip(stdout, out_times, strict=True)):
+        placed.append(((time, index), Step(line, output=True)))
+        if b'"control_response"' in line:
+            replied.setdefault(json.loads(line)["response"]["request_id"], (time, index - 0.5))
+    for line, time in zip(stdin, [*in_times, *[0.0] * len(stdin)], strict=False):
+        late = (time, math.inf)
+        placed.append((min(late, replied.get(_request_id(line), late)), Step(line, output=False)))
+    return (step for _, step in sorted(placed, key=lambda item: item[0]))
+
+
+def _request_id(line: bytes) -> str:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return ""
+    found = message.get("request_id") or message.get("response", {}).get("request_id", "")
+    return str(found)
+
+
+@cache
+def recording(name: str) -> Recording:
+    meta = json.loads((FOLDER / f"{name}.meta.json").read_text())
+    stdout = _lines(FOLDER / f"{name}.stdout.ndjson")
+    stdin = _lines(FOLDER / f"{name}.stdin.ndjson")
+    trimmed = len(stdout) != len(meta["line_times_s"])
+    out_times = [0.0] * len(stdout) if trimmed else meta["line_times_s"]
+    argv: list[str] = meta["argv"]
+    return Recording(
+        name=name,
+        mode="session" if "--input-format" in argv else "oneshot",
+        prompt=argv[argv.index("-p") + 1] if "-p" in argv else "",
+        stdout=b"".join(stdout),
+        stderr=(FOLDER / f"{name}.stderr.txt").read_text(),
+        exit_code=meta["exit_code"],
+        steps=tuple(_ordered(stdout, out_times, stdin, meta["stdin_times_s"])),
+    )
+
+
+def whole(output: bytes) -> Iterable[bytes]:
+    return [output]
+
+
+def by_line(output: bytes) -> Iterable[bytes]:
+    return output.splitlines(keepends=True)
+
+
+def by_byte(output: bytes) -> Iterable[bytes]:
+    return (output[at : at + 1] for at in range(len(output)))
+
+
+def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
+    """The conversation at its end, and all its events."""
+    record = recording(name)
+    talk = Conversation(CLAUDE, mode=record.mode)
+    events: list[AnyEvent] = []
+    if record.mode == "oneshot":
+        talk.greet()
+        talk.send(Prompt("prompt-0", record.prompt))
+    pending = b""
+    for number, step in enumerate(record.steps):
+        if step.output:
+            pending += step.data
+            continue
+        events += _received(talk, pending, cut)
+        pending = b""
+        if record.mode == "session":
+            _say(talk, step.data, number)
+    events += _received(talk, pending, cut)
+    return talk, [*events, *talk.receive(b"")]
+
+
+def _received(talk: Conversation, output: bytes, cut: Cut) -> list[AnyEvent]:
+    return [event for chunk in cut(output) if chunk for event in talk.receive(chunk)]
+
+
+def _say(talk: Conversation, line: bytes, number: int) -> None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return
+    match message["type"]:
+        case "user":
+            text = message["message"]["content"]
+            talk.send(
+                Prompt(message.get("uuid") or f"prompt-{number}", text if isinstance(text, str) else "")
+            )
+        case "control_request":
+            _ask(talk, message["request_id"], message["request"])
+        case "control_response":
+            _decide(talk, message["response"])
+        case _:
+            pass  # the CLI ignores what it does not know, and so does the player
+
+
+def _ask(talk: Conversation, request_id: str, request: dict[str, Any]) -> None:
+    match request["subtype"]:
+        case "initialize" if not talk.memo.greeted:
+            talk.greet()
+            talk.memo.asked[request_id] = talk.memo.asked.pop("greeting")
+        case "interrupt":
+            talk.send(Interrupt(request_id))
+        case "set_model":
+            talk.send(SetModel(request_id, request["model"]))
+        case "end_session":
+            talk.send(EndSession(request_id))
+        case other:
+            talk.memo.asked[request_id] = other
+
+
+def _decide(talk: Conversation, reply: dict[str, Any]) -> None:
+    if reply["request_id"] in talk.memo.approvals:
+        answer: dict[str, Any] = reply.get("response") or {}
+        allow = answer.get("behavior") == "allow"
+        talk.send(Decision(reply["request_id"], allow, answer.get("message", ""), answer.get("updatedInput")))

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from proctor.runtime import (
+    NO_REPLY,
+    Actor,
+    ActorExited,
+    Call,
+    CallingSelf,
+    CallTimeout,
+    ChildSpec,
+    Killed,
+    LateReply,
+    NoMailbox,
+    NoProc,
+    Reply,
+    Shutdown,
+    Stop,
+    open_supervisor,
+    reply,
+    reply_error,
+)
+from proctor.runtime.deadlines import SLACK
+from tests.runtime.stage import Boom, Notes, crash, end, forever, heard, player, settled
+
+
+class Desk(Actor):
+    """Answers in all the ways there are."""
+
+    async def init(self, shelf: list[Call] | None = None) -> None:
+        self.shelf = [] if shelf is None else shelf
+
+    async def handle_call(self, msg: Any, from_: Call) -> Any:
+        match msg:
+            case ("sleep", seconds):
+                await trio.sleep(seconds)
+                return "slept"
+            case "later":
+                self.shelf.append(from_)
+                return NO_REPLY
+            case "twice":
+                reply(from_, "once")
+                return "twice"
+            case "error":
+                reply_error(from_, Boom("an answer"))
+                return NO_REPLY
+            case "stop":
+                return Stop(Shutdown("asked"), reply="bye")
+            case "stop silently":
+                return Stop(Shutdown("asked"))
+            case "self":
+                return await self.ref.call("x")
+            case "self by name":
+                return await self.supervisor.name("desk").call("x")
+            case "from a task":
+                self.nursery.start_soon(self.answer, from_)
+                return NO_REPLY
+            case _:
+                return Reply(msg)
+
+    async def answer(self, from_: Call) -> None:
+        reply(from_, await self.ref.call("through myself"))
+
+
+def desk(*shelf: list[Call], **spec: Any) -> ChildSpec:
+    fields: dict[str, Any] = {"name": "desk"}
+    return ChildSpec("desk", Desk, shelf, **(fields | spec))
+
+
+async def test_a_call_is_answered_by_value_or_reply_M13() -> None:
+    async with open_supervisor([desk()]) as sup:
+        assert await sup.name("desk").call(7) == 7
+        assert await sup.name("desk").ref().call(None) is None
+
+
+async def test_a_call_waits_five_seconds_or_as_told_M13_M16(autojump_clock: MockClock) -> None:
+    async with open_supervisor([desk()]) as sup:
+        name = sup.name("desk")
+        begun = trio.current_time()
+        with pytest.raises(CallTimeout, match=r"no answer from <name 'desk'> within 5 s"):
+            await name.call(("sleep", 6))
+        assert trio.current_time() - begun == 5
+        assert await name.call(("sleep", 100), timeout=None) == "slept"
+        with pytest.raises(CallTimeout):
+            await name.call(("sleep", 1), timeout=0)
+
+
+async def test_the_callee_of_a_call_that_timed_out_goes_on_M16_M17(autojump_clock: MockClock) -> None:
+    async with open_supervisor([desk()]) as sup:
+        with sup.events() as events:
+            with pytest.raises(CallTimeout):
+                await sup.name("desk").call(("sleep", 6))
+            assert await sup.name("desk").call("next") == "next"
+            assert [event.msg for event in heard(events) if isinstance(event, LateReply)] == ["slept"]
+
+
+async def test_nobody_there_is_told_at_once_M14(autojump_clock: MockClock) -> None:
+    async with open_supervisor([desk(restart="temporary")]) as sup:
+        ref = sup.name("desk").ref()
+        await end(ref, Killed())
+        begun = trio.current_time()
+        for target in (ref, sup.name("desk"), sup.name("nobody"), sup.child("nobody")):
+            with pytest.raises(NoProc):
+                await target.call(1)
+        assert trio.current_time() == begun
+
+
+@pytest.mark.parametrize("how", ["killed", "crashed", "stopped"])
+async def test_a_target_that_ends_first_is_told_with_its_reason_M15(how: str) -> None:
+    async with open_supervisor([desk(restart="temporary")]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        reasons: list[object] = []
+
+        async def call(msg: object) -> None:
+            with pytest.raises(ActorExited) as caught:
+                await ref.call(msg)
+            reasons.append(caught.value.reason)
+
+        nursery.start_soon(call, "later" if how != "stopped" else "stop silently")
+        await settled()
+        if how == "killed":
+            ref.kill()
+        elif how == "crashed":
+            await ref.cast("not understood")
+        await settled()
+        assert reasons == [ref.exit_reason]
+
+
+async def test_an_answer_may_come_later_from_any_task_M19() -> None:
+    shelf: list[Call] = []
+    answers: list[object] = []
+    async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            answers.append(await sup.name("desk").call("later"))
+
+        for _ in range(3):
+            nursery.start_soon(call)
+        await settled()
+        assert await sup.name("desk").call("meanwhile") == "meanwhile"
+        for n, from_ in enumerate(shelf):
+            reply(from_, n)
+        await settled()
+        assert sorted(map(str, answers)) == ["0", "1", "2"]
+
+
+async def test_a_second_answer_is_dropped_M17() -> None:
+    async with open_supervisor([desk()]) as sup:
+        with sup.events() as events:
+            assert await sup.name("desk").call("twice") == "once"
+            assert await sup.name("desk").call("next") == "next"
+            assert [event.msg for event in heard(events) if isinstance(event, LateReply)] == ["twice"]
+
+
+async def test_an_answer_for_a_caller_that_is_gone_is_dropped_M17() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sup.name("desk").call, "later")
+                await settled()
+                scope.cancel()
+        reply(shelf[0], "late")
+        reply_error(shelf[0], Boom())
+        assert await sup.name("desk").call("next") == "next"
+
+
+async def test_an_answer_after_the_actors_end_is_dropped_M17() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf, restart="temporary")]) as sup, trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            with pytest.raises(ActorExited):
+                await sup.name("desk").call("later")
+
+        nursery.start_soon(call)
+        await settled()
+        sup.name("desk").kill()
+        await settled()
+        reply(shelf[0], "late")
+
+
+@pytest.mark.parametrize("how", ["self", "self by name"])
+async def test_calling_oneself_is_refused_at_once_M18(how: str) -> None:
+    async with open_supervisor([desk(restart="temporary")]) as sup:
+        ref = sup.name("desk").ref()
+        with ref.monitor() as monitor:
+            with pytest.raises(ActorExited):
+                await ref.call(how)
+            reason = (await monitor).reason
+    assert isinstance(getattr(reason, "error", None), CallingSelf)
+
+
+async def test_an_actors_own_task_may_call_it_M18() -> None:
+    async with open_supervisor([desk()]) as sup:
+        assert await sup.name("desk").call("from a task") == "through myself"
+
+
+async def test_an_error_can_be_an_answer_M10() -> None:
+    async with open_supervisor([desk()]) as sup:
+        ref = sup.name("desk").ref()
+        with pytest.raises(Boom, match="an answer"):
+            await ref.call("error")
+        assert ref.is_alive()
+
+
+async def test_a_handler_may_answer_and_stop_M20() -> None:
+    async with open_supervisor([desk(restart="temporary")]) as sup:
+        ref = sup.name("desk").ref()
+        assert await ref.call("stop") == "bye"
+        await settled()
+        assert ref.exit_reason == Shutdown("asked")
+
+
+async def test_a_call_waits_out_a_restart_if_told_X17(autojump_clock: MockClock) -> None:
+    notes: Notes = []
+    async with open_supervisor([player("a", notes)]) as sup, trio.open_nursery() as nursery:
+        await sup.terminate_child("a")
+        with pytest.raises(NoProc):
+            await sup.name("a").call("incarnation", wait_for=3)
+
+        async def later() -> None:
+            await trio.sleep(2)
+            await sup.restart_child("a")
+
+        nursery.start_soon(later)
+        assert await sup.name("a").call("incarnation", wait_for=3) == 2
+        with pytest.raises(NoProc):
+            await sup.name("nobody").wait(1)
+        assert await sup.name("a").wait(1) is sup.name("a").ref()
+
+
+async def test_a_ref_never_comes_back_however_long_one_waits_X17() -> None:
+    notes: Notes = []
+    async with open_supervisor([player("a", notes)]) as sup:
+        ref = sup.name("a").ref()
+        await crash(sup, "a")
+        with pytest.raises(NoProc):
+            await ref.call("incarnation", wait_for=100)
+
+
+async def test_an_answer_that_came_in_the_tick_of_the_deadline_is_not_lost_T15() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
+        got: list[object] = []
+
+        async def call() -> None:
+            with trio.CancelScope() as scope:
+                scopes.append(scope)
+                got.append(await sup.name("desk").call("later"))
+
+        scopes: list[trio.CancelScope] = []
+        nursery.start_soon(call)
+        await settled()
+        reply(shelf[0], "just in time")
+        scopes[0].cancel()
+        shelf[0].expire()
+        await settled()
+        assert got == ["just in time"]
+
+
+async def test_a_cancelled_caller_sends_nothing() -> None:
+    notes: Notes = []
+    async with open_supervisor([player("a", notes)]) as sup:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await sup.name("a").call(Boom())
+        assert scope.cancelled_caught
+        await settled()
+        assert sup.name("a").ref().exit_reason is None
+
+
+async def test_a_deadline_covers_the_wait_for_room_T14(autojump_clock: MockClock) -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        nursery.start_soon(ref.call, ("sleep", 60), None)
+        await settled()
+        nursery.start_soon(ref.call, ("sleep", 0), None)
+        await settled()
+        begun = trio.current_time()
+        with pytest.raises(CallTimeout):
+            await ref.call("x", timeout=3)
+        assert trio.current_time() - begun == 3
+
+
+async def test_the_callee_can_see_the_deadline_T14(autojump_clock: MockClock) -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup:
+        begun = trio.current_time()
+        with pytest.raises(CallTimeout):
+            await sup.name("desk").call("later", timeout=3)
+        assert shelf[0].deadline == begun + 3
+        assert shelf[0].settled
+
+
+async def test_many_calls_with_many_deadlines_expire_in_time(autojump_clock: MockClock) -> None:
+    shelf: list[Call] = []
+    late: list[float] = []
+    async with open_supervisor([desk(shelf)]) as sup:
+        begun = trio.current_time()
+        for _ in range(2 * SLACK):
+            await sup.name("desk").call("x", timeout=50)
+        async with trio.open_nursery() as nursery:
+
+            async def call(seconds: float) -> None:
+                with pytest.raises(CallTimeout):
+                    await sup.name("desk").call("later", timeout=seconds)
+                late.append(trio.current_time() - begun - seconds)
+
+            for n in range(100):
+                nursery.start_soon(call, 100.0 - n)
+    assert late == [0.0] * 100
+
+
+async def test_a_function_child_takes_no_messages() -> None:
+    async with open_supervisor([ChildSpec("a", forever, name="a")]) as sup:
+        with pytest.raises(NoMailbox, match="takes no messages"):
+            await sup.name("a").call(1)
+        await sup.name("a").cast(1)
+        sup.name("a").cast_nowait(1)

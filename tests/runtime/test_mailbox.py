@@ -1,0 +1,557 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from proctor.runtime import (
+    Actor,
+    ActorExited,
+    ChildSpec,
+    Continue,
+    Crash,
+    DeadLetter,
+    Down,
+    MailboxFull,
+    NoProc,
+    Shutdown,
+    Stop,
+    UnknownMessage,
+    open_supervisor,
+)
+from proctor.runtime.mailbox import BURST, Mailbox
+from proctor.runtime.spec import Overflow
+from tests.runtime.stage import Boom, Notes, heard, settled
+
+
+class Gate(Actor):
+    """Notes each message, and stands still at "wait" until its gate opens."""
+
+    async def init(self, notes: Notes, gate: trio.Event) -> None:
+        self.notes, self.gate = notes, gate
+
+    async def handle_cast(self, msg: Any) -> None:
+        self.notes.append(f"begin {msg}")
+        if msg == "wait":
+            await self.gate.wait()
+        await trio.lowlevel.checkpoint()
+        self.notes.append(f"end {msg}")
+
+    async def handle_call(self, msg: Any, from_: object) -> Any:
+        self.notes.append(f"call {msg}")
+        return msg
+
+    async def handle_info(self, msg: Any) -> None:
+        self.notes.append(f"info {msg}")
+
+
+def gated(notes: Notes, gate: trio.Event, **spec: Any) -> ChildSpec:
+    fields: dict[str, Any] = {"name": "a", "restart": "temporary"}
+    return ChildSpec("a", Gate, (notes, gate), **(fields | spec))
+
+
+async def test_one_handler_at_a_time_first_in_first_out_M1() -> None:
+    notes: Notes = []
+    async with open_supervisor([gated(notes, trio.Event())]) as sup:
+        for n in range(3):
+            await sup.name("a").cast(n)
+        await settled()
+    assert notes == ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
+
+
+async def test_a_call_sees_the_effects_of_the_casts_before_it_M2() -> None:
+    class Adds(Actor):
+        total = 0
+
+        async def handle_cast(self, msg: int) -> None:
+            await trio.lowlevel.checkpoint()
+            self.total += msg
+
+        async def handle_call(self, msg: Any, from_: object) -> int:
+            return self.total
+
+        async def handle_stream(self, msg: Any, sink: Any) -> None:
+            await sink.send(self.total)
+
+    async with open_supervisor([ChildSpec("a", Adds, name="a")]) as sup:
+        for n in range(10):
+            await sup.name("a").cast(n)
+        assert await sup.name("a").call("total") == 45
+        await sup.name("a").cast(5)
+        async with sup.name("a").stream("total") as items:
+            assert [item async for item in items] == [50]
+
+
+async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() -> None:
+    notes: Notes = []
+    gate = trio.Event()
+    async with open_supervisor([gated(notes, gate)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        await ref.cast("next")
+        await sup.terminate_child("a")
+        with sup.events() as events:
+            await ref.cast("late")
+            await sup.name("nobody").cast("hello")
+            ref.cast_nowait("later")
+            letters = [(e.path, e.msg, e.why) for e in heard(events) if isinstance(e, DeadLetter)]
+    assert letters == [
+        ("root/a", "late", "no such actor"),
+        ("nobody", "hello", "no such actor"),
+        ("root/a", "later", "no such actor"),
+    ]
+
+
+async def test_a_full_mailbox_blocks_its_senders_M4() -> None:
+    notes: Notes = []
+    gate = trio.Event()
+    async with open_supervisor([gated(notes, gate, mailbox=2)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        await ref.cast(1)
+        await ref.cast(2)
+        with pytest.raises(MailboxFull):
+            ref.cast_nowait(3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ref.cast, 3)
+            await settled()
+            gate.set()
+        await settled()
+    assert [note for note in notes if note.startswith("end")] == ["end wait", "end 1", "end 2", "end 3"]
+
+
+async def test_a_blocked_sender_is_released_when_its_target_dies_M4() -> None:
+    notes: Notes = []
+    outcomes: list[str] = []
+    async with open_supervisor([gated(notes, trio.Event(), mailbox=1)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        await ref.cast(1)
+
+        async def call() -> None:
+            with pytest.raises(ActorExited):
+                await ref.call("x", timeout=None)
+            outcomes.append("call")
+
+        async def cast() -> None:
+            await ref.cast("x")
+            outcomes.append("cast")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            nursery.start_soon(cast)
+            await settled()
+            ref.kill()
+    assert sorted(outcomes) == ["call", "cast"]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "handled", "dropped"),
+    [("drop_newest", [1, 2], [3]), ("drop_oldest", [2, 3], [1])],
+)
+async def test_a_full_mailbox_may_drop_and_tells_M4(
+    overflow: Overflow, handled: list[int], dropped: list[int]
+) -> None:
+    notes: Notes = []
+    gate = trio.Event()
+    async with open_supervisor([gated(notes, gate, mailbox=2, overflow=overflow)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        with sup.events() as events:
+            for n in (1, 2, 3):
+                await ref.cast(n)
+            assert [event.msg for event in heard(events) if isinstance(event, DeadLetter)] == dropped
+        gate.set()
+        await settled()
+    assert [note for note in notes if note.startswith("end")][1:] == [f"end {n}" for n in handled]
+
+
+async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4() -> None:
+    notes: Notes = []
+    gate = trio.Event()
+    specs = [
+        ChildSpec(overflow, Gate, (notes, gate), name=overflow, mailbox=1, overflow=overflow)
+        for overflow in ("raise", "drop_newest", "drop_oldest")
+    ]
+    async with open_supervisor(specs) as sup:
+        for spec in specs:
+            await sup.name(spec.id).cast("wait")
+        await settled()
+        for spec in specs:
+            await sup.name(spec.id).cast(1)
+        with pytest.raises(MailboxFull, match=r"the mailbox of <root/raise at .*> is full"):
+            await sup.name("raise").cast(2)
+        with pytest.raises(MailboxFull):
+            await sup.name("raise").call(2)
+        with pytest.raises(MailboxFull):
+            await sup.name("drop_newest").call(2)
+        with pytest.raises(MailboxFull):
+            async with sup.name("drop_newest").stream(2):
+                pass
+        async with trio.open_nursery() as nursery:
+
+            async def displaced() -> None:
+                with pytest.raises(MailboxFull):
+                    await sup.name("drop_oldest").call("x")
+
+            nursery.start_soon(displaced)
+            await settled()
+            await sup.name("drop_oldest").cast(3)
+        gate.set()
+
+
+async def test_what_comes_while_an_actor_starts_waits_for_init_and_continue_M5() -> None:
+    order: list[str] = []
+
+    class Slow(Actor):
+        async def init(self) -> Continue:
+            order.append("init")
+            self.send_info("own")
+            await gate.wait()
+            return Continue("more")
+
+        async def handle_continue(self, arg: Any) -> Continue | None:
+            order.append(f"continue {arg}")
+            await settled()
+            return Continue("again") if arg == "more" else None
+
+        async def handle_cast(self, msg: Any) -> None:
+            order.append(f"cast {msg}")
+
+        async def handle_info(self, msg: Any) -> None:
+            order.append(f"info {msg}")
+
+    gate = trio.Event()
+    async with open_supervisor() as sup, trio.open_nursery() as nursery:
+        nursery.start_soon(sup.start_child, ChildSpec("a", Slow, name="a"))
+        await settled()
+        await sup.name("a").cast(1)
+        gate.set()
+        await settled()
+        await settled()
+    assert order == ["init", "continue more", "continue again", "info own", "cast 1"]
+
+
+async def test_system_messages_need_no_room_and_come_first_M6_R059() -> None:
+    notes: Notes = []
+    gate = trio.Event()
+
+    class Own(Gate):
+        async def init(self, notes: Notes, gate: trio.Event) -> None:
+            await super().init(notes, gate)
+            self.nursery.start_soon(self.speak)
+
+        async def speak(self) -> None:
+            await asked.wait()
+            self.send_info("first")
+
+    asked = trio.Event()
+    async with open_supervisor([ChildSpec("a", Own, (notes, gate), name="a", mailbox=1)]) as sup:
+        await sup.name("a").cast("wait")
+        await settled()
+        await sup.name("a").cast("second")
+        asked.set()
+        await settled()
+        gate.set()
+        await settled()
+    assert notes[2:] == ["info first", "begin second", "end second"]
+
+
+async def test_a_stop_cancels_the_handler_and_discards_what_is_queued_M7_M8_M9() -> None:
+    notes: Notes = []
+    async with open_supervisor([gated(notes, trio.Event())]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        with sup.events() as events:
+            await ref.cast("queued")
+            async with trio.open_nursery() as nursery:
+
+                async def call() -> None:
+                    with pytest.raises(ActorExited) as caught:
+                        await ref.call("x")
+                    assert caught.value.reason == Shutdown()
+
+                nursery.start_soon(call)
+                await settled()
+                await sup.terminate_child("a")
+            assert [event.msg for event in heard(events) if isinstance(event, DeadLetter)] == ["queued"]
+    assert notes == ["begin wait"]
+
+
+async def test_a_draining_actor_handles_what_is_queued_and_refuses_more_M7_M8() -> None:
+    notes: Notes = []
+    gate = trio.Event()
+    async with open_supervisor([gated(notes, gate, drain=True)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        await ref.cast(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ref.call, 2)
+            await settled()
+            nursery.start_soon(sup.terminate_child, "a")
+            await settled()
+            with sup.events() as events:
+                await ref.cast("late")
+                with pytest.raises(NoProc):
+                    await ref.call("late")
+                assert [event.msg for event in heard(events) if isinstance(event, DeadLetter)] == ["late"]
+            gate.set()
+        assert ref.exit_reason == Shutdown()
+    assert notes == ["begin wait", "end wait", "begin 1", "end 1", "call 2"]
+
+
+async def test_a_drain_ends_with_the_grace_M8(autojump_clock: MockClock) -> None:
+    notes: Notes = []
+    async with open_supervisor([gated(notes, trio.Event(), drain=True, shutdown=3)]) as sup:
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        begun = trio.current_time()
+    assert trio.current_time() - begun == 3
+    assert str(ref.exit_reason) == "killed"
+
+
+async def test_an_idle_draining_actor_stops_at_once_M8() -> None:
+    async with open_supervisor([gated([], trio.Event(), drain=True)]) as sup:
+        await settled()
+        ref = sup.name("a").ref()
+    assert ref.exit_reason == Shutdown()
+
+
+async def test_what_was_queued_is_not_given_to_the_next_incarnation_M9() -> None:
+    notes: Notes = []
+    async with open_supervisor([gated(notes, trio.Event(), restart="permanent")]) as sup:
+        await sup.name("a").cast("wait")
+        await settled()
+        await sup.name("a").cast("old")
+        sup.name("a").kill()
+        await settled()
+        await sup.name("a").cast("new")
+        await settled()
+    assert notes == ["begin wait", "begin new", "end new"]
+
+
+@pytest.mark.parametrize("kind", ["call", "cast", "stream"])
+async def test_a_message_without_a_handler_is_a_crash(kind: str) -> None:
+    async with open_supervisor([ChildSpec("a", Actor, name="a", restart="temporary")]) as sup:
+        ref = sup.name("a").ref()
+        with ref.monitor() as monitor:
+            if kind == "call":
+                with pytest.raises(ActorExited):
+                    await ref.call(1)
+            elif kind == "cast":
+                await ref.cast(1)
+            else:
+                with pytest.raises(ActorExited):
+                    async with ref.stream(1) as items:
+                        await anext(items)
+            reason = (await monitor).reason
+    assert isinstance(reason, Crash)
+    assert isinstance(reason.error, UnknownMessage)
+    assert f"does not handle this {kind}: 1" in str(reason.error)
+
+
+async def test_information_without_a_handler_is_a_dead_letter() -> None:
+    class Talks(Actor):
+        async def init(self) -> None:
+            self.send_info("hm")
+
+    async with open_supervisor() as sup:
+        with sup.events() as events:
+            await sup.start_child(ChildSpec("a", Talks))
+            await settled()
+            assert [e.why for e in heard(events) if isinstance(e, DeadLetter)] == ["not handled"]
+
+
+@pytest.mark.parametrize("where", ["info", "cast", "continue"])
+async def test_any_handler_may_stop_its_actor(where: str) -> None:
+    class Stops(Actor):
+        async def init(self) -> Continue | None:
+            if where == "info":
+                self.send_info("go")
+            return Continue() if where == "continue" else None
+
+        async def handle_continue(self, arg: Any) -> Stop:
+            return Stop(Shutdown(where))
+
+        async def handle_cast(self, msg: Any) -> Stop:
+            return Stop(Shutdown(where))
+
+        async def handle_info(self, msg: Any) -> Stop:
+            return Stop(Shutdown(where))
+
+    async with open_supervisor() as sup:
+        ref = await sup.start_child(ChildSpec("a", Stops, restart="temporary"))
+        await ref.cast("go")
+        await settled()
+        assert ref.exit_reason == Shutdown(where)
+
+
+async def test_a_down_comes_after_what_was_queued_before_it_M6_M26() -> None:
+    order: list[str] = []
+
+    class Watches(Actor):
+        async def init(self) -> None:
+            self.watch = self.monitor(target)
+
+        async def handle_cast(self, msg: Any) -> None:
+            order.append(str(msg))
+            await gate.wait()
+
+        async def handle_info(self, msg: Any) -> None:
+            assert isinstance(msg, Down)
+            order.append(f"down {msg.reason}")
+
+    gate = trio.Event()
+    async with open_supervisor([gated([], gate)]) as sup:
+        target = sup.name("a").ref()
+        watcher = await sup.start_child(ChildSpec("w", Watches, name="w", mailbox=2))
+        for n in (1, 2, 3):
+            await watcher.cast(n)
+            await settled()
+        target.kill()
+        await settled()
+        gate.set()
+        await watcher.cast(4)
+        await settled()
+    assert order == ["1", "2", "3", "down killed", "4"]
+
+
+async def test_a_withdrawn_monitor_leaves_no_down_behind_M25() -> None:
+    order: list[str] = []
+
+    class Watches(Actor):
+        async def init(self) -> None:
+            self.watch = self.monitor(target)
+
+        async def handle_cast(self, msg: Any) -> None:
+            await gate.wait()
+            self.watch.close()
+
+        async def handle_info(self, msg: Any) -> None:
+            order.append("down")
+
+    gate = trio.Event()
+    async with open_supervisor([gated([], gate)]) as sup:
+        target = sup.name("a").ref()
+        watcher = await sup.start_child(ChildSpec("w", Watches))
+        await watcher.cast("close")
+        await settled()
+        target.kill()
+        await settled()
+        gate.set()
+        await settled()
+    assert order == []
+
+
+async def test_a_busy_mailbox_lets_others_run() -> None:
+    box: Mailbox[int] = Mailbox(10 * BURST, "block")
+    for n in range(10 * BURST):
+        assert box.offer(n)
+    assert not box.offer(-1)
+    turns = 0
+
+    async def counts() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(counts)
+        assert [await box.take() for _ in range(10 * BURST)] == list(range(10 * BURST))
+        nursery.cancel_scope.cancel()
+    assert turns >= 8
+
+
+async def test_a_sender_that_gives_up_leaves_no_hole() -> None:
+    box: Mailbox[int] = Mailbox(1, "block")
+    box.offer(1)
+    scope = trio.CancelScope()
+
+    async def put() -> None:
+        with scope:
+            await box.put(2)
+
+    async def offer() -> None:
+        box.offer(3)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put)
+        await settled()
+        scope.cancel()
+        assert await box.take() == 1
+        nursery.start_soon(offer)
+        assert await box.take() == 3
+
+
+async def test_a_cancelled_take_has_taken_nothing() -> None:
+    box: Mailbox[int] = Mailbox(3, "block")
+    with trio.move_on_after(0):
+        await box.take()
+    box.offer(1)
+    assert await box.take() == 1
+
+
+class Model:
+    """What a mailbox holds, in plain lists."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.system, self.user = size, list[int](), list[tuple[int, bool]]()
+
+    def room(self) -> bool:
+        return sum(1 for _, notice in self.user if not notice) < self.size
+
+    def take(self) -> int | None:
+        if self.system:
+            return self.system.pop(0)
+        return self.user.pop(0)[0] if self.user else None
+
+
+@given(
+    ops=st.lists(st.sampled_from(["offer", "system", "notice", "take"]), max_size=60), size=st.integers(1, 4)
+)
+def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M6_M26(ops: list[str], size: int) -> None:
+    async def main() -> None:
+        box, model = Mailbox[int](size, "raise"), Model(size)
+        for n, op in enumerate(ops, start=1):
+            if op == "offer":
+                room = model.room()
+                assert box.offer(n) == room
+                model.user += [(n, False)] if room else []
+            elif op == "system":
+                box.put_system(n)
+                model.system.append(n)
+            elif op == "notice":
+                box.put_in_order(n)
+                model.user.append((n, True))
+            elif (wanted := model.take()) is not None:
+                assert await box.take() == wanted
+        assert box.close() == model.system + sorted_left(model.user)
+
+    def sorted_left(user: list[tuple[int, bool]]) -> list[int]:
+        return [n for n, notice in user if not notice] + [n for n, notice in user if notice]
+
+    trio.run(main)
+
+
+async def test_an_error_in_a_handler_reaches_the_caller_as_an_exit_M10() -> None:
+    class Fails(Actor):
+        async def handle_call(self, msg: Any, from_: object) -> None:
+            raise Boom("handler")
+
+    async with open_supervisor([ChildSpec("a", Fails, name="a", restart="temporary")]) as sup:
+        with pytest.raises(ActorExited) as caught:
+            await sup.name("a").call(1)
+    assert isinstance(caught.value.reason, Crash)
+    assert isinstance(caught.value.reason.error, Boom)
