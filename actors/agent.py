@@ -254,7 +254,8 @@ class AgentActor(Actor):
     # -- requests
 
     def _advance(self) -> None:
-        if self.book.current is None and self.book.waiting:
+        leaving = self.plan.launch.mode == "oneshot" and self.live is not None
+        if self.book.current is None and self.book.waiting and not leaving:
             self.book.current = job = self.book.waiting.popleft()
             self._send(job, job.ticket, job.text, "asked")
 
@@ -295,6 +296,7 @@ class AgentActor(Actor):
             self.book.current = None
             self._move("woke", "the caller left")
             self._move("turn_ended", "the caller left")
+            self._evolve(until=None)
             self._advance()
         else:
             await self._tell(v.Interrupt(str(uuid.uuid4())))

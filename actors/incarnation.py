@@ -81,6 +81,7 @@ class Incarnation:
         self.stderr = ""
         self.pid: int | None = None
         self.tools: set[str] = set()
+        self.background = False
         self.resets_at: float | None = None
         self.over = trio.Event()
         self._process: Process | None = None
@@ -280,9 +281,7 @@ class Incarnation:
         for place, event in enumerate(events):
             observe = observers.get(type(event))
             if observe is not None:
-                self.log.append(
-                    events[start:place]
-                )  # what a listener notes comes before the event it heard of
+                self.log.append(events[start:place])  # what a listener notes comes before what it heard
                 start = place
                 observe(event)
                 self._silence.look_again()
@@ -335,6 +334,13 @@ class Incarnation:
     def _on_turn_ended(self, event: v.TurnEnded) -> None:
         self.tools.clear()
         self.ending, self._silence.error = event, None
+        if self.plan.launch.mode == "oneshot":
+            self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
+
+    async def _leave_in_time(self, turns: int) -> None:
+        await trio.sleep(self.plan.clocks.final)
+        if self.conversation.memo.turns == turns and not self.background:
+            await self.stop("owner")  # it said its last and did not leave (L29)
 
     def _on_tool_call(self, event: v.ToolCall) -> None:
         self.tools.add(event.id)
@@ -351,6 +357,8 @@ class Incarnation:
     def _on_notice(self, event: v.Notice) -> None:
         if event.code == "api_failure":
             self._silence.error = event.text
+        elif event.code == "background_tasks":
+            self.background = bool(event.data.get("tasks"))
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
         self._nursery.start_soon(self._answer, event)

@@ -78,7 +78,7 @@ class Run:
         self._turn_over = trio.Event()
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
-        self._background = self._late = False
+        self._late = False
         self._prompt = str(uuid.uuid4())
         self._done = trio.Event()
 
@@ -178,14 +178,12 @@ class Run:
             await self.incarnation.over.wait()
         await self._turn_over.wait()
         if self._plan.launch.mode == "oneshot":
-            await trio.sleep(self._plan.clocks.final)
+            await self.incarnation.over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
-        if isinstance(event, v.Notice) and event.code == "background_tasks":
-            self._background = bool(event.data.get("tasks"))
-        if self._ended is not None and not self._background:
+        if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()
 
     def _answer(self) -> Answer:

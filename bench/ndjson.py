@@ -3,8 +3,9 @@
     python -m bench.ndjson [--lines 100000] [--rounds 7] [--per-write 16]
 
 All contenders read the same writer. By default it writes 16 lines, about 4 KB, at once: with a write(2) for each line
-it is slower than the limit, which then spends its time on being woken. The watch runs from the moment the writer is let go to the last line, so the start
-of the processes is not in it. Each contender counts what it got, and a wrong count is an error.
+it is slower than the limit, which then spends its time on being woken. The watch runs from the moment the writer, which
+is ready, is let go, to the last line; the start of processes is not in it. Each contender counts what it got, and a
+wrong count is an error.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Sized
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import attrs
 import msgspec
@@ -41,6 +47,9 @@ PER_WRITE = 16
 
 READ_SIZE = 64 * 1024
 PIPE_SIZE = 256 * 1024
+START = 30.0
+"""Seconds that a writer may take to get ready."""
+
 FRAMES = 2
 """What the writer writes besides the deltas."""
 
@@ -48,11 +57,9 @@ LIMIT = "read, decode_lines"
 WHOLE = "whole path, async for"
 PEER = "asyncio, json.loads"
 
-Argv = tuple[str, ...]
-
 
 class Incomplete(Exception):
-    """A contender did not get every line."""
+    """The writer did not start, or a contender did not get every line."""
 
 
 def expect(got: int, wanted: int) -> None:
@@ -61,9 +68,30 @@ def expect(got: int, wanted: int) -> None:
         raise Incomplete(f"{got} of {wanted} lines")
 
 
-def argv(lines: int, per_write: int) -> Argv:
-    """How the writer is started."""
-    return (sys.executable, "-I", "-S", str(Path(writer.__file__)), str(lines), str(per_write))
+class Source:
+    """One writer to be: `argv` starts it, `wait_ready` blocks until it has made its lines. To be used in a `with`."""
+
+    def __init__(self, per_write: int, lines: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="proctor-bench-")
+        fifo = str(Path(self._folder.name, "ready"))
+        os.mkfifo(fifo)
+        self._ready = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        program = str(Path(writer.__file__))
+        self.argv = (sys.executable, "-I", "-S", program, str(lines), str(per_write), fifo)
+
+    def wait_ready(self) -> None:
+        """Blocks, also an event loop: nothing else is to happen meanwhile. Raises `Incomplete` after START seconds."""
+        if not select.select([self._ready], [], [], START)[0]:
+            raise Incomplete(f"the writer was not ready after {START:g} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._ready)
+        self._folder.cleanup()
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
@@ -110,13 +138,15 @@ def blocking(count: Callable[[int], int], per_write: int, lines: int) -> Stopwat
     """The limits: plain reads in this thread, no event loop. `count` reads a descriptor to its end."""
     pipe = subprocess.PIPE
     with (
-        subprocess.Popen(argv(lines, per_write), stdin=pipe, stdout=pipe, pipesize=PIPE_SIZE) as child,
-        Stopwatch() as watch,
+        Source(per_write, lines) as source,
+        subprocess.Popen(source.argv, stdin=pipe, stdout=pipe, pipesize=PIPE_SIZE) as child,
     ):
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.close()
-        got = count(child.stdout.fileno())
+        source.wait_ready()
+        with Stopwatch() as watch:
+            child.stdin.close()
+            got = count(child.stdout.fileno())
     expect(got, lines + FRAMES)
     return watch
 
@@ -147,13 +177,14 @@ Feed = Callable[[bytes], Sized]
 
 async def feeding(make: Callable[[], Feed], per_write: int, lines: int) -> Stopwatch:
     """`open_process`, and what takes its bytes and returns something to be counted for each line."""
-    command = Command(argv(lines, per_write), dict(os.environ))
     feed, got = make(), 0
-    async with open_process(command) as process:
-        with Stopwatch() as watch:
-            process.close_stdin()
-            while data := await process.receive():
-                got += len(feed(data))
+    with Source(per_write, lines) as source:
+        async with open_process(Command(source.argv, dict(os.environ))) as process:
+            source.wait_ready()
+            with Stopwatch() as watch:
+                process.close_stdin()
+                while data := await process.receive():
+                    got += len(feed(data))
     expect(got, lines + FRAMES)
     return watch
 
@@ -197,46 +228,45 @@ async def by_batch(cursor: Cursor) -> int:
 
 async def incarnate(read: Reader, per_write: int, lines: int) -> Stopwatch:
     """The path of every agent: process under its guard, recording, conversation, log on disk, cursor."""
-    directory = RunDirectory(None, "bench")
-    log = EventLog(directory.path / "events.ndjson")
-    try:
-        live = Incarnation(writer_plan(lines, per_write), log, directory)
+    with Source(per_write, lines) as source, closing(RunDirectory(None, "bench")) as directory:
+        log = EventLog(directory.path / "events.ndjson")
+        live = Incarnation(plan_for(source), log, directory)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)
+            source.wait_ready()
             cursor = log.cursor(0)
             with Stopwatch() as watch:
                 await live.send(Prompt("p1", "go"))
                 got = await read(cursor)
-    finally:
         log.release()
-        directory.close()
     expect(got, lines)
     return watch
 
 
-def writer_plan(lines: int, per_write: int) -> Plan:
+def plan_for(source: Source) -> Plan:
     """An agent whose command line is the writer, in a one-shot run: it begins when its stdin ends."""
 
     def launch(wanted: dialects.Launch) -> dialects.Command:
-        return dialects.Command(argv=argv(lines, per_write))
+        return dialects.Command(argv=source.argv)
 
     dialect = attrs.evolve(CLAUDE, name="writer", launch=launch)
     return Plan(name="writer", dialect=dialect, launch=dialects.Launch(executable=(), mode="oneshot"))
 
 
 async def asyncio_json(per_write: int, lines: int) -> Stopwatch:
-    """The way of most programs: a task switch now and then, a dict per line."""
-    got = 0
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*argv(lines, per_write), stdin=pipe, stdout=pipe)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with Stopwatch() as watch:
-        process.stdin.close()
-        async for line in process.stdout:
-            json.loads(line)
-            got += 1
-    await process.wait()
+    """The way of most programs: a coroutine and a dict for each line."""
+    got, pipe = 0, asyncio.subprocess.PIPE
+    with Source(per_write, lines) as source:
+        process = await asyncio.create_subprocess_exec(*source.argv, stdin=pipe, stdout=pipe)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        source.wait_ready()
+        with Stopwatch() as watch:
+            process.stdin.close()
+            async for line in process.stdout:
+                json.loads(line)
+                got += 1
+        await process.wait()
     expect(got, lines + FRAMES)
     return watch
 

@@ -1,7 +1,8 @@
 """The child of `bench.ndjson`: waits for the end of its stdin, then writes one turn of Claude Code as fast as it can.
 
-    python -I -S writer.py LINES LINES_PER_WRITE
+    python -I -S writer.py LINES LINES_PER_WRITE [READY]
 
+READY is a FIFO into which a byte is written before the wait.
 LINES text deltas of about 250 bytes stand between an `init` and a `result`. All bytes are made before the wait, and
 the writing loop has no Python in it: on an idle core it gives about a million lines a second with one write(2) a line.
 """
@@ -88,12 +89,15 @@ def _line(frame: dict[str, object]) -> bytes:
     return json.dumps(frame, separators=(",", ":")).encode() + b"\n"
 
 
-def main(lines: int, per_write: int) -> None:
+def main(lines: int, per_write: int, ready: str | None = None) -> None:
     """Write, once stdin has ended."""
     data = writes(lines, per_write)
+    if ready is not None:
+        with open(ready, "wb") as fifo:
+            fifo.write(b"!")
     sys.stdin.buffer.read()
     deque(map(os.write, repeat(1), data), maxlen=0)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

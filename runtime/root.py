@@ -137,13 +137,11 @@ class Root:
         """Raise what the whole came to, bare; nothing if it ended well."""
         if self.system.interrupted is not None:
             raise self.system.interrupted from None
-        failures = [failure for failure in (self.error, self.core.failure) if failure is not None]
-        if len(failures) == 2 and isinstance(self.error, Exception):
-            raise BaseExceptionGroup("the body failed and its supervisor gave up", failures) from None
+        failure = self.core.failure
+        if failure is not None and (self.error is None or isinstance(self.error, Exception)):
+            raise failure from self.error or failure.__cause__  # the body failed because its tree did, if it did
         if self.error is not None:
             raise self.error
-        if self.core.failure is not None:
-            raise self.core.failure from self.core.failure.__cause__
 
 
 class _ControlOfRoot:

@@ -271,8 +271,10 @@ def load_script(path: str) -> Script:
     try:
         with open(path, encoding="utf-8") as file:
             lines = list(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScriptError(path, 0, str(error)) from None
+    except OSError as error:
+        raise ScriptError(path, 0, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ScriptError(path, 0, f"is not UTF-8: {error.reason} at byte {error.start}") from None
     for number, text in enumerate(lines, 1):
         try:
             if text.strip() and not text.lstrip().startswith("#"):
