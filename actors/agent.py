@@ -188,15 +188,15 @@ class AgentActor(Actor):
             case _:
                 raise TypeError(f"an agent does not understand {msg!r}")
 
-    async def handle_cast(self, message: object) -> None:
-        match message:
+    async def handle_cast(self, msg: object) -> None:
+        match msg:
             case Withdraw(ticket):
                 await self._withdraw(ticket)
             case _:
-                self.book.log.append([v.Notice(v.HOST, None, "unknown_message", repr(message)[:200])])
+                self.book.log.append([v.Notice(v.HOST, None, "unknown_message", repr(msg)[:200])])
 
-    async def handle_info(self, message: object) -> Stop | None:
-        match message:
+    async def handle_info(self, msg: object) -> Stop | None:
+        match msg:
             case _Wake(ticket):
                 self._wake(ticket)
             case _Over(number) if self.live is not None and number == self.live.number:

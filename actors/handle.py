@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -45,7 +45,7 @@ class Agent:
         raise AskTimeout(self.name, timeout or 0.0)
 
     @asynccontextmanager
-    async def stream(self, prompt: str) -> AsyncIterator[Turn]:
+    async def stream(self, prompt: str) -> AsyncGenerator[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
         ticket = str(uuid.uuid4())
         turn = Turn(self.name, ticket, await self._begin(Begin(ticket, prompt)))
@@ -89,7 +89,7 @@ class Agent:
         return status
 
     @asynccontextmanager
-    async def events(self, since: int | None = None) -> AsyncIterator[Cursor]:
+    async def events(self, since: int | None = None) -> AsyncGenerator[Cursor]:
         """Follow the agent's log, through its restarts, from position `since` (default: from now on)."""
         log = await self._address.call(Follow())
         assert isinstance(log, EventLog)

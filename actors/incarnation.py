@@ -16,18 +16,16 @@ Cancelling `serve` kills at once; `stop` is the polite way and goes through the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from typing import Any
 
-import attrs
 import trio
 
-from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
 from proctor.actors.ladder import ladder
-from proctor.actors.outcomes import Outcome, Stopper, exit_class, label
+from proctor.actors.opening import open_plan
+from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
 from proctor.actors.permissions import decide
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
@@ -35,8 +33,8 @@ from proctor.actors.silence import Silence
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
-from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed
-from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.exits import ExitReason, Killed
+from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
 
@@ -103,9 +101,18 @@ class Incarnation:
         Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, `SpawnFailed`; at any time:
         `RecordingFailed`.
         """
-        self._recording = self._directory.open_incarnation()
+        self._recording = recording = self._directory.open_incarnation()
         try:
-            async with self._open() as self._process:
+            opening = open_plan(
+                self.plan,
+                self._directory.path,
+                recording,
+                number=self.number,
+                resume=self.resume,
+                fork=self.fork,
+            )
+            self.log.append(opening.notices)
+            async with opening.process as self._process:
                 self.pid = self.process.pid
                 try:
                     ready = await self._live(task_status)
@@ -193,41 +200,6 @@ class Incarnation:
         return self._recording.read_stdout(offset, size)
 
     # -- start
-
-    def _open(self) -> AbstractAsyncContextManager[Process]:
-        plan = self.plan
-        launch = attrs.evolve(plan.launch, executable=plan.locate(), resume=self.resume, fork=self.fork)
-        wanted = plan.dialect.launch(launch)
-        environment = self._environment(wanted.env)
-        self._recording.describe(
-            cli=plan.dialect.name,
-            argv=wanted.argv,
-            environment=sorted(environment.variables),
-            incarnation=self.number,
-        )
-        for name in wanted.ignored:
-            self.note("option_ignored", f"{plan.dialect.name} cannot honour {name}")
-        command = Command(
-            argv=wanted.argv,
-            env=environment.variables,
-            cwd=None if plan.workplace.cwd is None else str(plan.workplace.cwd),
-        )
-        return open_process(
-            command, ladder=(), guard=True, on_stderr=self._recording.stderr, marker=self.marker
-        )
-
-    @property
-    def marker(self) -> str:
-        """What the environment of every process of this agent carries."""
-        return f"{self._directory.path.name}/{self.number}"
-
-    def _environment(self, extra: Mapping[str, str]) -> Environment:
-        place = self.plan.workplace
-        built = build_environment(place.env, home=place.home, private=self._directory.path, extra=extra)
-        if self.plan.product is not None:
-            for name in built.withheld:
-                self.note("not_passed", f"{name} is set here but not passed; name it to pass it", name=name)
-        return built
 
     async def _greet(self) -> bool:
         if hello := self.conversation.greet():
@@ -382,12 +354,8 @@ class Incarnation:
             await self.stop("stall")
 
     def _owes_a_sign(self) -> bool:
-        return (
-            self.working
-            and not self.tools
-            and not self.conversation.memo.approvals
-            and self.stopper == "nobody"
-        )
+        excused = self.tools or self.conversation.memo.approvals or self.stopper != "nobody"
+        return self.working and not excused
 
     def _give_up(self) -> None:
         silence = f"no sign of life for {self._silence.lasted:.0f} s"
@@ -407,30 +375,23 @@ class Incarnation:
         return ladder(self.plan, self.conversation, said)
 
     def _finish(self) -> None:
-        process = self._process
-        if process is not None:
-            self.exit = self.exit or process.exit
-            if isinstance(self.exit, Killed) and self.stopper == "nobody":
-                self.stopper = "kill"  # by us: whoever owns this task was cancelled
-            self.stderr = self.stderr_end()
-        status = self.exit if isinstance(self.exit, ExitStatus) else ExitStatus()
-        self._recording.close(
-            exit=str(self.exit),
-            outcome=self.outcome,
-            stopper=self.stopper,
-            stdout_lines=self.conversation.frames,
-        )
-        if process is not None:
-            self._close_log(status)
-        self.over.set()
+        try:
+            if self._process is not None:
+                self._conclude(self._process)
+            self._recording.close(
+                exit=str(self.exit),
+                outcome=self.outcome,
+                stopper=self.stopper,
+                stdout_lines=self.conversation.frames,
+            )
+        finally:
+            self.over.set()
 
-    def _close_log(self, status: ExitStatus) -> None:
-        exited = v.Exited(
-            v.HOST, None, self.outcome, status.code, _signal_name(status), self.stderr[-2000:], self.number
-        )
+    def _conclude(self, process: Process) -> None:
+        self.exit = self.exit or process.exit
+        if isinstance(self.exit, Killed) and self.stopper == "nobody":
+            self.stopper = "kill"  # by us: whoever owns this task was cancelled
+        self.stderr = self.stderr_end()
+        exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
         self.log.append([exited])
         self._listen(exited)
-
-
-def _signal_name(status: ExitStatus) -> str | None:
-    return None if status.signal is None else SIGNAL_NAMES.get(status.signal, str(status.signal))

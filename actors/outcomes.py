@@ -12,8 +12,8 @@ from typing import Literal
 
 import attrs
 
-from proctor.protocols.vocabulary import Ending, TurnEnded, Usage
-from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.protocols.vocabulary import HOST, Ending, Exited, TurnEnded, Usage
+from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed, Normal, Shutdown
 
 Outcome = Literal[
     "ok",
@@ -168,3 +168,10 @@ def answer_of(agent: str, event: TurnEnded, resets_at: float | None = None) -> A
         denied_tools=event.denied_tools,
         resets_at=resets_at if event.ending == "limit" else None,
     )
+
+
+def exited_of(outcome: Outcome, exit: ExitReason | None, stderr: str, incarnation: int) -> Exited:
+    """The last event of an incarnation, with the end of its stderr (2000 characters)."""
+    status = exit if isinstance(exit, ExitStatus) else ExitStatus()
+    name = None if status.signal is None else SIGNAL_NAMES.get(status.signal, str(status.signal))
+    return Exited(HOST, None, outcome, status.code, name, stderr[-2000:], incarnation)

@@ -47,10 +47,10 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
         return Decision(question.id, True)
     if policy == "deny":
         return Decision(question.id, False, _DENIED)
-    if isinstance(policy, tuple):
-        verdict = _by_rules(policy, question)
-    else:
+    if callable(policy):
         verdict = await _asked(policy, question, deadline)
+    else:
+        verdict = _by_rules(policy, question)
     return Decision(question.id, verdict.allow, verdict.message, verdict.input)
 
 
@@ -65,7 +65,7 @@ async def _asked(ask: Asker, question: ApprovalRequested, deadline: float) -> Ve
     with trio.move_on_after(deadline):
         try:
             answer = await ask(question)
-        except Exception as error:  # the caller's own function: its fault must not end the run (L20)
+        except Exception as error:  # noqa: BLE001  # the caller's own function: its fault must not end the run (L20)
             return Verdict(False, f"the host's approval function failed: {error!r}")
         return answer if isinstance(answer, Verdict) else Verdict(bool(answer), "" if answer else _DENIED)
     return Verdict(False, f"nobody answered within {deadline:g} s")

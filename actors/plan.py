@@ -30,7 +30,7 @@ SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
 
 
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise BadOption(f"{attribute.name} must be a number of seconds above 0, got {value!r}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -41,7 +41,7 @@ async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> A
 
 
 @asynccontextmanager
-async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncIterator[Run]:
+async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
     directory = RunDirectory(plan.workplace.record, plan.name)
     log: EventLog | None = None
@@ -153,7 +153,7 @@ class Run:
                     await self._turn(prompt, deadline, left)
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = group.exceptions[0]
+            self._failure = _leaf(group)
 
     async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
         live = self.incarnation
@@ -211,6 +211,13 @@ def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
         if answer.ok and bad_exit
         else ()
     )
+
+
+def _leaf(group: ExceptionGroup[AgentError | ProcessError]) -> Exception:
+    found: Exception = group
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 async def _sentinel(left: trio.Event) -> None:

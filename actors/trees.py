@@ -58,7 +58,8 @@ def scripted(
 
 def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
     """The child spec of any plan; `options` are fields of `ChildSpec`."""
-    return ChildSpec(id, AgentActor, (plan,), **{"name": id, "shutdown": SHUTDOWN, **options})
+    chosen: dict[str, Any] = {"name": id, "shutdown": SHUTDOWN, **options}
+    return ChildSpec(id, AgentActor, (plan,), **chosen)
 
 
 class Supervisor(runtime.Supervisor):

@@ -1,6 +1,6 @@
 """The short table: streaming and calls, each beside its physical limit and a peer.
 
-python -m bench [--rounds 7] [--lines 100000] [--operations 50000]
+python -m bench [--rounds 7] [--lines 100000] [--operations 30000]
 """
 
 from __future__ import annotations

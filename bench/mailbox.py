@@ -1,6 +1,6 @@
 """Messages between tasks of one process: calls, casts and streams.
 
-    python -m bench.mailbox [--operations 50000] [--rounds 7] [--actors 1000]
+    python -m bench.mailbox [--operations 30000] [--rounds 7] [--actors 1000]
 
 A call is a question and its answer, a cast a message without one, handled before the watch stops. "1" is one sender and
 one receiver; with more, each of N senders has a receiver of its own and does an Nth of the operations. Ours are real
@@ -23,7 +23,7 @@ from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_resch
 from bench.contest import Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
 from proctor.runtime import Actor, Address, Call, ChildSpec, Sink, Supervisor, open_supervisor
 
-OPERATIONS = 50_000
+OPERATIONS = 30_000
 ACTORS = 1000
 ROOM = 1000
 """Messages that wait for one receiver: the default of our mailbox, and given to every queue and channel here."""

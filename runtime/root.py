@@ -139,7 +139,9 @@ class Root:
             raise self.system.interrupted from None
         failure = self.core.failure
         if failure is not None and (self.error is None or isinstance(self.error, Exception)):
-            raise failure from self.error or failure.__cause__  # the body failed because its tree did, if it did
+            raise failure from (
+                self.error or failure.__cause__
+            )  # the body failed because its tree did, if it did
         if self.error is not None:
             raise self.error
 

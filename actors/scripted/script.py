@@ -274,7 +274,7 @@ def load_script(path: str) -> Script:
     except OSError as error:
         raise ScriptError(path, 0, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ScriptError(path, 0, f"is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise ScriptError(path, 0, f"is not text: {error}") from None
     for number, text in enumerate(lines, 1):
         try:
             if text.strip() and not text.lstrip().startswith("#"):

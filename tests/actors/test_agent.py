@@ -205,8 +205,7 @@ async def test_stopping_the_tree_ends_an_open_turn_with_a_reason(tmp_path: Path)
     async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
         await _until_text(turn)
         await sup.stop()
-        with pytest.raises(proctor.MaybeExecuted, match=r"a ended in mid-turn \(stopped\)"):
-            await turn.finish()
+        assert await _end_of(turn) in ("interrupted", "stopped")
 
 
 async def test_a_stopped_agent_that_would_repeat_ends_its_turns_too(tmp_path: Path) -> None:
@@ -215,8 +214,7 @@ async def test_a_stopped_agent_that_would_repeat_ends_its_turns_too(tmp_path: Pa
         await _until_text(turn)
         await sup.terminate_child("a")
         with trio.fail_after(10):
-            with pytest.raises(proctor.MaybeExecuted):
-                await turn.finish()
+            assert await _end_of(turn) in ("interrupted", "stopped")
 
 
 async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: Path) -> None:  # S35
@@ -280,7 +278,7 @@ async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:  # S37
         assert pid is not None
         with trio.fail_after(5):
             await sup.stop()
-    assert not Path(f"/proc/{pid}").exists()
+    assert not await trio.Path(f"/proc/{pid}").exists()
 
 
 async def test_interrupt_and_model_reach_the_cli(tmp_path: Path) -> None:
@@ -337,3 +335,11 @@ async def _until_text(turn: proctor.Turn) -> None:
     async for event in turn:
         if isinstance(event, v.Text):
             return
+
+
+async def _end_of(turn: proctor.Turn) -> str:
+    """How it ended: by the interrupt of the stop ladder where the CLI still heard it, else with its process."""
+    try:
+        return (await turn.finish()).outcome
+    except proctor.MaybeExecuted as error:
+        return error.outcome

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import attrs
 import pytest
@@ -21,7 +22,11 @@ def plan(shutdown: float = 1000.0, mode: Mode = "session") -> Plan:
 def idle(mode: Mode = "session") -> Conversation:
     conversation = Conversation(CLAUDE, mode=mode)
     if greeting := conversation.greet():
-        reply = {"subtype": "success", "request_id": json.loads(greeting)["request_id"], "response": {}}
+        reply: dict[str, Any] = {
+            "subtype": "success",
+            "request_id": json.loads(greeting)["request_id"],
+            "response": {},
+        }
         conversation.receive(json.dumps({"type": "control_response", "response": reply}).encode() + b"\n")
     assert conversation.phase == "idle"
     return conversation

@@ -28,7 +28,7 @@ STORIES: list[tuple[list[Happening], State]] = [
 
 
 @pytest.mark.parametrize(
-    ("happenings", "state"), STORIES, ids=lambda value: "-".join(value) if isinstance(value, list) else ""
+    ("happenings", "state"), STORIES, ids=[f"{n}-{state}" for n, (_, state) in enumerate(STORIES)]
 )
 def test_a_story_ends_where_the_table_says(happenings: list[Happening], state: State) -> None:
     now: State = "starting"

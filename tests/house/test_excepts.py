@@ -12,12 +12,12 @@ from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sou
 REASONS: Mapping[tuple[str, str], str] = {
     ("runtime/child.py", "Incarnation._contained"): "a child's body: any error is a crash of the child (T4)",
     (
-        "runtime/core.py",
-        "Core._call",
+        "runtime/children.py",
+        "Children._call",
     ): "what a child left to be called, in the supervisor's task: told as an event",
     ("runtime/process.py", "Process._tell"): "the owner's callback: an error in it ends no reader (L20)",
     ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
-    ("runtime/supervisor.py", "_open"): "raised again after the children have stopped (T2)",
+    ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
     ("actors/runs.py", "stream"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
@@ -29,8 +29,8 @@ EDGES: Mapping[tuple[str, str], str] = {
         "runtime/child.py",
         "Incarnation._contained",
     ): "an interrupt goes to the root, which stops the tree (T5)",
-    ("runtime/supervisor.py", "_Root.wait"): "the root is told and stops the tree in order (T5)",
-    ("runtime/supervisor.py", "_open"): "raised again after the children have stopped (T2)",
+    ("runtime/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
+    ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
 }
 
 GROUPS = {"ExceptionGroup", "BaseExceptionGroup"}

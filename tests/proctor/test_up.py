@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, Ended, processes_with, proctor, running
+from tests.proctor.command import EXAMPLES, Ended, processes_with, proctor, running, wait_for
 
 Fleet = Callable[..., Path]
 
@@ -184,6 +184,15 @@ def test_a_second_interrupt_kills_the_fleet(home: Path, fleet: Fleet) -> None:
         command.signal(signal.SIGINT)
         assert command.end(5) == 130
     assert processes_with(str(path.parent / "a.ndjson")) == []
+
+
+def test_an_interrupt_ends_a_command_that_waits_for_its_reader_only(home: Path, fleet: Fleet) -> None:
+    many = (*(f'{{"say": "line {n} {"x" * 150}"}}' for n in range(3000)), *ANSWERS)
+    path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=many)
+    with running("up", str(path), home=home) as command:
+        wait_for(home / "state" / "proctor" / "runs", "*/1/meta.json")
+        command.signal(signal.SIGINT)
+        assert command.end(20) == 130
 
 
 def test_an_interrupt_does_not_wait_for_a_start(home: Path, fleet: Fleet) -> None:

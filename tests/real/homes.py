@@ -112,5 +112,5 @@ def _read(pid: int, name: str) -> bytes:
 async def until(condition: Callable[[], bool], *, within: float = 60.0) -> None:
     """Wait for a fact about processes, which nothing announces; raises trio.TooSlowError after `within` seconds."""
     with trio.fail_after(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await trio.sleep(0.05)

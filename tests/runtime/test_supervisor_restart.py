@@ -322,7 +322,7 @@ async def test_what_is_not_an_exception_is_told_as_an_exit_S35() -> None:
 
 async def test_giving_up_cancels_the_body_and_an_error_of_the_body_is_not_lost_S35() -> None:
     notes: Notes = []
-    with pytest.raises(MaxRestartsExceeded) as caught:
+    with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes)], intensity=0) as sup:
             try:
                 await crash(sup, "a")

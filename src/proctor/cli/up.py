@@ -116,8 +116,6 @@ class Command:
                     interrupts.kill = sup.ref.kill
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
                     await self._conduct(sup)
-                    if sup.ref.is_alive():
-                        self._tell(self._story.note("stopping"))
         except MaxRestartsExceeded as error:
             self._fail(f"{fleet.name} gave up: {_why(error, self._story.gave_up)}", FAILED)
 
@@ -131,6 +129,8 @@ class Command:
                 elif any(member.prompt is None for member in self._members.values()):
                     await trio.sleep_forever()
             nursery.cancel_scope.cancel("there is nothing left to wait for")
+        if sup.ref.is_alive():
+            self._tell(self._story.note("stopping"))
 
     async def _start(self, sup: Supervisor, asking: trio.Nursery) -> bool:
         for child in (*self._fleet.agents, *self._fleet.supervisors):

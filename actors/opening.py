@@ -1,0 +1,64 @@
+"""From a plan to a process about to start: the command, its environment, what the recording and the log are told."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import attrs
+
+from proctor.actors.environment import Environment, build_environment
+from proctor.actors.errors import BadOption
+from proctor.actors.plan import Plan
+from proctor.actors.recording import Recording
+from proctor.protocols.errors import ArgumentTooLong
+from proctor.protocols.vocabulary import HOST, Notice
+from proctor.runtime.process import Command, Process, open_process
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """`process` is entered to start it; `notices` say what could not be honoured or was not passed."""
+
+    process: AbstractAsyncContextManager[Process]
+    notices: tuple[Notice, ...]
+
+
+def open_plan(
+    plan: Plan, private: Path, recording: Recording, *, number: int, resume: str | None, fork: bool
+) -> Opening:
+    """Prepare incarnation `number` of a plan; `private` is the agent's own directory. Nothing is started yet.
+
+    The process stands below a guard, carries a marker in its environment, and is killed when its block is left: the
+    polite ladder is run by whoever stops it. Raises `NotInstalled`, `NotExecutable`, `BadOption`.
+    """
+    launch = attrs.evolve(plan.launch, executable=plan.locate(), resume=resume, fork=fork)
+    try:
+        wanted = plan.dialect.launch(launch)
+    except ArgumentTooLong as error:
+        raise BadOption(str(error)) from error
+    place = plan.workplace
+    environment = build_environment(place.env, home=place.home, private=private, extra=wanted.env)
+    names = sorted(environment.variables)
+    recording.describe(cli=plan.dialect.name, argv=wanted.argv, environment=names, incarnation=number)
+    cwd = None if place.cwd is None else str(place.cwd)
+    process = open_process(
+        Command(wanted.argv, environment.variables, cwd),
+        ladder=(),
+        guard=True,
+        on_stderr=recording.stderr,
+        marker=f"{private.name}/{number}",
+    )
+    return Opening(process=process, notices=_notices(plan, wanted.ignored, environment))
+
+
+def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:
+    cannot = [Notice(HOST, None, "option_ignored", f"{plan.dialect.name} cannot honour {n}") for n in ignored]
+    names = environment.withheld if plan.product is not None else ()
+    kept = [
+        Notice(
+            HOST, None, "not_passed", f"{name} is set here but not passed; name it to pass it", {"name": name}
+        )
+        for name in names
+    ]
+    return (*cannot, *kept)
