@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -142,12 +142,18 @@ class EventLog:
             raise RecordingFailed(str(self.path or "(temporary)"), error) from error
 
     def _shrink(self) -> None:
-        most, most_bytes = self._limits
-        while len(self._batches) > 1 and (self._held > most_bytes or self._end - self._start > most):
+        while len(self._batches) > 1 and self._is_too_wide():
             oldest = next(iter(self._batches))
             gone = self._batches.pop(oldest)
             self._held -= gone.size
             self._start = oldest + len(gone.events)
+
+    def _is_too_wide(self) -> bool:
+        most, most_bytes = self._limits
+        if self._held > most_bytes:
+            return True
+        # a reader that was woken may run after the next append; the batch it was woken for is not read from disk
+        return len(self._batches) > 2 and self._end - self._start > most
 
     def _window_from(self, position: int) -> Sequence[AnyEvent]:
         batch = self._batches.get(position)
@@ -191,8 +197,7 @@ class Cursor:
     def __init__(self, log: EventLog, position: int) -> None:
         self._log = log
         self._hint = (-1, 0)
-        self._events: Sequence[AnyEvent] = ()
-        self._at = 0
+        self._left: Iterator[AnyEvent] = iter(())
         self.position = position
 
     @property
@@ -202,14 +207,16 @@ class Cursor:
 
     async def batch(self) -> Sequence[AnyEvent]:
         """The events from the position on, at least one, waiting if need be; empty once the log is closed and read."""
-        if self._at == len(self._events):
+        events: Sequence[AnyEvent] = [*self._left]
+        if not events:
             await self._wait()
-        return self.batch_nowait()
+            events = self._fetch()
+        self.position += len(events)
+        return events
 
     def batch_nowait(self) -> Sequence[AnyEvent]:
         """What is there now, perhaps nothing."""
-        events = self._events[self._at :] if self._at < len(self._events) else self._fetch()
-        self._events, self._at = (), 0
+        events = [*self._left] or self._fetch()
         self.position += len(events)
         return events
 
@@ -217,15 +224,15 @@ class Cursor:
         return self
 
     async def __anext__(self) -> AnyEvent:
-        if self._at == len(self._events):
-            await self._wait()
-            self._events, self._at = self._fetch(), 0
-            if not self._events:
-                raise StopAsyncIteration
-        event = self._events[self._at]
-        self._at += 1
-        self.position += 1
-        return event
+        for event in self._left:
+            self.position += 1
+            return event
+        await self._wait()
+        self._left = iter(self._fetch())
+        for event in self._left:
+            self.position += 1
+            return event
+        raise StopAsyncIteration
 
     async def _wait(self) -> None:
         if self.position < self._log.end or self._log.closed:

@@ -160,8 +160,8 @@ class Run:
         with trio.CancelScope(shield=True):
             with trio.move_on_at(deadline) as clock:
                 await self._until(prompt, left, live.over)
-            late = clock.cancelled_caught and self._ended is None
-            await live.stop("deadline" if late else "owner")
+            self._late = clock.cancelled_caught and self._ended is None
+            await live.stop("deadline" if self._late else "owner")
 
     async def _until(self, prompt: str, *ends: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -188,12 +188,13 @@ class Run:
 
     def _answer(self) -> Answer:
         live = self.incarnation
-        if self._ended is None:
+        if self._ended is None or self._late:  # late, an end is the answer to our own interrupt
             outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)
+            said = live.stderr.strip()[-500:]
             return Answer(
                 agent=self._plan.name,
                 outcome=outcome,
-                error=live.stderr.strip()[-500:] or f"no answer; the process ended with {live.exit}",
+                error=said or f"no answer before its process ended ({live.exit or 'never started'})",
                 session_id=live.session_id,
                 exit=live.exit,
                 stderr=live.stderr,

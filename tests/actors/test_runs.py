@@ -87,8 +87,15 @@ async def test_a_hanging_turn_is_stopped_by_the_deadline_with_what_it_had_said(
 ) -> None:  # R045
     plan = plan_of(tmp_path, [{"say": "so far"}, {"fault": "hang"}], shutdown=1.0)
     answer, events = await played(plan, timeout=0.7)
-    assert (answer.outcome, answer.error) == ("deadline", "no answer; the process ended with shutdown")
+    assert (answer.outcome, answer.error) == ("deadline", "no answer before its process ended (shutdown)")
     assert [e.text for e in events if isinstance(e, v.Text)] == ["so far"]
+
+
+async def test_a_turn_that_ends_by_our_own_interrupt_is_late_all_the_same(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, [{"say": "so far"}, {"sleep": 60}, {"reply": "never"}])
+    answer, events = await played(plan, timeout=0.7)
+    assert answer.outcome == "deadline"
+    assert [e.ending for e in events if isinstance(e, v.TurnEnded)] == ["interrupted"]
 
 
 async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) -> None:  # R046, R047
