@@ -33,7 +33,8 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
 from proctor.runtime.actor import Actor, Continue, Stop
 from proctor.runtime.calls import Call
-from proctor.runtime.exits import ExitReason, Normal
+from proctor.runtime.exits import ExitReason, Normal, is_clean
+from proctor.runtime.process_errors import ProcessError
 
 WAKE_MARGIN = 1.0
 """Seconds after a limit's reset before the agent asks again."""
@@ -137,6 +138,7 @@ class AgentActor(Actor):
     plan: Plan
     book: Book
     live: Incarnation | None = None
+    _leaving: bool = False
 
     async def init(self, plan: Plan) -> Continue:
         self.plan = plan
@@ -163,6 +165,7 @@ class AgentActor(Actor):
             self._advance()
 
     async def terminate(self, reason: ExitReason) -> None:
+        self._leaving = True
         if self.live is not None:
             self._move("stop", str(reason))
             await self.live.stop("owner")
@@ -186,14 +189,14 @@ class AgentActor(Actor):
             case Tell(request):
                 return await self._tell(request)
             case _:
-                raise TypeError(f"an agent does not understand {msg!r}")
+                return await super().handle_call(msg, from_)
 
     async def handle_cast(self, msg: object) -> None:
         match msg:
             case Withdraw(ticket):
                 await self._withdraw(ticket)
             case _:
-                self.book.log.append([v.Notice(v.HOST, None, "unknown_message", repr(msg)[:200])])
+                await super().handle_cast(msg)
 
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
@@ -248,14 +251,14 @@ class AgentActor(Actor):
         if self.plan.launch.mode == "oneshot" and live.ending is not None:
             self._advance()
             return None
-        self._move("lost", f"{live.outcome}: {reason}")
+        self._move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
         return Stop(reason)
 
     # -- requests
 
     def _advance(self) -> None:
-        leaving = self.plan.launch.mode == "oneshot" and self.live is not None
-        if self.book.current is None and self.book.waiting and not leaving:
+        one_at_a_time = self.plan.launch.mode == "oneshot" and self.live is not None
+        if self.book.current is None and self.book.waiting and not self._leaving and not one_at_a_time:
             self.book.current = job = self.book.waiting.popleft()
             self._send(job, job.ticket, job.text, "asked")
 
@@ -267,15 +270,17 @@ class AgentActor(Actor):
         job.prompt, job.parked = prompt, False
         self._note("sent", why, ticket=job.ticket, prompt=prompt)
         self._move("prompt", f"{len(text)} characters: {why}")
-        self.nursery.start_soon(self._deliver, job, v.Prompt(prompt, text))
+        self.background.start_soon(self._deliver, job, v.Prompt(prompt, text))
 
     async def _deliver(self, job: Job, prompt: v.Prompt) -> None:
         try:
             if self.live is None:
                 await self._come_alive()
-            if self.live is not None:
+            if self.live is not None and self.book.current is job:
                 await self.live.send(prompt)
-        except (AgentError, Misuse) as error:
+            elif self.live is not None:
+                await self.live.stop("owner")  # started for a caller who has left
+        except (AgentError, ProcessError, Misuse) as error:
             if self.book.current is job and (self.live is None or not isinstance(error, NotExecuted)):
                 self._settle_failed(job, error)
 
@@ -298,11 +303,14 @@ class AgentActor(Actor):
             self._move("turn_ended", "the caller left")
             self._evolve(until=None)
             self._advance()
+        elif self.live is None:
+            self.book.current = None
+            self._move("turn_ended", "the caller left")
         else:
             await self._tell(v.Interrupt(str(uuid.uuid4())))
 
     async def _tell(self, request: v.AnyRequest) -> bool:
-        if self.live is None:
+        if self.live is None or (isinstance(request, v.Interrupt) and not self.live.working):
             return False
         try:
             await self.live.send(request)
@@ -321,8 +329,10 @@ class AgentActor(Actor):
                 self._begun(event)
             case v.ApprovalRequested():
                 self._move("question", f"{event.tool} wants to run")
-            case v.Answered() | v.ApprovalWithdrawn():
-                pass
+            case v.Notice(code="approval") | v.ApprovalWithdrawn():
+                self._move("answered", "the question is settled")
+            case v.Notice(code="stalled"):
+                self._move("stalled", event.text)
             case v.TurnEnded():
                 self._turn_ended(event)
             case _:
@@ -338,7 +348,8 @@ class AgentActor(Actor):
             (self.book.cost_usd or 0.0) + event.cost_usd if event.cost_usd is not None else self.book.cost_usd
         )
         self.book.cost_usd = cost
-        self.book.total_cost_usd = event.total_cost_usd
+        if event.total_cost_usd is not None:
+            self.book.total_cost_usd = event.total_cost_usd
         self._evolve(turns=self.book.status.turns + 1, cost_usd=cost)
         job = self.book.current
         if job is None or job.prompt not in event.prompts:
@@ -357,7 +368,7 @@ class AgentActor(Actor):
         self._note("parked", f"usage limit; until {_clock(until)}", ticket=job.ticket, until=until)
         self._move("limit", f"usage limit until {_clock(until)}")
         self._evolve(until=until)
-        self.nursery.start_soon(self._sleep_until, until, job.ticket)
+        self.background.start_soon(self._sleep_until, until, job.ticket)
 
     async def _sleep_until(self, until: float, ticket: str) -> None:
         await trio.sleep(max(0.0, until - time.time()) + WAKE_MARGIN)

@@ -80,10 +80,12 @@ class Agent:
         return bool(await self._address.call(Tell(v.SetModel(str(uuid.uuid4()), model))))
 
     async def status(self) -> Status:
-        """What it is doing; between two incarnations the state is `backoff`."""
+        """What it is doing; between two incarnations the state is `backoff`. Raises `NoProc` when none is owed."""
         try:
             status = await self._address.call(Look())
         except (NoProc, ActorExited):
+            if isinstance(self._address, Ref) or not self._address.is_due():
+                raise
             return Status(name=self.name, state="backoff", evidence="no incarnation is running")
         assert isinstance(status, Status)
         return status

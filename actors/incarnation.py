@@ -189,7 +189,7 @@ class Incarnation:
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
-        self.log.append([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
+        self._take([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
 
     def stderr_end(self, size: int = 4000) -> str:
         """The last of what the process wrote to stderr, at most `size` characters."""

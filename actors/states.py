@@ -33,12 +33,15 @@ Happening = Literal[
     "stop", "lost", "left", "gone",
 ]  # fmt: skip
 
+_HEARD: tuple[Happening, ...] = ("stop", "question", "answered", "turn_ended", "limit", "refused", "stalled")
 _ALIVE: tuple[State, ...] = ("starting", "idle", "working", "blocked", "parked", "stalled", "failed", "done")
 
 TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("starting", "ready"): "idle",
     ("starting", "refused"): "failed",
     ("idle", "prompt"): "working",
+    ("idle", "limit"): "parked",
+    ("idle", "stalled"): "stalled",
     ("idle", "question"): "blocked",
     ("idle", "turn_ended"): "idle",
     ("idle", "answered"): "idle",
@@ -67,7 +70,7 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("backoff", "started"): "starting",
     ("stopped", "started"): "starting",
     **{(state, "stop"): "stopping" for state in _ALIVE},
-    ("stopping", "stop"): "stopping",
+    **{("stopping", said): "stopping" for said in _HEARD},
     **{(state, "lost"): "backoff" for state in _ALIVE},
     **{(state, "left"): "done" for state in _ALIVE},
     ("stopping", "lost"): "stopped",

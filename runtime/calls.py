@@ -317,6 +317,10 @@ class Name(Address):
             await self.until_found()
         return self.ref()
 
+    def is_due(self) -> bool:
+        """Whether a supervisor holds a child of this name that runs, or is to run again."""
+        return self._system.registry.is_due(self.name)
+
     async def wait_out(self) -> Ref:
         """Wait out a restart: who stands there, as soon as somebody does. Raises `NoProc` when none is owed."""
         return await self._system.registry.wait_out(self.name)

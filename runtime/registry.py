@@ -67,6 +67,10 @@ class Registry:
         if event is not None:
             event.set()
 
+    def is_due(self, name: str) -> bool:
+        """Whether somebody of this name runs, or is to run again."""
+        return name in self._due
+
     async def wait_out(self, name: str) -> Ref:
         """Wait out a restart: the live holder of `name`, as soon as there is one. Raises `NoProc` when none is owed."""
         while (ref := self.whereis(name)) is None:

@@ -208,6 +208,73 @@ async def test_stopping_the_tree_ends_an_open_turn_with_a_reason(tmp_path: Path)
         assert await _end_of(turn) in ("interrupted", "stopped")
 
 
+async def test_a_request_that_waited_when_the_tree_stopped_was_not_executed(tmp_path: Path) -> None:
+    ends = dict[str, str]()
+    spec = agent_of(tmp_path, [{"say": "begun"}, {"sleep": 60}, {"reply": "never"}])
+    async with proctor.open_supervisor([spec]) as sup, trio.open_nursery() as nursery:
+
+        async def ask(prompt: str) -> None:
+            try:
+                ends[prompt] = (await sup.agent("a").ask(prompt)).outcome
+            except (proctor.NotExecuted, proctor.MaybeExecuted) as error:
+                ends[prompt] = type(error).__name__
+
+        nursery.start_soon(ask, "first")
+        async with sup.agent("a").events(since=0) as log:
+            async for event in log:
+                if isinstance(event, v.Text):
+                    break
+        nursery.start_soon(ask, "second")
+        await trio.testing.wait_all_tasks_blocked()
+        await sup.stop()
+    assert ends == {"first": "interrupted", "second": "NotExecuted"}
+
+
+async def test_an_open_question_is_a_state_and_its_answer_ends_it(tmp_path: Path) -> None:
+    answered = trio.Event()
+
+    async def policy(question: v.ApprovalRequested) -> bool:
+        await answered.wait()
+        return True
+
+    script: Sequence[Step] = (
+        {"tool": "Bash", "input": {"command": "x"}, "ask": True, "result": "ok", "seconds": 0.3},
+        {"reply": "done"},
+    )
+    states = list[str]()
+    async with proctor.open_supervisor([agent_of(tmp_path, script, permission=policy)]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("go") as turn:
+            async for event in turn:
+                if isinstance(event, v.ApprovalRequested):
+                    states.append((await agent.status()).state)
+                    answered.set()
+                if isinstance(event, v.Notice) and event.code == "approval":
+                    states.append((await agent.status()).state)
+        states.append((await agent.status()).state)
+    assert states == ["blocked", "working", "idle"]
+
+
+async def test_no_happening_surprises_the_state_table(tmp_path: Path) -> None:
+    script: Sequence[Step] = (
+        {"fault": "limit:1@once"},
+        {"tool": "Bash", "input": {}, "ask": True, "result": "x"},
+        {"reply": "y"},
+    )
+    seen = list[v.AnyEvent]()
+    async with proctor.open_supervisor(
+        [agent_of(tmp_path, script, "crash@turn=3@once=k", on_crash="retry")]
+    ) as sup:
+        agent = sup.agent("a")
+        async with agent.events(since=0) as log:
+            for prompt in ("one", "two", "three", "four"):
+                await agent.ask(prompt, timeout=30)
+            await sup.stop()
+            seen += [event async for event in log]
+    assert [e.text for e in seen if isinstance(e, v.Notice) and e.code == "odd_state"] == []
+    assert any(isinstance(e, v.Exited) for e in seen)
+
+
 async def test_a_stopped_agent_that_would_repeat_ends_its_turns_too(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}], on_crash="resume")
     async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
