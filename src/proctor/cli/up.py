@@ -35,7 +35,7 @@ from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded, StartError
-from proctor.runtime.exits import Crash, DeliveryError, is_clean
+from proctor.runtime.exits import Crash, DeliveryError, NoProc, is_clean
 
 _LOOK = 0.25
 _CAUSES = 3
@@ -193,7 +193,7 @@ class Command:
     async def _look(self, sup: Supervisor) -> None:
         while isinstance(self._screen, Picture):
             for path, member in self._members.items():
-                with trio.move_on_after(_LOOK), suppress(CallTimeout):
+                with trio.move_on_after(_LOOK), suppress(CallTimeout, NoProc):
                     self._statuses[path] = await sup.agent(member.name).status()
             await trio.sleep(_LOOK)
 
