@@ -22,12 +22,12 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.book import Book, Job, open_book
 from proctor.actors.errors import AgentError, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
-from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -92,44 +92,6 @@ class _Wake:
 @attrs.frozen
 class _Over:
     number: int
-
-
-@attrs.define
-class Job:
-    """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued."""
-
-    ticket: str
-    text: str
-    prompt: str | None = None
-    begun: bool = False
-    parked: bool = False
-
-
-@attrs.define
-class Book:
-    """What an agent keeps over its restarts; the supervisor's slot holds it."""
-
-    directory: RunDirectory
-    log: EventLog
-    status: Status
-    session_id: str | None = None
-    current: Job | None = None
-    waiting: deque[Job] = attrs.field(factory=deque[Job])
-    cost_usd: float | None = None
-    total_cost_usd: float | None = None
-
-    def close(self) -> None:
-        """No incarnation will come any more."""
-        self.log.close()
-        self.directory.close()
-
-
-def open_book(plan: Plan) -> Book:
-    """A fresh book with its run directory. Raises `RecordingFailed`."""
-    directory = RunDirectory(plan.workplace.record, plan.name)
-    log = EventLog(directory.path / "events.ndjson")
-    return Book(directory, log, Status(name=plan.name, state="starting"), plan.launch.resume)
 
 
 class AgentActor(Actor):

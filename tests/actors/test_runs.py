@@ -86,21 +86,21 @@ async def test_a_hanging_turn_is_stopped_by_the_deadline_with_what_it_had_said(
     tmp_path: Path,
 ) -> None:  # R045
     plan = plan_of(tmp_path, [{"say": "so far"}, {"fault": "hang"}], shutdown=1.0)
-    answer, events = await played(plan, timeout=0.7)
+    answer, events = await played(plan, timeout=2.0)
     assert (answer.outcome, answer.error) == ("deadline", "no answer before its process ended (shutdown)")
     assert [e.text for e in events if isinstance(e, v.Text)] == ["so far"]
 
 
 async def test_a_turn_that_ends_by_our_own_interrupt_is_late_all_the_same(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"say": "so far"}, {"sleep": 60}, {"reply": "never"}])
-    answer, events = await played(plan, timeout=0.7)
+    answer, events = await played(plan, timeout=2.0)
     assert answer.outcome == "deadline"
     assert [e.ending for e in events if isinstance(e, v.TurnEnded)] == ["interrupted"]
 
 
 async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) -> None:  # R046, R047
     plan = plan_of(
-        tmp_path, [{"say": "so far"}, {"fault": "stderr:100"}, {"fault": "hang"}], shutdown=1.0, silence=0.4
+        tmp_path, [{"say": "so far"}, {"fault": "stderr:100"}, {"fault": "hang"}], shutdown=1.0, silence=1.0
     )
     answer, events = await played(plan)
     assert answer.outcome == "stalled"
@@ -111,10 +111,10 @@ async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) ->
 
 async def test_a_tool_that_takes_long_is_not_silence(tmp_path: Path) -> None:
     script: list[Step] = [
-        {"tool": "Bash", "input": {"command": "make"}, "result": "ok", "seconds": 1.0},
+        {"tool": "Bash", "input": {"command": "make"}, "result": "ok", "seconds": 2.5},
         {"reply": "done"},
     ]
-    answer, _ = await played(plan_of(tmp_path, script, silence=0.4))
+    answer, _ = await played(plan_of(tmp_path, script, silence=1.0))
     assert answer.outcome == "ok"
 
 
