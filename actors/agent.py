@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
 import trio
 
-from proctor.actors.book import Book, Job, open_book
+from proctor.actors.book import QUEUE, Book, Job, open_book
 from proctor.actors.errors import AgentError, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
 from proctor.actors.incarnation import Incarnation
@@ -31,8 +32,8 @@ from proctor.actors.plan import Plan
 from proctor.actors.states import Happening, Status, follow
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
-from proctor.runtime.actor import Actor, Continue, Stop
-from proctor.runtime.calls import Call
+from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
+from proctor.runtime.calls import Call, reply_error
 from proctor.runtime.exits import ExitReason, Normal, is_clean
 from proctor.runtime.process_errors import ProcessError
 
@@ -53,18 +54,13 @@ class Begin:
 
 @attrs.frozen
 class Accepted:
-    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it."""
+    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
+    the caller has left: the request is forgotten, or its turn ended; it never waits."""
 
     log: EventLog
     position: int
     repeats: bool
-
-
-@attrs.frozen
-class Withdraw:
-    """The caller left: forget the request, or end its turn."""
-
-    ticket: str
+    withdraw: Callable[[], None]
 
 
 @attrs.frozen
@@ -90,12 +86,17 @@ class _Wake:
 
 
 @attrs.frozen
+class _Left:
+    job: Job
+
+
+@attrs.frozen
 class _Over:
     number: int
 
 
 class AgentActor(Actor):
-    """Started with a `Plan`; understands `Begin`, `Withdraw`, `Tell`, `Look`, `Follow`."""
+    """Started with a `Plan`; understands `Begin`, `Tell`, `Look`, `Follow`."""
 
     plan: Plan
     book: Book
@@ -106,9 +107,10 @@ class AgentActor(Actor):
         self.plan = plan
         if "book" not in self.kept:
             self.kept["book"] = book = open_book(plan)
-            self.kept.at_rest(book.log.close)
+            self.kept.at_rest(book.rest)
             self.kept.when_dropped(book.close)
         self.book = self.kept["book"]
+        self.book.nudge = self._nudged
         self.book.log.reopen()
         if self.incarnation > 1:
             self._move("started", f"incarnation {self.incarnation}")
@@ -118,6 +120,8 @@ class AgentActor(Actor):
 
     async def handle_continue(self, arg: object) -> None:
         job = self.book.current
+        if job is not None and job.withdrawn:
+            job = self.book.current = None
         if job is not None and job.parked:
             self._park(job, self.book.status.until or time.time())
         elif job is not None and self.plan.conduct.on_crash != "fail":
@@ -139,11 +143,11 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
+            case Begin() if self.book.is_full:
+                reply_error(from_, NotExecuted(self.plan.name, f"{QUEUE} requests wait already"))
+                return NO_REPLY
             case Begin(ticket, text):
-                position = self.book.log.end
-                self.book.waiting.append(Job(ticket, text))
-                self._advance()
-                return Accepted(self.book.log, position, self.plan.conduct.on_crash != "fail")
+                return self._accept(Job(ticket, text))
             case Look():
                 return self._status()
             case Follow():
@@ -153,17 +157,12 @@ class AgentActor(Actor):
             case _:
                 return await super().handle_call(msg, from_)
 
-    async def handle_cast(self, msg: object) -> None:
-        match msg:
-            case Withdraw(ticket):
-                await self._withdraw(ticket)
-            case _:
-                await super().handle_cast(msg)
-
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
             case _Wake(ticket):
                 self._wake(ticket)
+            case _Left(job) if job is self.book.current:
+                await self._end(job)
             case _Over(number) if self.live is not None and number == self.live.number:
                 return self._ended(self.live)
             case _:
@@ -218,10 +217,22 @@ class AgentActor(Actor):
 
     # -- requests
 
+    def _accept(self, job: Job) -> Accepted:
+        position = self.book.log.end
+        self.book.waiting.append(job)
+        self._advance()
+        repeats = self.plan.conduct.on_crash != "fail"
+        return Accepted(self.book.log, position, repeats, partial(self.book.withdraw, job))
+
+    def _nudged(self, job: Job) -> None:
+        self.send_info(_Left(job))
+
     def _advance(self) -> None:
         one_at_a_time = self.plan.launch.mode == "oneshot" and self.live is not None
-        if self.book.current is None and self.book.waiting and not self._leaving and not one_at_a_time:
-            self.book.current = job = self.book.waiting.popleft()
+        if self.book.current is not None or self._leaving or one_at_a_time:
+            return
+        self.book.current = job = self.book.next()
+        if job is not None:
             self._send(job, job.ticket, job.text, "asked")
 
     def _repeat(self, job: Job, why: str) -> None:
@@ -255,11 +266,8 @@ class AgentActor(Actor):
         self._move("refused", str(error))
         self._advance()
 
-    async def _withdraw(self, ticket: str) -> None:
-        job = self.book.current
-        if job is None or job.ticket != ticket:
-            self.book.waiting = deque(j for j in self.book.waiting if j.ticket != ticket)
-        elif job.parked:
+    async def _end(self, job: Job) -> None:
+        if job.parked:
             self.book.current = None
             self._move("woke", "the caller left")
             self._move("turn_ended", "the caller left")

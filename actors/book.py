@@ -7,6 +7,7 @@ each successor, and closed when the spec is dropped.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import attrs
 
@@ -14,6 +15,9 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Status
+
+QUEUE = 1000
+"""Requests that may wait behind the one being served."""
 
 
 @attrs.define
@@ -26,11 +30,16 @@ class Job:
     prompt: str | None = None
     begun: bool = False
     parked: bool = False
+    withdrawn: bool = False
+
+
+def _unheard(job: Job) -> None:
+    """Nobody writes in the book."""
 
 
 @attrs.define
 class Book:
-    """What an agent keeps over its restarts; the supervisor's slot holds it."""
+    """What an agent keeps over its restarts; the supervisor's slot holds it. `nudge` reaches who writes in it now."""
 
     directory: RunDirectory
     log: EventLog
@@ -40,10 +49,35 @@ class Book:
     waiting: deque[Job] = attrs.field(factory=deque[Job])
     cost_usd: float | None = None
     total_cost_usd: float | None = None
+    nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
+
+    def next(self) -> Job | None:
+        """The first that waits and is still wanted, taken out."""
+        while self.waiting:
+            job = self.waiting.popleft()
+            if not job.withdrawn:
+                return job
+        return None
+
+    def withdraw(self, job: Job) -> None:
+        """Its caller has left. Never waits and is never lost: whoever writes in the book now, or later, learns it."""
+        job.withdrawn = True
+        self.nudge(job)
+
+    @property
+    def is_full(self) -> bool:
+        """No room for another request."""
+        return sum(not job.withdrawn for job in self.waiting) >= QUEUE
+
+    def rest(self) -> None:
+        """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""
+        self.current = None
+        self.waiting.clear()
+        self.log.close()
 
     def close(self) -> None:
         """No incarnation will come any more."""
-        self.log.close()
+        self.rest()
         self.directory.close()
 
 

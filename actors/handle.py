@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell, Withdraw
+from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell
 from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.outcomes import Answer, answer_of
@@ -53,7 +53,7 @@ class Agent:
             yield turn
         finally:
             if not turn.over:
-                self._address.cast_nowait(Withdraw(ticket))
+                turn.withdraw()
 
     async def _begin(self, begin: Begin) -> Accepted:
         while True:
@@ -104,6 +104,7 @@ class Turn:
     def __init__(self, agent: str, ticket: str, accepted: Accepted) -> None:
         self.agent = agent
         self.over = False
+        self.withdraw = accepted.withdraw
         self._ticket = ticket
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 import proctor
+from proctor.actors.book import QUEUE
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
@@ -228,6 +229,46 @@ async def test_a_request_that_waited_when_the_tree_stopped_was_not_executed(tmp_
         await trio.testing.wait_all_tasks_blocked()
         await sup.stop()
     assert ends == {"first": "interrupted", "second": "NotExecuted"}
+
+
+async def test_a_request_that_nobody_waits_for_any_more_is_not_served_after_a_new_start(
+    tmp_path: Path,
+) -> None:
+    spec = agent_of(
+        tmp_path,
+        [{"say": "begun"}, {"sleep": 60}, {"reply": "no"}, {"turn": "2"}, {"reply": "{turn}: {prompt}"}],
+    )
+    async with proctor.open_supervisor([spec]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("first") as turn, agent.stream("second") as waiting:
+            await _until_text(turn)
+            await sup.terminate_child("a")
+            with pytest.raises(proctor.NotExecuted):
+                await waiting.finish()
+        await sup.restart_child("a")
+        assert (await agent.ask("third")).text == "2: third"
+
+
+async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
+    refused = list[str]()
+    spec = agent_of(tmp_path, [{"sleep": 60}, {"reply": "no"}])
+    async with proctor.open_supervisor([spec]) as sup:
+        agent = sup.agent("a")
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                try:
+                    await agent.ask("x")
+                except proctor.NotExecuted as error:
+                    refused.append(str(error))
+
+            for _ in range(1 + QUEUE + 3):
+                nursery.start_soon(wait)
+            with trio.fail_after(20):
+                while len(refused) < 3:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel("seen")
+    assert refused == ["a did not take the request: 1000 requests wait already"] * 3
 
 
 async def test_an_open_question_is_a_state_and_its_answer_ends_it(tmp_path: Path) -> None:
