@@ -57,6 +57,7 @@ async def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(  # R053
         while len(received) < MEGABYTE:
             received += await stdout.receive_some(65536)
         await trio.sleep(PAUSE)
+        peak = before
         while chunk := await stdout.receive_some(1 << 20):
             received += chunk
             peak = resident(process.pid, "VmHWM")
