@@ -324,6 +324,9 @@ class AgentActor(Actor):
         job = self.book.current
         if job is None or job.prompt not in event.prompts:
             return
+        if self.live is not None and self.live.cut(event):
+            self._note("unsettled", f"the process is being stopped: {self.live.stopper}", ticket=job.ticket)
+            return
         reaction = REACTIONS[ENDINGS[event.ending]]
         resets_at = self.live.resets_at if self.live is not None else None
         if reaction == "park" and self.plan.conduct.park and resets_at is not None:

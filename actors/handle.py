@@ -109,7 +109,7 @@ class Turn:
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)
         self._prompt: str | None = None
-        self._parked = False
+        self._goes_on = self._parked = False
         self._answer: Answer | None = None
         self._partial: deque[v.AnyEvent] = deque(maxlen=_PARTIAL)
         self._resets_at: float | None = None
@@ -146,9 +146,9 @@ class Turn:
     def _follows(self, event: v.AnyEvent) -> bool:
         match event:
             case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
-                self._prompt = prompt
-            case v.Notice(code="parked", data={"ticket": self._ticket}):
-                self._parked = True
+                self._prompt, self._parked, self._goes_on = prompt, False, False
+            case v.Notice(code="parked" | "unsettled" as code, data={"ticket": self._ticket}):
+                self._goes_on, self._parked = True, code == "parked"
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if self._prompt is not None and self._prompt in event.prompts:
@@ -161,8 +161,8 @@ class Turn:
         return self._prompt is not None
 
     def _ended(self, event: v.TurnEnded) -> None:
-        if self._parked:
-            self._parked = False
+        if self._goes_on:
+            self._goes_on = False
             return
         self.over = True
         self._answer = answer_of(self.agent, event, self._resets_at)

@@ -105,7 +105,7 @@ class Incarnation:
         try:
             opening = open_plan(
                 self.plan,
-                self._directory.path,
+                self._directory,
                 recording,
                 number=self.number,
                 resume=self.resume,
@@ -142,6 +142,10 @@ class Incarnation:
         if spoke and (self.plan.launch.mode == "oneshot" or exit_class(self.exit) in ("clean", "status")):
             return label(self.ending.ending if self.ending else None, self.exit)
         return label(None, self.exit, self.stopper)
+
+    def cut(self, end: v.TurnEnded) -> bool:
+        """Is this end the CLI's reply to the interrupt of our own ladder, run because something was wrong?"""
+        return end.ending == "interrupted" and self.stopper not in ("nobody", "owner")
 
     @property
     def session_id(self) -> str | None:
@@ -244,6 +248,8 @@ class Incarnation:
             self._silence.hear()
             recording.stdout(chunk, conversation.frames)
             self._take(conversation.receive(chunk))
+            if conversation.lost and self.stopper == "nobody":
+                self._nursery.start_soon(self.stop, "garbled")
         self._take(conversation.receive(b""))
         self._greeted.set()
         self._drained.set()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import attrs
 
 from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
-from proctor.actors.recording import Recording
+from proctor.actors.recording import Recording, RunDirectory
 from proctor.protocols.errors import ArgumentTooLong
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command, Process, open_process
@@ -25,9 +24,9 @@ class Opening:
 
 
 def open_plan(
-    plan: Plan, private: Path, recording: Recording, *, number: int, resume: str | None, fork: bool
+    plan: Plan, directory: RunDirectory, recording: Recording, *, number: int, resume: str | None, fork: bool
 ) -> Opening:
-    """Prepare incarnation `number` of a plan; `private` is the agent's own directory. Nothing is started yet.
+    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet.
 
     The process stands below a guard, carries a marker in its environment, and is killed when its block is left: the
     polite ladder is run by whoever stops it. Raises `NotInstalled`, `NotExecutable`, `BadOption`.
@@ -38,7 +37,7 @@ def open_plan(
     except ArgumentTooLong as error:
         raise BadOption(str(error)) from error
     place = plan.workplace
-    environment = build_environment(place.env, home=place.home, private=private, extra=wanted.env)
+    environment = build_environment(place.env, home=place.home, private=directory.scratch, extra=wanted.env)
     names = sorted(environment.variables)
     recording.describe(cli=plan.dialect.name, argv=wanted.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
@@ -47,7 +46,7 @@ def open_plan(
         ladder=(),
         guard=True,
         on_stderr=recording.stderr,
-        marker=f"{private.name}/{number}",
+        marker=f"{directory.path.name}/{number}",
     )
     return Opening(process=process, notices=_notices(plan, wanted.ignored, environment))
 

@@ -30,10 +30,12 @@ Outcome = Literal[
     "killed_by_system",
     "crashed",
     "no_answer",
+    "garbled",
 ]
-Stopper = Literal["nobody", "owner", "deadline", "stall", "kill"]
+Stopper = Literal["nobody", "owner", "deadline", "stall", "garbled", "kill"]
 ExitClass = Literal["clean", "status", "signal", "sigkill"]
 Reaction = Literal["go_on", "restart", "park", "fail"]
+_HOW: tuple[ExitClass, ...] = ("clean", "status", "signal", "sigkill")
 
 ENDINGS: Mapping[Ending, Outcome] = {
     "completed": "ok",
@@ -59,22 +61,11 @@ EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
     ("nobody", "status"): "crashed",
     ("nobody", "signal"): "crashed",
     ("nobody", "sigkill"): "killed_by_system",
-    ("owner", "clean"): "stopped",
-    ("owner", "status"): "stopped",
-    ("owner", "signal"): "stopped",
-    ("owner", "sigkill"): "stopped",
-    ("deadline", "clean"): "deadline",
-    ("deadline", "status"): "deadline",
-    ("deadline", "signal"): "deadline",
-    ("deadline", "sigkill"): "deadline",
-    ("stall", "clean"): "stalled",
-    ("stall", "status"): "stalled",
-    ("stall", "signal"): "stalled",
-    ("stall", "sigkill"): "stalled",
-    ("kill", "clean"): "killed",
-    ("kill", "status"): "killed",
-    ("kill", "signal"): "killed",
-    ("kill", "sigkill"): "killed",
+    **{("owner", how): "stopped" for how in _HOW},
+    **{("deadline", how): "deadline" for how in _HOW},
+    **{("stall", how): "stalled" for how in _HOW},
+    **{("garbled", how): "garbled" for how in _HOW},
+    **{("kill", how): "killed" for how in _HOW},
 }
 """Who stopped it x how the process went → label, where no turn ended."""
 
@@ -93,6 +84,7 @@ REACTIONS: Mapping[Outcome, Reaction] = {
     "killed_by_system": "restart",
     "crashed": "restart",
     "no_answer": "restart",
+    "garbled": "restart",
 }
 """Label → what the agent does: carry on, end as an abnormal exit, wait for the reset, or stay down as `failed`."""
 

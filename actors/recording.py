@@ -22,7 +22,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ _TIMES = 10_000
 class RunDirectory:
     """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed.
 
+    `path` is where it records, `scratch` what its processes have for themselves: always temporary.
+
     Raises `RecordingFailed` when it cannot be made.
     """
 
@@ -46,6 +49,8 @@ class RunDirectory:
         self.kept = root is not None
         try:
             self.path = _make(root, agent)
+            # short, because sockets are made in it, and gone with the run, because nobody replays it
+            self.scratch = Path(tempfile.mkdtemp(prefix="proctor-")) if self.kept else self.path
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -62,8 +67,7 @@ class RunDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-            if not self.kept:
-                shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class Recording:
@@ -139,11 +143,10 @@ def prune(root: Path, *, keep_bytes: int = KEEP_BYTES, keep_seconds: float = KEE
 
     Only directories with our lock file count, and one whose lock is held is left alone.
     """
-    runs = sorted((p.parent for p in root.glob("*/lock")), key=lambda p: p.stat().st_mtime, reverse=True)
     now, total, removed = time.time(), 0, list[Path]()
-    for run in runs:
+    for changed, run in sorted(_runs_in(root), reverse=True):
         total += _size(run)
-        old = now - run.stat().st_mtime > keep_seconds
+        old = now - changed > keep_seconds
         if (total > keep_bytes or old) and _remove_unlocked(run):
             removed.append(run)
     return removed
@@ -168,12 +171,26 @@ def _spread(times: Sequence[tuple[int, float]], lines: int) -> list[float]:
     return out
 
 
+def _runs_in(root: Path) -> Iterator[tuple[float, Path]]:
+    for lock in root.glob("*/lock"):
+        with suppress(FileNotFoundError):  # somebody else prunes too
+            yield lock.parent.stat().st_mtime, lock.parent
+
+
 def _size(run: Path) -> int:
-    return sum(p.stat().st_size for p in run.rglob("*") if p.is_file())
+    total = 0
+    for folder, _, names in os.walk(run):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(Path(folder, name)).st_size
+    return total
 
 
 def _remove_unlocked(run: Path) -> bool:
-    fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

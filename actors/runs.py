@@ -188,7 +188,7 @@ class Run:
 
     def _answer(self) -> Answer:
         live = self.incarnation
-        if self._ended is None or self._late:  # late, an end is the answer to our own interrupt
+        if self._ended is None or live.cut(self._ended):
             outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)
             said = live.stderr.strip()[-500:]
             return Answer(

@@ -148,6 +148,11 @@ class Conversation:
         return self.memo.frame + 1 - self._blank
 
     @property
+    def lost(self) -> bool:
+        """Was the last line one bad line too many in a row? A frame after it takes that back (R071)."""
+        return self._bad_run >= self._error_budget and self._bad_frame == self.memo.frame
+
+    @property
     def closes_stdin(self) -> bool:
         """Is stdin to be closed after the prompt? So in a one-shot run, which reads it to its end (C22)."""
         return self.memo.mode == "oneshot"

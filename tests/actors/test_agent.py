@@ -136,6 +136,18 @@ async def test_a_usage_limit_parks_the_agent_and_costs_no_restart(tmp_path: Path
     assert (status.state, status.incarnation) == ("idle", 1)
 
 
+async def test_a_process_that_dies_while_its_agent_is_parked_costs_no_request(tmp_path: Path) -> None:
+    script: Sequence[Step] = ({"fault": "limit:2@once"}, {"reply": "late: {prompt}"})
+    async with proctor.open_supervisor([agent_of(tmp_path, script)]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("one") as turn:
+            async for event in turn:
+                if isinstance(event, v.TurnEnded) and event.ending == "limit":
+                    os.killpg((await agent.status()).pid or 0, signal.SIGKILL)
+        status = await agent.status()
+    assert (turn.answer.outcome, status.incarnation) == ("ok", 2)
+
+
 async def test_without_parking_a_usage_limit_is_the_answer(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, HELLO, "limit:600", park=False)]) as sup:
         answer = await sup.agent("a").ask("one")
@@ -229,6 +241,26 @@ async def test_a_request_that_waited_when_the_tree_stopped_was_not_executed(tmp_
         await trio.testing.wait_all_tasks_blocked()
         await sup.stop()
     assert ends == {"first": "interrupted", "second": "NotExecuted"}
+
+
+@pytest.mark.parametrize("on_crash", ["fail", "resume"])
+async def test_a_stalled_turn_is_a_crash_also_when_the_cli_still_hears_the_interrupt(
+    on_crash: str, tmp_path: Path
+) -> None:
+    script: Sequence[Step] = (
+        {"say": "begun"},
+        {"sleep": 60},
+        {"reply": "no"},
+        {"turn": "2", "incarnation": 2},
+        {"reply": "{prompt}"},
+    )
+    spec = agent_of(tmp_path, script, silence=0.8, on_crash="resume" if on_crash == "resume" else "fail")
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        if on_crash == "fail":
+            with pytest.raises(proctor.MaybeExecuted, match=r"a ended in mid-turn \(stalled\)"):
+                await turn.finish()
+        else:
+            assert (await turn.finish()).text == "Continue where you stopped."
 
 
 async def test_a_request_that_nobody_waits_for_any_more_is_not_served_after_a_new_start(

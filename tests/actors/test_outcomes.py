@@ -45,6 +45,7 @@ def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
         (None, Normal(), "nobody", "no_answer"),
         (None, ExitStatus(signal=9), "stall", "stalled"),
         (None, ExitStatus(143), "deadline", "deadline"),
+        (None, Shutdown(), "garbled", "garbled"),  # R071, R073
     ],
 )
 def test_the_label(ending: Ending | None, exit: ExitReason | None, by: Stopper, expected: Outcome) -> None:
@@ -57,6 +58,7 @@ def test_the_label(ending: Ending | None, exit: ExitReason | None, by: Stopper, 
         ("crashed", "restart"),
         ("killed_by_system", "restart"),
         ("stalled", "restart"),
+        ("garbled", "restart"),
         ("authentication", "fail"),
         ("configuration", "fail"),
         ("limited", "park"),

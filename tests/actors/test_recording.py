@@ -57,6 +57,18 @@ async def test_a_temporary_run_directory_goes_with_the_run() -> None:
     assert not run.path.exists()
 
 
+async def test_what_processes_have_for_themselves_is_temporary_also_when_the_recording_is_kept(
+    tmp_path: Path,
+) -> None:
+    run = RunDirectory(tmp_path, "a")
+    (run.scratch / "tmp").mkdir()
+    assert not run.scratch.is_relative_to(run.path)
+    assert mode(run.scratch) == 0o700
+    run.close()
+    assert run.path.exists()
+    assert not run.scratch.exists()
+
+
 async def test_frames_can_be_read_back_by_their_place(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path, "a")
     recording = run.open_incarnation()

@@ -25,6 +25,7 @@ OUTCOMES: Mapping[Outcome, tuple[int, str]] = {
     "killed_by_system": (FAILED, "was killed by the system"),
     "crashed": (FAILED, "crashed"),
     "no_answer": (FAILED, "ended without an answer"),
+    "garbled": (FAILED, "no longer spoke its protocol and was stopped"),
 }
 """How a request ended → exit status, and what is said of the agent."""
 
