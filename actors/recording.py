@@ -152,6 +152,14 @@ def prune(root: Path, *, keep_bytes: int = KEEP_BYTES, keep_seconds: float = KEE
     return removed
 
 
+def forget(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
+    """Remove the files of `folder` that nobody has written for so long. A folder that is not there is empty."""
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and time.time() - path.stat().st_mtime > keep_seconds:
+                path.unlink()
+
+
 def _make(root: Path | None, agent: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", agent)[:40] or "agent"
     if root is None:

@@ -1,7 +1,7 @@
 """The pipes and the memory of the scripted agent: lines in, bytes out, signals as something to wait for, sessions kept.
 
 stdout is written with blocking writes; a reader that went away is ignored, as the real CLI ignores it. A session is
-one small JSON file under `$CLAUDE_CONFIG_DIR/scripted` (else `$HOME/.proctor-scripted`), replaced whole; a home that
+one small JSON file under `$CLAUDE_CONFIG_DIR/scripted` (else `$XDG_STATE_HOME/proctor/scripted`), replaced whole; a home that
 cannot be written is tolerated.
 """
 
@@ -65,7 +65,8 @@ class Store:
 
     def __init__(self, persist: bool) -> None:
         home = os.environ.get("CLAUDE_CONFIG_DIR")
-        self.folder = os.path.join(home, "scripted") if home else os.path.expanduser("~/.proctor-scripted")
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        self.folder = os.path.join(home or os.path.join(state, "proctor"), "scripted")
         self.persist = persist
 
     def load(self, session: str) -> Frame | None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording import RunDirectory, prune
+from proctor.actors.recording import RunDirectory, forget, prune
 
 
 def mode(path: Path) -> int:
@@ -118,3 +118,13 @@ async def test_a_recording_of_more_lines_than_it_times_has_no_line_times(tmp_pat
     assert json.loads((recording.path / "meta.json").read_bytes())["line_times_s"] == []
     await trio.lowlevel.checkpoint()
     run.close()
+
+
+def test_only_files_that_nobody_wrote_for_long_are_forgotten(tmp_path: Path) -> None:
+    for name, age in (("old", 100.0), ("new", 0.0)):
+        path = tmp_path / name
+        path.write_text("")
+        os.utime(path, (path.stat().st_mtime - age, path.stat().st_mtime - age))
+    forget(tmp_path, keep_seconds=50)
+    forget(tmp_path / "none")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]

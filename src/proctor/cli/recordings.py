@@ -1,4 +1,4 @@
-"""Where runs are recorded unless told otherwise, and making room there."""
+"""Where runs are recorded unless told otherwise, and making room there and beside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from proctor.actors.recording import prune
+from proctor.actors.recording import forget, prune
 
 
 def state_directory() -> Path:
@@ -21,4 +21,9 @@ async def make_room(root: Path | None) -> None:
     """Remove the oldest recordings beyond the bounds; a failure to is no reason to fail."""
     if root is not None:
         with suppress(OSError):
-            await trio.to_thread.run_sync(prune, root, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(_make_room, root, abandon_on_cancel=True)
+
+
+def _make_room(root: Path) -> None:
+    prune(root)
+    forget(state_directory().parent / "scripted")

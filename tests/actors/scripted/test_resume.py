@@ -116,7 +116,7 @@ def test_a_home_that_cannot_be_written_is_tolerated(tmp_path: Path) -> None:
 def test_without_a_config_directory_sessions_are_kept_in_the_home(tmp_path: Path) -> None:
     with Host(tmp_path, COUNT, env={"CLAUDE_CONFIG_DIR": "", "HOME": str(tmp_path)}) as host:
         session = session_of(host)
-    assert (tmp_path / ".proctor-scripted" / f"{session}.json").exists()
+    assert (tmp_path / ".local" / "state" / "proctor" / "scripted" / f"{session}.json").exists()
 
 
 def test_the_session_file_names_the_prompt_of_a_turn_that_never_ended(tmp_path: Path) -> None:
