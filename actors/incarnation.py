@@ -104,12 +104,7 @@ class Incarnation:
         self._recording = recording = self._directory.open_incarnation()
         try:
             opening = open_plan(
-                self.plan,
-                self._directory,
-                recording,
-                number=self.number,
-                resume=self.resume,
-                fork=self.fork,
+                self.plan, self._directory, recording, number=self.number, resume=self.resume, fork=self.fork
             )
             self.log.append(opening.notices)
             async with opening.process as self._process:
@@ -187,9 +182,10 @@ class Incarnation:
         await self.over.wait()
 
     def kill(self) -> None:
-        """SIGKILL to the whole tree, now."""
-        self.stopper = "kill"
-        self.process.kill()
+        """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
+        if self._process is not None:
+            self.stopper = "kill"
+            self._process.kill()
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
@@ -384,11 +380,9 @@ class Incarnation:
         try:
             if self._process is not None:
                 self._conclude(self._process)
+            lines = self.conversation.frames
             self._recording.close(
-                exit=str(self.exit),
-                outcome=self.outcome,
-                stopper=self.stopper,
-                stdout_lines=self.conversation.frames,
+                exit=str(self.exit), outcome=self.outcome, stopper=self.stopper, stdout_lines=lines
             )
         finally:
             self.over.set()
