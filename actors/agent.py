@@ -46,10 +46,10 @@ CONTINUE = "Continue where you stopped."
 @attrs.frozen
 class Begin:
     """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
-    the ticket names the prompt it travels as, each time it is sent."""
+    the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
+    the job as withdrawn, and it is never sent."""
 
-    ticket: str
-    text: str
+    job: Job
 
 
 @attrs.frozen
@@ -146,8 +146,8 @@ class AgentActor(Actor):
             case Begin() if self.book.is_full:
                 reply_error(from_, NotExecuted(self.plan.name, f"{QUEUE} requests wait already"))
                 return NO_REPLY
-            case Begin(ticket, text):
-                return self._accept(Job(ticket, text))
+            case Begin(job):
+                return self._accept(job)
             case Look():
                 return self._status()
             case Follow():

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell
+from proctor.actors.book import Job
 from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.outcomes import Answer, answer_of
@@ -47,8 +48,13 @@ class Agent:
     @asynccontextmanager
     async def stream(self, prompt: str) -> AsyncGenerator[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
-        ticket = str(uuid.uuid4())
-        turn = Turn(self.name, ticket, await self._begin(Begin(ticket, prompt)))
+        job = Job(str(uuid.uuid4()), prompt)
+        try:
+            accepted = await self._begin(Begin(job))
+        except BaseException:
+            job.withdrawn = True  # it may still lie in the mailbox
+            raise
+        turn = Turn(self.name, job.ticket, accepted)
         try:
             yield turn
         finally:

@@ -11,7 +11,8 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.book import QUEUE
+from proctor.actors.agent import Begin
+from proctor.actors.book import QUEUE, Job
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
@@ -301,6 +302,12 @@ async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel("seen")
     assert refused == ["a did not take the request: 1000 requests wait already"] * 3
+
+
+async def test_a_request_whose_caller_gave_up_before_it_was_heard_is_never_sent(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
+        await sup.name("a").call(Begin(Job("ticket", "never", withdrawn=True)))
+        assert (await sup.agent("a").ask("one")).text == "1: one"
 
 
 async def test_an_open_question_is_a_state_and_its_answer_ends_it(tmp_path: Path) -> None:
