@@ -50,10 +50,11 @@ class Agent:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
         job = Job(str(uuid.uuid4()), prompt)
         try:
-            accepted = await self._begin(Begin(job))
+            accepted = await self._request(Begin(job))
         except BaseException:
             job.withdrawn = True  # it may still lie in the mailbox
             raise
+        assert isinstance(accepted, Accepted)
         turn = Turn(self.name, job.ticket, accepted)
         try:
             yield turn
@@ -61,15 +62,13 @@ class Agent:
             if not turn.over:
                 turn.withdraw()
 
-    async def _begin(self, begin: Begin) -> Accepted:
+    async def _request(self, message: object) -> object:
+        """The reply, from this incarnation or from the next: a message is taken and replied to in one step."""
         while True:
             try:
-                accepted = await self._address.call(begin, timeout=None)
-            except (NoProc, ActorExited):  # not taken: an incarnation takes a request and says so in one step
+                return await self._address.call(message, timeout=None)
+            except (NoProc, ActorExited):
                 await self._back()
-            else:
-                assert isinstance(accepted, Accepted)
-                return accepted
 
     async def _back(self) -> None:
         if isinstance(self._address, Ref):
@@ -79,11 +78,15 @@ class Agent:
 
     async def interrupt(self) -> bool:
         """End the running turn; the session lives on. False when there was none."""
-        return bool(await self._address.call(Tell(v.Interrupt(str(uuid.uuid4())))))
+        try:
+            return bool(await self._address.call(Tell(v.Interrupt(str(uuid.uuid4())))))
+        except ActorExited:
+            return False
 
     async def set_model(self, model: str) -> bool:
-        """From the next turn on. False when no process is there to be told."""
-        return bool(await self._address.call(Tell(v.SetModel(str(uuid.uuid4()), model))))
+        """From the next turn on, for this process: a new one starts with its plan's model. False when none is there
+        to be told."""
+        return bool(await self._request(Tell(v.SetModel(str(uuid.uuid4()), model))))
 
     async def status(self) -> Status:
         """What it is doing; between two incarnations the state is `backoff`. Raises `NoProc` when none is owed."""
@@ -98,8 +101,11 @@ class Agent:
 
     @asynccontextmanager
     async def events(self, since: int | None = None) -> AsyncGenerator[Cursor]:
-        """Follow the agent's log, through its restarts, from position `since` (default: from now on)."""
-        log = await self._address.call(Follow())
+        """Follow the agent's log, through its restarts, from position `since` (default: from now on).
+
+        Raises `NoProc` when no such agent runs; a restart is waited out.
+        """
+        log = await self._request(Follow())
         assert isinstance(log, EventLog)
         yield log.cursor(since)
 
