@@ -90,26 +90,26 @@ class Run:
         try:
             return await anext(self._cursor)
         except StopAsyncIteration:
-            await self._done.wait()
-            if self._failure is not None:
-                raise self._failure from None
+            await self._settled()
             raise
 
     async def batch(self) -> Sequence[v.AnyEvent]:
         """The events that have arrived, waiting for at least one; empty at the end. Raises as `run` does."""
         events = await self._cursor.batch()
         if not events:
-            await self._done.wait()
-            if self._failure is not None:
-                raise self._failure
+            await self._settled()
         return events
 
     async def finish(self) -> Answer:
         """Read to the end and return the answer. Raises as `run` does."""
-        while await self._cursor.batch():
+        while await self.batch():
             pass
-        await self._done.wait()
         return self.answer
+
+    async def _settled(self) -> None:
+        await self._done.wait()
+        if self._failure is not None:
+            raise self._failure from None
 
     @property
     def answer(self) -> Answer:

@@ -13,9 +13,8 @@ from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.process import Command, Process, open_process, survivors
 from proctor.runtime.stopping import Step
+from tests.runtime.programs import ENV, QUICK, gone, python, sh
 
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
 GUARD = str(Path(guard.__file__))
 
 FAMILY = """
@@ -54,14 +53,6 @@ def marker(request: pytest.FixtureRequest) -> str:
     return f"{os.getpid()}-{request.node.name}".replace("/", "-")
 
 
-def python(program: str) -> Command:
-    return Command((sys.executable, "-I", "-S", "-c", program), ENV)
-
-
-def sh(script: str) -> Command:
-    return Command(("sh", "-c", script), ENV)
-
-
 async def ready(process: Process) -> None:
     said = b""
     while b"ready\n" not in said:
@@ -73,12 +64,7 @@ async def ready(process: Process) -> None:
 async def dead(pids: list[int]) -> None:
     with trio.fail_after(10):
         for pid in pids:
-            try:
-                watch = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            await trio.lowlevel.wait_readable(watch)
-            os.close(watch)
+            await gone(pid)
 
 
 @pytest.mark.parametrize(

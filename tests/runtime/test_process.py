@@ -27,18 +27,7 @@ from proctor.runtime.process_errors import (
     StdinClosed,
 )
 from proctor.runtime.stopping import Step
-
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
-AT_ONCE = (Step("kill"),)
-
-
-def sh(script: str) -> Command:
-    return Command(("sh", "-c", script), ENV)
-
-
-def python(program: str) -> Command:
-    return Command((sys.executable, "-I", "-S", "-c", program), ENV)
+from tests.runtime.programs import AT_ONCE, ENV, gone, line, python, sh
 
 
 async def everything(process: Process) -> bytes:
@@ -46,25 +35,6 @@ async def everything(process: Process) -> bytes:
     while data := await process.receive():
         said += data
     return said
-
-
-async def line(process: Process) -> bytes:
-    said = b""
-    while not said.endswith(b"\n"):
-        data = await process.receive()
-        assert data, f"ended after {said!r}: {process.stderr!r}"
-        said += data
-    return said
-
-
-async def gone(pid: int) -> None:
-    try:
-        watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with trio.fail_after(10):
-        await trio.lowlevel.wait_readable(watch)
-    os.close(watch)
 
 
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])

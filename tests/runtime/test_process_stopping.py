@@ -11,34 +11,9 @@ import trio
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.stopping import Step
+from tests.runtime.programs import AT_ONCE, ENV, QUICK, gone, line, sh
 
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
-AT_ONCE = (Step("kill"),)
 DEAF = "trap '' TERM INT HUP; echo ready; sleep 60 & sleep 60"
-
-
-def sh(script: str) -> Command:
-    return Command(("sh", "-c", script), ENV)
-
-
-async def ready(process: Process) -> bytes:
-    said = b""
-    while not said.endswith(b"\n"):
-        data = await process.receive()
-        assert data, f"ended after {said!r}: {process.stderr!r}"
-        said += data
-    return said
-
-
-async def gone(pid: int) -> None:
-    try:
-        watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with trio.fail_after(10):
-        await trio.lowlevel.wait_readable(watch)
-    os.close(watch)
 
 
 def state(pid: int) -> str:
@@ -75,7 +50,7 @@ async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_orde
     script: str, reason: ExitReason, climbed: list[str], guard: bool
 ) -> None:
     async with open_process(sh(script), ladder=QUICK, guard=guard) as process:
-        await ready(process)
+        await line(process)
         assert await process.stop(Shutdown("asked")) == reason
     assert steps(process) == [*climbed, "exited", "group killed", "reaped", "drained", "closed"]
     assert state(process.pid) == "gone"
@@ -84,7 +59,7 @@ async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_orde
 @both
 async def test_leaving_the_block_stops_it(guard: bool) -> None:  # R042
     async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
-        await ready(process)
+        await line(process)
     assert process.exit == Killed()
     assert state(process.pid) == "gone"
     assert await process.stop() == Killed()
@@ -113,7 +88,7 @@ async def test_an_exception_of_the_body_is_not_lost_to_a_cancellation_that_comes
         try:
             async with open_process(sh(DEAF), ladder=QUICK) as process:
                 held.append(process)
-                await ready(process)
+                await line(process)
                 scope.cancel()
                 raise KeyError
         except KeyError as error:
@@ -135,7 +110,7 @@ async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None
     with trio.move_on_after(0.5) as scope:
         async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
             held.append(process)
-            await ready(process)
+            await line(process)
             await trio.sleep_forever()
     assert scope.cancelled_caught
     assert steps(held[0])[:4] == ["close_stdin", "terminate", "kill", "exited"]
@@ -143,7 +118,7 @@ async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None
 
 async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:  # L22
     async with open_process(sh(DEAF), ladder=QUICK) as process:
-        await ready(process)
+        await line(process)
         with trio.move_on_after(0.05) as scope:
             await process.stop()
         assert scope.cancelled_caught
@@ -154,7 +129,7 @@ async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:  # L22
 
 async def test_two_stops_a_cancelled_one_and_leaving_are_one_stop() -> None:  # R043
     async with open_process(sh(DEAF), ladder=QUICK) as process, trio.open_nursery() as nursery:
-        await ready(process)
+        await line(process)
         nursery.start_soon(process.stop)
         nursery.start_soon(process.stop, Shutdown("second"))
         with trio.move_on_after(0.01):
@@ -173,7 +148,7 @@ async def test_a_stop_of_a_process_that_is_gone_is_no_error() -> None:  # R035, 
 @both
 async def test_a_kill_does_not_wait(guard: bool) -> None:  # R059
     async with open_process(sh(DEAF), guard=guard) as process:
-        await ready(process)
+        await line(process)
         process.kill()
         process.signal(signal.SIGKILL)
         with trio.fail_after(5):
@@ -184,7 +159,7 @@ async def test_a_kill_does_not_wait(guard: bool) -> None:  # R059
 async def test_a_stop_may_bring_a_ladder_of_its_own() -> None:
     script = "trap 'exit 130' INT; echo ready; while :; do sleep 0.05; done"
     async with open_process(sh(script), ladder=()) as process:
-        await ready(process)
+        await line(process)
         ladder = (Step("signal", 5, signal=signal.SIGINT),)
         assert await process.stop(ladder=ladder) == Shutdown()
     assert steps(process)[:2] == ["SIGINT", "exited"]
@@ -193,7 +168,7 @@ async def test_a_stop_may_bring_a_ladder_of_its_own() -> None:
 async def test_a_ladder_can_ask_in_the_process_own_words() -> None:
     script = 'echo ready; while read line; do [ "$line" = end ] && exit 0; done; exit 1'
     async with open_process(sh(script), ladder=(Step("write", 5, data=b"end\n"),)) as process:
-        await ready(process)
+        await line(process)
     assert process.exit == Normal()
     assert steps(process)[:2] == ["write", "exited"]
 
@@ -201,7 +176,7 @@ async def test_a_ladder_can_ask_in_the_process_own_words() -> None:
 async def test_the_stop_signal_is_the_one_configured() -> None:
     script = "trap 'exit 0' HUP; echo ready; while :; do sleep 0.05; done"
     async with open_process(sh(script), ladder=(Step("terminate"),), stop_signal=signal.SIGHUP) as process:
-        await ready(process)
+        await line(process)
     assert process.exit == Normal()
 
 
@@ -211,7 +186,7 @@ async def test_a_process_that_flushes_after_the_end_of_its_input_is_given_the_ti
     transcript = tmp_path / "transcript"
     script = f"echo ready; cat >/dev/null; sleep 0.4; echo flushed > {transcript}"
     async with open_process(sh(script)) as process:
-        await ready(process)
+        await line(process)
         process.close_stdin()
         await trio.sleep(0.1)
     assert (process.exit, transcript.read_text()) == (Normal(), "flushed\n")
@@ -283,8 +258,8 @@ except KeyboardInterrupt:
 """
     env = {**ENV, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     async with open_process(Command((sys.executable, "-c", host), env)) as process:
-        pid = int(await ready(process))
+        pid = int(await line(process))
         os.kill(process.pid, signal.SIGINT)
-        assert await ready(process) == b"interrupted\n"
+        assert await line(process) == b"interrupted\n"
         assert state(pid) == "gone"
         assert await process.wait() == Normal()

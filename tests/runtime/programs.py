@@ -1,0 +1,44 @@
+"""Programs that several tests of processes start, and how those tests wait for them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import trio
+
+from proctor.runtime.process import Command, Process
+from proctor.runtime.stopping import Step
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))
+AT_ONCE = (Step("kill"),)
+
+
+def sh(script: str) -> Command:
+    return Command(("sh", "-c", script), ENV)
+
+
+def python(program: str) -> Command:
+    return Command((sys.executable, "-I", "-S", "-c", program), ENV)
+
+
+async def line(process: Process) -> bytes:
+    """What it says up to the end of a line; a process that ends before is an error with its stderr."""
+    said = b""
+    while not said.endswith(b"\n"):
+        data = await process.receive()
+        assert data, f"ended after {said!r}: {process.stderr!r}"
+        said += data
+    return said
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of a process that is not ours."""
+    try:
+        watch = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with trio.fail_after(10):
+        await trio.lowlevel.wait_readable(watch)
+    os.close(watch)
