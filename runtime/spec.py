@@ -8,7 +8,7 @@ anything starts. Rules over one record are in `SPEC_RULES` and `FLAG_RULES`; rul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -39,8 +39,36 @@ def _positive(value: Any) -> bool:
     return _number(value) and 0 < value < math.inf
 
 
+def _count(least: int) -> Rule:
+    return (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"an int >= {least}",
+    )
+
+
+def _or_none(rule: Rule) -> Rule:
+    allowed, accepted = rule
+    return lambda value: value is None or allowed(value), f"{accepted} or None"
+
+
 _BOOL: Rule = (lambda value: isinstance(value, bool), "True or False")
-_NOTHING: Rule = (lambda value: value is None, "None")
+_SECONDS: Rule = (_positive, "seconds > 0 and finite")
+
+BACKOFF_RULES: Mapping[str, Rule] = {
+    "min_delay": _SECONDS,
+    "max_delay": _SECONDS,
+    "factor": (lambda value: _number(value) and 1 <= value < math.inf, "a number >= 1"),
+    "jitter": (lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1"),
+    "reset_after": _or_none(_SECONDS),
+    "max_in_row": _or_none(_count(0)),
+}
+
+PROBE_RULES: Mapping[str, Rule] = {
+    "check": (callable, "an async function without arguments"),
+    "period": _SECONDS,
+    "timeout": _SECONDS,
+    "failures": _count(1),
+}
 
 SPEC_RULES: Mapping[str, Rule] = {
     "id": (
@@ -59,24 +87,20 @@ SPEC_RULES: Mapping[str, Rule] = {
         lambda value: value is None or (isinstance(value, str) and value != "" and value[0] != "/"),
         "a text not beginning with '/', or None",
     ),
-    "start_timeout": (lambda value: value is None or _positive(value), "seconds > 0 or None"),
-    "backoff": _NOTHING,
-    "watchdog": _NOTHING,
-    "mailbox": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
-        "an int >= 1",
-    ),
+    "start_timeout": _or_none((_positive, "seconds > 0")),
+    "backoff": (lambda value: value is None or isinstance(value, Backoff), "a Backoff or None"),
+    "watchdog": _or_none((_positive, "seconds > 0")),
+    "probe": (lambda value: value is None or isinstance(value, Probe), "a Probe or None"),
+    "mailbox": _count(1),
     "overflow": _one_of("block", "raise", "drop_newest", "drop_oldest"),
     "drain": _BOOL,
+    "keep_mailbox": _BOOL,
 }
 
 FLAG_RULES: Mapping[str, Rule] = {
     "strategy": _one_of("one_for_one", "one_for_all", "rest_for_one"),
-    "intensity": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-        "an int >= 0",
-    ),
-    "period": (_positive, "seconds > 0 and finite"),
+    "intensity": _count(0),
+    "period": _SECONDS,
     "auto_shutdown": _one_of("never", "any_significant", "all_significant"),
 }
 
@@ -92,6 +116,45 @@ def _as_tuple(args: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(args)
 
 
+@attrs.frozen(kw_only=True)
+class Backoff:
+    """How long each restart of a child in a row is put off (X1-X3). Times in seconds. Raises `InvalidSpec`.
+
+    Restart k, from 0, waits `min(max_delay, min_delay * factor**k)`, times a random number from `1 - jitter` to 1.
+    k is 0 again once an incarnation has been ready for `reset_after`, left out: `max_delay`. More than `max_in_row`
+    restarts without that, and the supervisor gives up, besides its own intensity; `None` sets no such limit.
+    """
+
+    min_delay: float = 1.0
+    max_delay: float = 60.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    reset_after: float | None = None
+    max_in_row: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, BACKOFF_RULES, of="backoff")
+        if self.max_delay < self.min_delay:
+            raise InvalidSpec("max_delay", self.max_delay, f">= min_delay, {self.min_delay}", of="backoff")
+
+
+@attrs.frozen(kw_only=True)
+class Probe:
+    """A liveness check of a ready child (X7). Times in seconds. Raises `InvalidSpec`.
+
+    `await check()` every `period`; one that raises, returns `False` or takes longer than `timeout` has failed, and
+    `failures` of them in a row are a crash of the child. `check` finds the child by `current_actor()`.
+    """
+
+    check: Callable[[], Awaitable[object]]
+    period: float = 10.0
+    timeout: float = 1.0
+    failures: int = 3
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, PROBE_RULES, of="probe")
+
+
 @attrs.frozen
 class ChildSpec:
     """One child: what to start and how to treat its end (S1). Raises `InvalidSpec` when made wrong.
@@ -99,7 +162,9 @@ class ChildSpec:
     `start` is an `Actor` subclass, or an async function `f(*args, task_status)` that calls
     `task_status.started()` when ready. `shutdown` is seconds of grace, `math.inf`, or `"brutal_kill"`; left
     out it is 5 s for a worker and infinite for a supervisor. `name` is registered in the root's registry for
-    as long as an incarnation lives. `start_timeout` is in seconds (X4), `mailbox` in messages (M4).
+    as long as an incarnation lives. `start_timeout` is in seconds (X4), `mailbox` in messages (M4). `watchdog` is the
+    seconds within which a ready child must `beat` (X6). `keep_mailbox` hands queued casts to the next incarnation
+    (X13).
     """
 
     id: str
@@ -111,11 +176,13 @@ class ChildSpec:
     type: ChildType = attrs.field(default="worker", kw_only=True)
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: float | None = attrs.field(default=None, kw_only=True)
-    backoff: None = attrs.field(default=None, kw_only=True)
-    watchdog: None = attrs.field(default=None, kw_only=True)
+    backoff: Backoff | None = attrs.field(default=None, kw_only=True)
+    watchdog: float | None = attrs.field(default=None, kw_only=True)
+    probe: Probe | None = attrs.field(default=None, kw_only=True)
     mailbox: int = attrs.field(default=1000, kw_only=True)
     overflow: Overflow = attrs.field(default="block", kw_only=True)
     drain: bool = attrs.field(default=False, kw_only=True)
+    keep_mailbox: bool = attrs.field(default=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if self.shutdown is None:

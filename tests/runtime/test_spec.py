@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.runtime import ChildSpec, Flags, InvalidSpec, check_childspecs, open_supervisor, supervisor_spec
+from proctor.runtime.spec import Backoff, Probe
 from tests.runtime.stage import Notes, forever, player
 
 
@@ -41,6 +42,10 @@ WRONG: list[tuple[str, Any]] = [
     ("mailbox", math.inf),
     ("overflow", "grow"),
     ("drain", None),
+    ("backoff", 1.0),
+    ("watchdog", 0),
+    ("probe", forever),
+    ("keep_mailbox", "yes"),
 ]
 
 
@@ -52,6 +57,32 @@ def test_a_wrong_value_is_named_with_what_is_accepted_S2(field: str, value: Any)
     assert (caught.value.field, repr(caught.value.value)) == (field, repr(value))
     assert f"{field}" in str(caught.value)
     assert f"is {value!r}: expected {caught.value.accepted}" in str(caught.value)
+
+
+WRONG_BACKOFF: list[tuple[str, Any]] = [
+    ("min_delay", 0),
+    ("max_delay", math.inf),
+    ("max_delay", 0.5),
+    ("factor", 0.5),
+    ("jitter", 1.5),
+    ("reset_after", 0),
+    ("max_in_row", -1),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_BACKOFF, ids=lambda part: repr(part))
+def test_a_wrong_backoff_is_named_X1(field: str, value: Any) -> None:
+    with pytest.raises(InvalidSpec, match=f"^{field} of 'backoff' is {value!r}: expected "):
+        Backoff(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("check", None), ("period", 0), ("timeout", math.inf), ("failures", 0)]
+)
+def test_a_wrong_probe_is_named_X7(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {"check": forever}
+    with pytest.raises(InvalidSpec, match=f"^{field} of 'probe' is {value!r}: expected "):
+        Probe(**(fields | {field: value}))
 
 
 def test_the_text_of_a_wrong_value() -> None:
