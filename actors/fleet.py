@@ -34,13 +34,37 @@ from proctor.actors.tables import Folder, Limit, Misfit, Positive, Seconds, Tabl
 from proctor.actors.trees import claude, scripted
 from proctor.protocols.dialect import Mode
 from proctor.runtime.errors import InvalidSpec
-from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Restart, Strategy, check_significance
+from proctor.runtime.spec import (
+    AutoShutdown,
+    Backoff,
+    ChildSpec,
+    Flags,
+    Restart,
+    Strategy,
+    check_significance,
+)
 from proctor.runtime.supervisor import supervisor_spec
 
 Script = NewType("Script", Path)
 """A path where a script or a recorded run is."""
 Grace: TypeAlias = Seconds | Literal["brutal_kill"]
 Permission: TypeAlias = Literal["deny", "allow"] | tuple[Rule, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Delays:
+    """A table `backoff`: how long restarts in a row are put off. Its keys are those of `Backoff`."""
+
+    min_delay: Positive | None = None
+    max_delay: Positive | None = None
+    factor: float | None = None
+    jitter: float | None = None
+    reset_after: Positive | None = None
+    max_in_row: int | None = None
+
+    def record(self) -> Backoff:
+        """What a child spec takes. Raises `InvalidSpec`."""
+        return Backoff(**_given(self, (field.name for field in attrs.fields(Delays))))
 
 
 @attrs.frozen(kw_only=True)
@@ -86,6 +110,7 @@ class Member:
     shutdown: Grace | None = None
     significant: bool | None = None
     start_timeout: Positive | None = None
+    backoff: Delays | None = None
 
     def options(self, record: Path | None = None) -> dict[str, Any]:
         """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
@@ -95,6 +120,8 @@ class Member:
             given["env"] = parse_env(self.env, os.environ)
         if self.add_dirs is not None:
             given["add_dirs"] = tuple(map(str, self.add_dirs))
+        if self.backoff is not None:
+            given["backoff"] = self.backoff.record()
         return given
 
 
@@ -165,10 +192,13 @@ class Nested(Group):
     restart: Restart | None = None
     shutdown: Grace | None = None
     significant: bool | None = None
+    backoff: Delays | None = None
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `InvalidSpec`."""
         options = _given(self, ("restart", "shutdown", "significant"))
+        if self.backoff is not None:
+            options["backoff"] = self.backoff.record()
         return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
 
 
@@ -179,7 +209,7 @@ class Fleet(Group):
     name: str = "fleet"
 
 
-for _record in (Rule, Claude, Scripted, Group, Nested, Fleet):
+for _record in (Rule, Delays, Claude, Scripted, Group, Nested, Fleet):
     attrs.resolve_types(_record)
 
 
@@ -212,7 +242,7 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
     tables.accept(AnyMember, tables.one_of(KINDS))
-    tables.records((Rule, Claude, Scripted, Nested, Fleet), _sound)
+    tables.records((Rule, Delays, Claude, Scripted, Nested, Fleet), _sound)
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
     except TableFaults as error:
@@ -254,6 +284,8 @@ def _permission(tables: Tables, value: object) -> object:
 def _sound(record: object) -> None:
     """Raise `Misfit` for what a supervisor would not take."""
     try:
+        if isinstance(record, Delays):
+            record.record()
         if isinstance(record, Claude | Scripted | Nested):
             record.spec()
         if isinstance(record, Group):

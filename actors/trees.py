@@ -20,7 +20,7 @@ from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
 from proctor.runtime import supervisor as runtime
-from proctor.runtime.spec import AutoShutdown, ChildSpec, Grace, Restart, Strategy
+from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, Strategy
 
 
 class SpecOptions(AgentOptions, total=False):
@@ -30,6 +30,7 @@ class SpecOptions(AgentOptions, total=False):
     shutdown: Grace
     significant: bool
     start_timeout: float | None
+    backoff: Backoff | None
     mailbox: int
 
 

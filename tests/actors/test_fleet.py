@@ -11,7 +11,7 @@ from proctor.actors.errors import FleetFaults
 from proctor.actors.fleet import Fleet, load_fleet
 from proctor.actors.permissions import Rule
 from proctor.actors.trees import plan_of
-from proctor.runtime.spec import ChildSpec
+from proctor.runtime.spec import Backoff, ChildSpec
 
 Written = Callable[[str], Path]
 
@@ -124,6 +124,7 @@ max_budget_usd = 2
 record = "runs"
 shutdown = "brutal_kill"
 start_timeout = "2m"
+backoff = { min_delay = 2, max_delay = "1m", jitter = 0, max_in_row = 5 }
 """
             )
         )
@@ -145,6 +146,7 @@ start_timeout = "2m"
     assert [Path(folder).name for folder in plan.launch.add_dirs] == ["repo"]
     assert str(plan.workplace.record).endswith("/runs")
     assert (spec.shutdown, spec.start_timeout) == ("brutal_kill", 120.0)
+    assert spec.backoff == Backoff(min_delay=2, max_delay=60, jitter=0, max_in_row=5)
 
 
 def test_an_agent_that_names_no_folder_is_recorded_in_the_one_given(written: Written, tmp_path: Path) -> None:
@@ -196,6 +198,10 @@ def test_a_fault_of_a_supervisor_is_told_with_its_place(written: Written, text: 
         ("significant = true", "significant: true is not accepted; expected False for a permanent child"),
         ('restart = "transient"\nsignificant = true', "significant: true is not accepted; expected False where auto_shutdown is 'never'"),
         ("start_timeout = 0", "start_timeout: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
+        ("backoff = 2", "backoff: expected a table, got 2"),
+        ('backoff = { min = "1s" }', "backoff.min: unknown key"),
+        ("backoff = { min_delay = 0 }", "backoff.min_delay: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
+        ("backoff = { min_delay = 5, max_delay = 2 }", "backoff.max_delay: 2.0 is not accepted; expected >= min_delay, 5.0"),
         ('cwd = "nowhere"', "cwd: expected a folder, and '{folder}/nowhere' is not one"),
         ("cwd = 1", "cwd: expected a path, got 1"),
         ('env = ["NOT_SET_HERE"]', "env: 'NOT_SET_HERE': not set here; write NOT_SET_HERE=VALUE to give it one"),
