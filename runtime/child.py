@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
-from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ended, Ignore, alone, live
+from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
-from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, normalised
+from proctor.runtime.cell import OWN, Info
+from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, is_clean, normalised
+from proctor.runtime.loop import Ended, alone, live
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf, interrupt_in
@@ -32,6 +34,7 @@ from proctor.runtime.system import first_leaf, interrupt_in
 if TYPE_CHECKING:
     from proctor.runtime.cell import Control, Message
     from proctor.runtime.kept import Kept
+    from proctor.runtime.links import ExitSignal
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
 
@@ -59,6 +62,10 @@ class Incarnation:
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         self.cell = open_cell(path, system, self, self.mailbox)
+        self.cell.linked = self
+        if self.mailbox is not None and spec.keep_mailbox:
+            self.cell.keeper = kept
+            self.mailbox.preload(kept.take_mail())
         self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor)
         self.warden: Control | None = None
         self.actor: Actor | None = None
@@ -86,13 +93,13 @@ class Incarnation:
         self.settled.set()
 
     def stop(self, reason: ExitReason) -> None:
-        """Ask it to end: a draining actor after what is queued (M8), another at once (M7)."""
+        """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
         if self._stopped is not None:
             return
         self._stopped = reason
         if self.warden is not None:
             self.warden.stop(reason)
-        elif self.mailbox is not None and self.spec.drain and self.ready:
+        elif self.mailbox is not None and self.spec.drain and self.ready and is_clean(reason):
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
@@ -101,6 +108,16 @@ class Incarnation:
         if self.mailbox is not None:
             self.mailbox.halt()
         self._run_scope.cancel(reason=str(reason))
+
+    def hear_exit(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to (M27); a supervisor does not."""
+        if self.warden is not None:
+            return False
+        if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
+            self.mailbox.put_in_order(Info(signal))
+        elif not isinstance(signal.reason, Normal):
+            self.stop(signal.reason)
+        return True
 
     def kill(self) -> None:
         """End it by force."""
@@ -115,6 +132,7 @@ class Incarnation:
         """The whole life, for a task of its own."""
         self.cell.task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
+        OWN.set(self.cell)
         reason = await self._contained(self._kill_scope, self._run_and_terminate)
         self._end(Killed() if self._killed or reason is None else normalised(reason))
 
@@ -161,10 +179,9 @@ class Incarnation:
         return ended
 
     async def _run_actor(self) -> Ended:
-        assert self.mailbox is not None
         self.actor = actor = self.spec.start()
         actor.bind(self.context, self.cell, self._background)
-        return await _unprotected(live, actor, self.spec.args, self.mailbox, self.started)
+        return await live(actor, self.spec.args, self.cell, self.started)
 
     async def _run_function(self) -> Ended:
         run = partial(self.spec.start, *self.spec.args, task_status=self)
