@@ -16,11 +16,11 @@ import attrs
 import trio
 
 from proctor.runtime import links
-from proctor.runtime.calls import Call, Ref
-from proctor.runtime.cell import Info
+from proctor.runtime.calls import Ref
 from proctor.runtime.errors import UnknownMessage
 from proctor.runtime.exits import ExitReason, Normal
 from proctor.runtime.kept import Kept
+from proctor.runtime.messages import Call, Info
 from proctor.runtime.monitors import Down, watch
 from proctor.runtime.registry import Registry
 from proctor.runtime.streams import Sink

@@ -51,30 +51,12 @@ class Message(Protocol):
         """Nobody will handle it, because of `error`."""
 
 
-class Cast:
-    """One message that wants no answer."""
-
-    __slots__ = ("msg",)
-
-    def __init__(self, msg: object) -> None:
-        self.msg = msg
-
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
-        """Nobody will handle it (M3)."""
-        cell.dead_letter(self.msg, str(error))
-
-
-class Info(Cast):
-    """What goes to `handle_info`: from the actor's own tasks, a `Down` or an `ExitSignal`."""
-
-    __slots__ = ()
-
-
 class Linked(Protocol):
     """What stands behind a cell and can be linked."""
 
     def hear_exit(self, signal: ExitSignal) -> bool:
         """Take the end of one that it was linked to; False if that means nothing to it. Never waits."""
+        ...
 
 
 class Cell:

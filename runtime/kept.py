@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from proctor.runtime.cell import Cast
 from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.messages import Cast
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell, Message

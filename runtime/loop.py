@@ -15,16 +15,14 @@ Not here: when it is started and stopped, and what its end is called (`child`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import trio
 
 from proctor.runtime.actor import IDLE, NO_REPLY, Actor, Continue, Ignore, Reply, Stop
-from proctor.runtime.calls import Call
-from proctor.runtime.cell import Cast, Info
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.mailbox import Mailbox
+from proctor.runtime.messages import Call, Cast, Info
 from proctor.runtime.streams import Sink
 
 if TYPE_CHECKING:
@@ -33,20 +31,32 @@ if TYPE_CHECKING:
 Ended: TypeAlias = ExitReason | Ignore | None
 
 
+class Owner(Protocol):
+    """Who runs an actor."""
+
+    def opened(self, nursery: trio.Nursery) -> None:
+        """The actor's hooks and tasks run in `nursery` from now on."""
+
+    def started(self) -> None:
+        """The actor is ready."""
+
+
 @trio.lowlevel.disable_ki_protection
-async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, ready: Callable[[], None]) -> Ended:
+async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) -> Ended:
     """Run an actor until it ends by itself: why, or `None` when its mailbox hands out nothing more."""
     mailbox = cell.mailbox
     assert mailbox is not None
     try:
         async with trio.open_nursery() as nursery:
             actor.nursery = nursery
+            owner.opened(nursery)
             outcome = await actor.init(*args)
             if not isinstance(outcome, Stop | Ignore):
-                ready()
+                owner.started()
                 outcome = await _serve(actor, cell, mailbox, outcome)
             nursery.cancel_scope.cancel(reason="the actor ended")
             return outcome.reason if isinstance(outcome, Stop) else outcome
+        return None
     except BaseExceptionGroup as group:
         raise alone(group) from None
 
