@@ -70,7 +70,8 @@ class Address(ABC):
         call = Call(msg, cell, now + limit)
         if cell.mailbox is None or not cell.mailbox.offer(call):
             await _deliver_in_time(call, cell)
-        await call.sleep(task, limit)
+        if not call.settled:
+            await call.asleep(task, limit)
         if call.expired:
             raise CallTimeout(self, limit)
         return call.outcome()

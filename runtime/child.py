@@ -141,7 +141,10 @@ class Incarnation:
         self.cell.task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
         OWN.set(self.cell)
-        if self.mailbox is None:
+        reason: ExitReason | None
+        if self._stopped is not None or self._killed:
+            reason = self._stopped
+        elif self.mailbox is None:
             reason = await self._contained(self._run_until_killed)
         else:
             reason = await self._contained(self._run_before_background)
@@ -162,15 +165,15 @@ class Incarnation:
 
     async def _run_until_stopped(self) -> ExitReason | None:
         with trio.CancelScope() as self._run_scope:
-            return await self._body()
+            return self._unless_ignored(await self._run_function())
         return None
 
     async def _run_before_background(self) -> ExitReason | None:
         try:
             async with trio.open_nursery() as self._background:
                 self._kill_scope = self._background.cancel_scope
-                reason = await self._contained(self._body) or self._stopped or Normal()
-                reason = await self._terminated(reason)
+                ended = self._unless_ignored(await self._contained(self._live))
+                reason = await self._terminated(ended or self._stopped or Normal())
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
         except BaseExceptionGroup as group:
@@ -196,16 +199,13 @@ class Incarnation:
         await _unprotected(actor.terminate, normalised(reason))
         return reason
 
-    async def _body(self) -> ExitReason | None:
-        if self._stopped is not None or self._killed:
-            return self._stopped or Killed()
-        ended = await (self._run_actor() if self.mailbox is not None else self._run_function())
+    def _unless_ignored(self, ended: Ended) -> ExitReason | None:
         if isinstance(ended, Ignore):
             self.ignored = not self.ready
             return Normal()
         return ended
 
-    def _run_actor(self) -> Awaitable[Ended]:
+    def _live(self) -> Awaitable[Ended]:
         self.actor = actor = self.spec.start()
         actor.bind(self.context, self.cell, self._background)
         return live(actor, self.spec.args, self.cell, self)
@@ -215,7 +215,7 @@ class Incarnation:
         returned = await _unprotected(run)
         return IGNORE if returned is IGNORE else Normal()
 
-    async def _contained(self, body: Callable[[], Awaitable[ExitReason | None]]) -> ExitReason | None:
+    async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
         try:
             return await body()
         except Exception as error:  # noqa: BLE001  # a child's body: any error is a crash of the child (T4)

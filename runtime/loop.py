@@ -74,9 +74,12 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
             outcome = await actor.handle_continue(outcome.arg) if isinstance(outcome, Continue) else None
         message = mailbox.take_nowait()
         if message is None:
-            message = await (mailbox.take() if actor.idle_timeout is None else _take_in_time(actor, mailbox))
-            if message is None:
+            if mailbox.is_over():
                 return None
+            outcome = await (
+                mailbox.pause() if actor.idle_timeout is None else _pause_in_time(actor, mailbox)
+            )
+            continue
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
@@ -90,12 +93,11 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
             outcome = await _handle_stream(actor, message)
 
 
-async def _take_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Message | None:
+async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Any:
     assert actor.idle_timeout is not None
     with trio.move_on_after(actor.idle_timeout) as scope:
-        return await mailbox.take()
-    assert scope.cancelled_caught
-    return Info(IDLE)
+        await mailbox.pause()
+    return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
 
 
 def _is_late(call: Call, mailbox: Mailbox[Message]) -> bool:

@@ -18,7 +18,7 @@ Not here: what a message means, and what becomes of those refused or left over (
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import trio
@@ -223,19 +223,25 @@ class Mailbox(Generic[Item]):
 
     async def take(self) -> Item | None:
         """The next item, or `None` when there will be none. Cancelled, it has taken nothing."""
-        while (item := self.take_nowait()) is None:
-            if self._is_over():
-                return None
-            if self._burst >= BURST:
-                self._burst = 1
-                await trio.lowlevel.checkpoint()
-            else:
-                self._burst, self._sleeper = 0, current_task()
-                await wait_task_rescheduled(self._abort)
+        while (item := self.take_nowait()) is None and not self.is_over():
+            await self.pause()
         return item
 
-    def _is_over(self) -> bool:
-        return self._closing == "halted" or (self._closing == "refusing" and not (self._system or self._user))
+    def pause(self) -> Awaitable[object]:
+        """What to await when `take_nowait` gave nothing: news, or that others had their turn."""
+        if self._burst >= BURST:
+            self._burst = 1
+            return trio.lowlevel.checkpoint()  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+        self._burst, self._sleeper = 0, current_task()
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+
+    def is_over(self) -> bool:
+        """Whether `take_nowait` gave nothing because there will be nothing."""
+        return self._closing == "halted" or (self._closing == "refusing" and self.is_empty())
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be handed out."""
+        return not (self._system or self._user)
 
     def close(self) -> list[Item]:
         """Take no more and release who waits for room; returns what was left, in order of handling."""

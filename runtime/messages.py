@@ -11,6 +11,7 @@ Not here: how they are sent (`calls`), what waits for them (`mailbox`, `deadline
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
@@ -86,26 +87,21 @@ class Call:
 
     def _abort(self, _raise_cancel: object) -> Abort:
         self._task = None
+        self.give_up()
         return Abort.SUCCEEDED
 
-    async def sleep(self, task: Task, timeout: float = math.inf) -> None:
-        """Wait in `task`, the current one, until it is settled; `timeout` is what the `deadline` was made of."""
-        if self.settled:
-            return
+    def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
+        """What to await in `task`, the current one, until it is settled; `timeout` is what the `deadline` was made of."""
         if timeout != math.inf:
             self._cell.system.deadlines.add(self, timeout)
         self._task = task
-        try:
-            await wait_task_rescheduled(self._abort)
-        finally:
-            if not self.settled:
-                self.give_up()
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
 
     async def wait(self) -> Any:
         """The answer, or the error answered with, to a question that stands in no mailbox. For one task."""
         if not self.settled:
             self._cell.calls[self] = None
-        await self.sleep(current_task())
+            await self.asleep(current_task())
         return self.outcome()
 
     def outcome(self) -> Any:
