@@ -18,29 +18,40 @@ import heapq
 import math
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-if TYPE_CHECKING:
-    from proctor.runtime.calls import Call
-
 LANES = 16
 SLACK = 1024
+
+
+class Timed(Protocol):
+    """What has a deadline: a call. `settled` says that it does not matter any more."""
+
+    deadline: float
+    settled: bool
+
+    def expire(self) -> None:
+        """Its time is up. Changes nothing if it is settled."""
 
 
 class Deadlines:
     """The deadlines of one tree's calls."""
 
     def __init__(self) -> None:
-        self._lanes: dict[float, deque[Call]] = {}
-        self._heap: list[tuple[float, int, Call]] = []
+        self._lanes: dict[float, deque[Timed]] = {}
+        self._heap: list[tuple[float, int, Timed]] = []
         self._numbers = count()
         self._limit = SLACK
         self._scope = trio.CancelScope()
         self._next = math.inf
 
-    def add(self, call: Call, timeout: float) -> None:
+    def __len__(self) -> int:
+        """How many are held, settled ones included."""
+        return sum(self._sizes())
+
+    def add(self, call: Timed, timeout: float) -> None:
         """Expire `call` at its deadline, which is `timeout` seconds after some moment up to now."""
         lane = self._lanes.get(timeout)
         if lane is None:
@@ -56,7 +67,7 @@ class Deadlines:
         if len(lane or self._heap) > self._limit:
             self._forget_settled()
 
-    def _lane(self, timeout: float) -> deque[Call] | None:
+    def _lane(self, timeout: float) -> deque[Timed] | None:
         if len(self._lanes) >= LANES:
             self._forget_settled()
         return self._lanes.setdefault(timeout, deque()) if len(self._lanes) < LANES else None
