@@ -1,35 +1,33 @@
-"""What a user writes: an `Actor` with hooks; and the loop that calls them.
+"""What a user writes: an `Actor` with hooks, and what they may answer.
 
-Guarantees: one hook runs at a time (M1). `init` comes first, then its `handle_continue`, then messages (M5).
-An exception in a hook, or in a task of `self.nursery`, is a crash of the actor (M10); alone it is the crash
-itself, not wrapped in the nursery's group. The tasks of `self.nursery` have ended before `terminate` runs, those of
+Guarantees: one hook runs at a time (M1). The tasks of `self.nursery` have ended before `terminate` runs, those of
 `self.background` live through it.
 
-Not here: when it is started and stopped, and what its end is called (`child`).
+Not here: the loop that calls the hooks (`loop`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from proctor.runtime.calls import Call, Cast, Info, Ref
+from proctor.runtime import links
+from proctor.runtime.calls import Ref
 from proctor.runtime.errors import UnknownMessage
 from proctor.runtime.exits import ExitReason, Normal
 from proctor.runtime.kept import Kept
-from proctor.runtime.mailbox import Mailbox
+from proctor.runtime.messages import Call, Info
 from proctor.runtime.monitors import Down, watch
 from proctor.runtime.registry import Registry
 from proctor.runtime.streams import Sink
 
 if TYPE_CHECKING:
     from proctor.runtime.calls import Address
-    from proctor.runtime.cell import Cell, Message
+    from proctor.runtime.cell import Cell
     from proctor.runtime.supervisor import Supervisor
 
 
@@ -45,8 +43,17 @@ class NoReply(Enum):
     NO_REPLY = "no reply"
 
 
+class Idle(Enum):
+    """The type of `IDLE`."""
+
+    IDLE = "idle"
+
+
 IGNORE: Final = Ignore.IGNORE
 NO_REPLY: Final = NoReply.NO_REPLY
+
+IDLE: Final = Idle.IDLE
+"""What `handle_info` gets when nothing has arrived for `idle_timeout` seconds (M11)."""
 
 
 @attrs.frozen
@@ -111,6 +118,15 @@ class Actor:
     _context: ActorContext
     _cell: Cell
 
+    idle_timeout: float | None = None
+    """Seconds without a message after which `handle_info(IDLE)` is called, and again after as many more (M11).
+
+    Counted from the end of the last hook; any message starts it anew. May be set, or unset, by any hook.
+    """
+
+    trap_exits: bool = False
+    """Whether the end of one linked comes to `handle_info` as `ExitSignal`, instead of ending this one (M27)."""
+
     nursery: trio.Nursery
     """Tasks that belong to this incarnation: one that raises is a crash; cancelled before `terminate` runs."""
 
@@ -138,8 +154,10 @@ class Actor:
         raise UnknownMessage(self.ref, "stream", msg)
 
     async def handle_info(self, msg: Any) -> Any:
-        """Handle a message of the system lane: `send_info`, or the `Down` of an actor monitored by `monitor`."""
-        self._cell.dead_letter(msg, "not handled")
+        """Handle what is no user message: `send_info`, the `Down` of an actor monitored by `monitor`, the `ExitSignal`
+        of one linked, `IDLE`."""
+        if msg is not IDLE:
+            self._cell.dead_letter(msg, "not handled")
 
     async def handle_continue(self, arg: Any) -> Any:
         """Go on after `Continue(arg)`, before any message."""
@@ -189,6 +207,14 @@ class Actor:
         """Watch `target`: its one `Down` comes to `handle_info`, after what it sent before (M26)."""
         return OwnMonitor(target, self._cell)
 
+    def link(self, target: Address) -> None:
+        """Link with the incarnation that stands at `target` now; see `links` for what follows (M27)."""
+        links.link(self.ref, target)
+
+    def unlink(self, target: Address) -> None:
+        """Take the link back. An `ExitSignal` that is queued already still comes."""
+        links.unlink(self.ref, target)
+
     def bind(self, context: ActorContext, cell: Cell, background: trio.Nursery) -> None:
         """Give the actor its identity. For the runtime."""
         self._context, self._cell, self.background = context, cell, background
@@ -215,80 +241,3 @@ class OwnMonitor:
             self._target.watchers.pop(self, None)
         if self._notice is not None and self._own.mailbox is not None:
             self._own.mailbox.withdraw(self._notice)
-
-
-Ended: TypeAlias = ExitReason | Ignore | None
-
-
-async def live(
-    actor: Actor, args: tuple[Any, ...], mailbox: Mailbox[Message], ready: Callable[[], None]
-) -> Ended:
-    """Run an actor until it ends by itself: why, or `None` when its mailbox hands out nothing more."""
-    try:
-        async with trio.open_nursery() as nursery:
-            actor.nursery = nursery
-            ended = await _serve(actor, args, mailbox, ready)
-            nursery.cancel_scope.cancel(reason="the actor ended")
-            return ended
-    except BaseExceptionGroup as group:
-        raise alone(group) from None
-
-
-def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a nursery of ours wrapped: the one exception by itself, several as the group."""
-    return group.exceptions[0] if len(group.exceptions) == 1 else group
-
-
-async def _serve(
-    actor: Actor, args: tuple[Any, ...], mailbox: Mailbox[Message], ready: Callable[[], None]
-) -> Ended:
-    outcome = await actor.init(*args)
-    if isinstance(outcome, Ignore):
-        return outcome
-    if isinstance(outcome, Stop):
-        return outcome.reason
-    ready()
-    while True:
-        while isinstance(outcome, Continue):
-            outcome = await actor.handle_continue(outcome.arg)
-        if isinstance(outcome, Stop):
-            return outcome.reason
-        message = await mailbox.take()
-        if message is None:
-            return None
-        outcome = await _handle(actor, message)
-
-
-async def _handle(actor: Actor, message: Message) -> Stop | Continue | None:
-    if isinstance(message, Call):
-        outcome = await actor.handle_call(message.msg, message)
-        return _answered(message, outcome)
-    if isinstance(message, Info):
-        outcome = await actor.handle_info(message.msg)
-    elif isinstance(message, Cast):
-        outcome = await actor.handle_cast(message.msg)
-    else:
-        assert isinstance(message, Sink)
-        outcome = await _handle_stream(actor, message)
-    return outcome if isinstance(outcome, Stop | Continue) else None
-
-
-def _answered(call: Call, outcome: object) -> Stop | None:
-    if outcome is NO_REPLY:
-        return None
-    if isinstance(outcome, Stop):
-        if outcome.reply is not NO_REPLY:
-            call.reply(outcome.reply)
-        return outcome
-    call.reply(outcome.value if isinstance(outcome, Reply) else outcome)
-    return None
-
-
-async def _handle_stream(actor: Actor, sink: Sink) -> Any:
-    if sink.closed:
-        return None
-    sink.opened_in(actor.nursery)
-    outcome = await sink.contain(actor.handle_stream, sink.msg, sink)
-    if outcome is not NO_REPLY and not sink.producing:
-        sink.end()
-    return outcome

@@ -1,14 +1,10 @@
 """How messages are sent: `Ref` for one incarnation, `Name` for whoever stands there now, the same verbs.
 
 Guarantees: a call ends in exactly one of an answer, `NoProc`, `ActorExited`, `CallTimeout`, `MailboxFull`,
-`NoMailbox`, `CallingSelf`, the error the callee answered with, or the caller's own cancellation. An answer wakes
-the waiting task directly; between that and the return of `call` there is no checkpoint, so a deadline of the
-same tick cannot lose it (T15). An answer that comes late or twice changes nothing and is an event (M17).
+`NoMailbox`, `CallingSelf`, the error the callee answered with, or the caller's own cancellation. Between the answer
+and the return of `call` there is no checkpoint, so a deadline of the same tick cannot lose it (T15).
 
-Invariant: a `Call` is settled once; `_task` is set exactly while a task sleeps for it, so that it is rescheduled
-at most once.
-
-Not here: what a supervisor understands (`core`), streams once opened (`streams`).
+Not here: what is sent (`messages`), streams once opened (`streams`), answers that are waited for later (`requests`).
 """
 
 from __future__ import annotations
@@ -18,125 +14,22 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, wait_task_rescheduled
+from trio.lowlevel import checkpoint_if_cancelled, current_task
 
 from proctor.runtime.cell import Cell, Control, Message
-from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
-from proctor.runtime.events import DeadLetter, LateReply
-from proctor.runtime.exits import DeliveryError, ExitReason, Killed, NoProc, Normal
+from proctor.runtime.errors import CallingSelf, CallTimeout
+from proctor.runtime.events import DeadLetter
+from proctor.runtime.exits import ExitReason, Killed, NoProc, Normal
 from proctor.runtime.mailbox import Mailbox
+from proctor.runtime.messages import Call, Cast, Question, reply, reply_error, seconds_left
 from proctor.runtime.monitors import Monitor
+from proctor.runtime.requests import Request
 from proctor.runtime.streams import Stream
 
 if TYPE_CHECKING:
     from proctor.runtime.system import System
 
-
-class Call:
-    """One question that waits for its answer; the `from_` of `handle_call`.
-
-    `deadline` is on the run's clock (T14); `math.inf` without one.
-    """
-
-    __slots__ = ("_answer", "_cell", "_error", "_settled", "_task", "deadline", "expired", "msg")
-
-    def __init__(self, msg: object, cell: Cell, deadline: float) -> None:
-        self.msg = msg
-        self.deadline = deadline
-        self.expired = False
-        self._cell = cell
-        self._task: trio.lowlevel.Task | None = None
-        self._settled = False
-        self._answer: object = None
-        self._error: BaseException | None = None
-        cell.calls[self] = None
-
-    def reply(self, value: object) -> None:
-        """Answer. Never raises: a late or second answer is dropped (M17)."""
-        self._settle(value, None)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error, raised in the caller (M10). Never raises here."""
-        self._settle(None, error)
-
-    def _settle(self, answer: object, error: BaseException | None) -> None:
-        if self._settled:
-            late = LateReply(path=self._cell.path, msg=answer if error is None else error)
-            self._cell.system.events.emit(late)
-            return
-        self._answer, self._error = answer, error
-        self.give_up()
-        if self._task is not None:
-            task, self._task = self._task, None
-            trio.lowlevel.reschedule(task)
-
-    def expire(self) -> None:
-        """Its time is up: whoever waits goes on without an answer, unless there is one."""
-        if not self._settled:
-            self.expired = True
-            self._settle(None, None)
-
-    def give_up(self) -> None:
-        """No answer is wanted any more."""
-        self._settled = True
-        self._cell.calls.pop(self, None)
-
-    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was answered, or is not waited for any more."""
-        return self._settled
-
-    async def wait(self) -> Any:
-        """The answer, or the error answered with; `None` if it `expired`. For one task."""
-        if not self._settled:
-            if self.deadline != math.inf:
-                self._cell.system.deadlines.add(self)
-            self._task = current_task()
-            await wait_task_rescheduled(self._abort)
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
-        """Nobody will handle it."""
-        if self._settled:
-            return
-        if isinstance(error, MailboxFull):
-            cell.dead_letter(self.msg, str(error))
-        self.fail(error)
-
-
-class Cast:
-    """One message that wants no answer."""
-
-    __slots__ = ("msg",)
-
-    def __init__(self, msg: object) -> None:
-        self.msg = msg
-
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
-        """Nobody will handle it (M3)."""
-        cell.dead_letter(self.msg, str(error))
-
-
-class Info(Cast):
-    """A message on the system lane: from the actor's own tasks, or the `Down` of one it monitors."""
-
-    __slots__ = ()
-
-
-def reply(from_: Call, value: object) -> None:
-    """Answer a call that `handle_call` left open with `NO_REPLY`, from any task (M19)."""
-    from_.reply(value)
-
-
-def reply_error(from_: Call, error: BaseException) -> None:
-    """Answer a call with an error, which is raised in the caller; the callee lives on (M10)."""
-    from_.fail(error)
+__all__ = ["Address", "Call", "Name", "Ref", "open_cell", "reply", "reply_error"]
 
 
 class Address(ABC):
@@ -162,31 +55,30 @@ class Address(ABC):
     ) -> Any:
         """Send `msg` and wait for the answer, at most `timeout` seconds; `None` waits without limit (M13).
 
-        `wait_for` first waits, at most so many seconds, for somebody to be there (X17). Raises `NoProc`,
-        `ActorExited`, `CallTimeout`, `CallingSelf`, `MailboxFull`, `NoMailbox`, or the error answered with.
+        Made by an actor while it handles a call, it waits no longer than that call may (X14). `wait_for` first
+        waits, at most so many seconds, for somebody to be there (X17); `timeout` counts from then on. Raises
+        `NoProc`, `ActorExited`, `CallTimeout`, `CallingSelf`, `MailboxFull`, `NoMailbox`, or the error answered with.
         """
         await checkpoint_if_cancelled()
-        cell = self.find()
+        task, cell = current_task(), self.find()
         if cell is None or cell.exit is not None:
             cell = await self._await_cell(wait_for)
-        if cell.task is current_task():
+        if cell.task is task:
             raise CallingSelf(self)
-        deadline = math.inf if timeout is None else trio.current_time() + timeout
-        call = Call(msg, cell, deadline)
-        try:
-            if cell.mailbox is None or not cell.mailbox.offer(call):
-                await _deliver_in_time(call, cell)
-            answer = await call.wait()
-        finally:
-            if not call.settled:
-                call.give_up()
+        now = trio.current_time()
+        limit = seconds_left(timeout, task, now)
+        call = Call(msg, cell, now + limit)
+        if cell.mailbox is None or not cell.mailbox.offer(call):
+            await _deliver_in_time(call, cell)
+        if not call.settled:
+            await call.asleep(task, limit)
         if call.expired:
-            raise CallTimeout(self, timeout or 0.0)
-        return answer
+            raise CallTimeout(self, limit)
+        return call.outcome()
 
     async def _await_cell(self, wait_for: float | None) -> Cell:
         if wait_for is not None:
-            with trio.move_on_after(wait_for):
+            with trio.move_on_after(seconds_left(wait_for, current_task(), trio.current_time())):
                 await self.until_found()
         cell = self.find()
         if cell is None or cell.exit is not None:
@@ -197,18 +89,35 @@ class Address(ABC):
         """Wait until somebody may be there; an address of one incarnation never comes back."""
         raise NoProc(self)
 
+    def send_request(self, msg: object, timeout: float | None = None) -> Request:
+        """Send `msg` and return at once; the `Request` waits for the answer (M21).
+
+        It ends with `CallTimeout` after `timeout` seconds, at once with `NoProc` where nobody is, and with
+        `MailboxFull` where there is no room, because a request does not wait to be sent.
+        """
+        now = trio.current_time()
+        limit = seconds_left(timeout, current_task(), now)
+        request, cell = Request(self, limit), self.find()
+        if cell is None or cell.exit is not None:
+            request.settle(None, NoProc(self))
+        else:
+            Question(msg, cell, now + limit, request).send(limit)
+        return request
+
     async def cast(self, msg: object) -> None:
         """Queue `msg` and return (M3). Waits only for room, under `overflow="block"`.
 
         Succeeds for a target that is gone: the message becomes a dead letter. Raises `MailboxFull` under
         `overflow="raise"`.
         """
-        cell = self.find()
+        cell, cast = self.find(), Cast(msg)
+        if cell is None or cell.mailbox is None or not cell.mailbox.offer(cast):
+            await self._cast_otherwise(cast, cell)
+
+    async def _cast_otherwise(self, cast: Cast, cell: Cell | None) -> None:
         if cell is None or cell.exit is not None:
-            self._dead_letter(msg)
-            return
-        cast = Cast(msg)
-        if cell.mailbox is None or not cell.mailbox.offer(cast):
+            self._dead_letter(cast.msg)
+        else:
             await checkpoint_if_cancelled()
             await cell.deliver(cast)
 
@@ -276,12 +185,12 @@ class Ref(Address):
     def hold(self, name: str) -> bool:
         """Note a registered name, to be given back at the end; False if that has come."""
         if self.cell.exit is None:
-            self.cell.names[name] = None
+            self.cell.hold(name)
         return self.cell.exit is None
 
     def let_go(self, name: str) -> None:
         """Forget a name."""
-        self.cell.names.pop(name, None)
+        self.cell.let_go(name)
 
     def _dead_letter(self, msg: object) -> None:
         self.cell.dead_letter(msg, "no such actor")
@@ -293,22 +202,23 @@ class Ref(Address):
 class Name(Address):
     """Whoever holds a name, or stands at a place of the tree (`/` and its path); looked up at each use (M32)."""
 
-    __slots__ = ("_system", "name")
+    __slots__ = ("_system", "_whereis", "name")
 
     def __init__(self, name: str, system: System) -> None:
         self.name = name
         self._system = system
+        self._whereis = system.registry.whereis
 
     def ref(self) -> Ref:
         """The incarnation that stands there now. Raises `NoProc`."""
-        found = self._system.registry.whereis(self.name)
+        found = self._whereis(self.name)
         if found is None:
             raise NoProc(self)
         return found
 
     def find(self) -> Cell | None:
         """The end point of the incarnation that stands there now."""
-        found = self._system.registry.whereis(self.name)
+        found = self._whereis(self.name)
         return None if found is None else found.cell
 
     async def wait(self, timeout: float | None = None) -> Ref:

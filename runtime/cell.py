@@ -5,25 +5,32 @@ checkpoint, in this order: names are given back (M30), the mailbox is closed, ca
 with `ActorExited` and casts left over become dead letters (M9), watchers get their `Down` (M25). An answer or
 a stream item that was sent before stays received (M26).
 
-Invariant: a call is in `calls` exactly as long as it may still be answered.
+A child that keeps its mailbox over a restart has its queued casts kept by its place at the supervisor instead, and
+queued calls and streams fail with `ActorRestarting` (X13).
+
+Invariant: a call is in the mailbox, then `handling`, then in `calls` if it is to be answered later; so all that may
+still be answered are found at the end.
 
 Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from proctor.runtime.errors import ActorExited, MailboxFull, NoMailbox
+from proctor.runtime.errors import ActorExited, ActorRestarting, MailboxFull, NoMailbox
 from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import DeliveryError, ExitReason, NoProc
+from proctor.runtime.links import ExitSignal, break_links
 from proctor.runtime.mailbox import Full, Mailbox
 from proctor.runtime.monitors import Down, Watcher
 
 if TYPE_CHECKING:
     from proctor.runtime.calls import Call, Ref
+    from proctor.runtime.kept import Kept
     from proctor.runtime.system import System
 
 
@@ -44,6 +51,14 @@ class Message(Protocol):
         """Nobody will handle it, because of `error`."""
 
 
+class Linked(Protocol):
+    """What stands behind a cell and can be linked."""
+
+    def hear_exit(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to; False if that means nothing to it. Never waits."""
+        ...
+
+
 class Cell:
     """One incarnation, as messages see it. Made by `calls.open_cell`, which also gives it its `ref`."""
 
@@ -52,7 +67,11 @@ class Cell:
         "calls",
         "control",
         "exit",
+        "handling",
         "info",
+        "keeper",
+        "linked",
+        "links",
         "mailbox",
         "names",
         "path",
@@ -72,9 +91,22 @@ class Cell:
         self.exit: ExitReason | None = None
         self.info: object = None
         self.calls: dict[Call, None] = {}
+        self.handling: Call | None = None
         self.watchers: dict[Watcher, None] = {}
-        self.names: dict[str, None] = {}
+        self.names: tuple[str, ...] = ()
         self.task: trio.lowlevel.Task | None = None
+        self.keeper: Kept | None = None
+        self.linked: Linked | None = None
+        self.links: dict[Cell, None] | None = None
+
+    def hold(self, name: str) -> None:
+        """Note a registered name."""
+        if name not in self.names:
+            self.names += (name,)
+
+    def let_go(self, name: str) -> None:
+        """Forget a name."""
+        self.names = tuple(other for other in self.names if other != name)
 
     async def deliver(self, message: Message) -> None:
         """Queue a message, by the overflow policy where there is no room (M4).
@@ -115,15 +147,27 @@ class Cell:
     def close(self, reason: ExitReason) -> None:
         """End: see the module's guarantees. Never waits."""
         self.exit = reason
-        for name in tuple(self.names):
+        for name in self.names:
             self.system.registry.unregister(name, self.ref)
-        left = [] if self.mailbox is None else self.mailbox.close()
-        for message in left:
-            message.undelivered(self, ActorExited(self.ref, reason))
+        self._empty_mailbox(reason)
         for call in tuple(self.calls):
             call.fail(ActorExited(self.ref, reason))
+        if self.links:
+            break_links(self, reason)
         down = Down(self.ref, reason)
         watchers = tuple(self.watchers)
         self.watchers.clear()
         for watcher in watchers:
             watcher.deliver(down)
+
+    def _empty_mailbox(self, reason: ExitReason) -> None:
+        left = [] if self.mailbox is None else self.mailbox.close()
+        if self.keeper is not None:
+            self.keeper.keep(self, left, ActorRestarting(self.ref, reason))
+            return
+        for message in left:
+            message.undelivered(self, ActorExited(self.ref, reason))
+
+
+OWN: Final[ContextVar[Cell | None]] = ContextVar("proctor.cell", default=None)
+"""The cell of the child in whose task, or a task below it, this runs."""

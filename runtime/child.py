@@ -6,8 +6,8 @@ never a crash and never swallowed (T3): exceptions are classified outside the sc
 Trio has taken its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system (T5). A
 child that was stopped or killed before its first step never runs (T6).
 
-Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. A nested
-supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
+Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
+those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
 
 Ready: `started` was called. Ending before is a start failure, in whatever way (T7).
 
@@ -22,16 +22,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
-from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ended, Ignore, alone, live
+from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
-from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, normalised
+from proctor.runtime.cell import OWN
+from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, is_clean, normalised
+from proctor.runtime.loop import Ended, alone, live
 from proctor.runtime.mailbox import Mailbox
+from proctor.runtime.messages import Info
+from proctor.runtime.once import Once
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf, interrupt_in
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Control, Message
     from proctor.runtime.kept import Kept
+    from proctor.runtime.links import ExitSignal
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
 
@@ -59,14 +64,19 @@ class Incarnation:
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         self.cell = open_cell(path, system, self, self.mailbox)
+        self.cell.linked = self
+        if self.mailbox is not None and spec.keep_mailbox:
+            self.cell.keeper = kept
+            self.mailbox.preload(kept.take_mail())
         self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor)
         self.warden: Control | None = None
         self.actor: Actor | None = None
-        self.settled, self.ended = trio.Event(), trio.Event()
+        self.settled, self.ended = Once(), Once()
         self.ready = self.ignored = False
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
-        self._run_scope, self._kill_scope = trio.CancelScope(), trio.CancelScope()
+        self._run_scope: trio.CancelScope | None = None
+        self._kill_scope: trio.CancelScope | None = None
         self._report = report
 
     @property
@@ -78,6 +88,10 @@ class Incarnation:
         """Whether tasks of `nursery` are the actor's, but not waited for by its hooks."""
         return self.actor is not None and nursery in (self._background, getattr(self.actor, "nursery", None))
 
+    def opened(self, nursery: trio.Nursery) -> None:
+        """The tasks of an actor run in `nursery`, its hooks beside them: a stop cancels both."""
+        self._run_scope = nursery.cancel_scope
+
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
         if self.ready:
@@ -86,13 +100,13 @@ class Incarnation:
         self.settled.set()
 
     def stop(self, reason: ExitReason) -> None:
-        """Ask it to end: a draining actor after what is queued (M8), another at once (M7)."""
+        """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
         if self._stopped is not None:
             return
         self._stopped = reason
         if self.warden is not None:
             self.warden.stop(reason)
-        elif self.mailbox is not None and self.spec.drain and self.ready:
+        elif self.mailbox is not None and self.spec.drain and self.ready and is_clean(reason):
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
@@ -100,14 +114,25 @@ class Incarnation:
     def _cancel_run(self, reason: ExitReason) -> None:
         if self.mailbox is not None:
             self.mailbox.halt()
-        self._run_scope.cancel(reason=str(reason))
+        if self._run_scope is not None:
+            self._run_scope.cancel(reason=str(reason))
+
+    def hear_exit(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to (M27); a supervisor does not."""
+        if self.warden is not None:
+            return False
+        if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
+            self.mailbox.put_in_order(Info(signal))
+        elif not isinstance(signal.reason, Normal):
+            self.stop(signal.reason)
+        return True
 
     def kill(self) -> None:
         """End it by force."""
         self._killed = True
         if self.warden is not None:
             self.warden.kill()
-        else:
+        elif self._kill_scope is not None:
             self._kill_scope.cancel(reason="killed")
 
     @trio.lowlevel.enable_ki_protection
@@ -115,7 +140,16 @@ class Incarnation:
         """The whole life, for a task of its own."""
         self.cell.task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
-        reason = await self._contained(self._kill_scope, self._run_and_terminate)
+        OWN.set(self.cell)
+        reason: ExitReason | None
+        if self._stopped is not None or self._killed:
+            reason = self._stopped
+        elif self.mailbox is None:
+            reason = await self._contained(self._run_until_killed)
+        else:
+            reason = await self._contained(self._run_before_background)
+            if reason is not None and self._owes_terminate():
+                reason = await self._contained(partial(self._terminated_alone, reason))
         self._end(Killed() if self._killed or reason is None else normalised(reason))
 
     def _end(self, reason: ExitReason) -> None:
@@ -124,67 +158,72 @@ class Incarnation:
         self.settled.set()
         self._report(self)
 
-    async def _run_and_terminate(self) -> ExitReason:
-        if self.mailbox is None:
-            return await self._contained(self._run_scope, self._body) or self._stopped or Normal()
-        reason = await self._contained(trio.CancelScope(), self._run_before_background)
-        return await self._terminated(reason or Normal())
+    async def _run_until_killed(self) -> ExitReason | None:
+        with trio.CancelScope() as self._kill_scope:
+            return await self._contained(self._run_until_stopped) or self._stopped or Normal()
+        return None
 
-    async def _run_before_background(self) -> ExitReason:
+    async def _run_until_stopped(self) -> ExitReason | None:
+        with trio.CancelScope() as self._run_scope:
+            return self._unless_ignored(await self._run_function())
+        return None
+
+    async def _run_before_background(self) -> ExitReason | None:
         try:
             async with trio.open_nursery() as self._background:
-                reason = await self._contained(self._run_scope, self._body) or self._stopped or Normal()
-                reason = await self._terminated(reason)
+                self._kill_scope = self._background.cancel_scope
+                ended = self._unless_ignored(await self._contained(self._live))
+                reason = await self._terminated(ended or self._stopped or Normal())
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
         except BaseExceptionGroup as group:
             raise alone(group) from None
+        return None
+
+    async def _terminated_alone(self, reason: ExitReason) -> ExitReason | None:
+        with trio.CancelScope() as self._kill_scope:
+            return await self._terminated(reason)
+        return None
+
+    def _owes_terminate(self) -> bool:
+        return self.actor is not None and self.ready and not self._killed and not self._terminating
 
     async def _terminated(self, reason: ExitReason) -> ExitReason:
-        if self.actor is None or not self.ready or self._killed or self._terminating:
+        if self.actor is None or not self._owes_terminate():
             return reason
         self._terminating = True
         hook = partial(self._terminate, self.actor, reason)
-        return _both(reason, await self._contained(trio.CancelScope(), hook) or reason)
+        return _both(reason, await self._contained(hook) or reason)
 
     async def _terminate(self, actor: Actor, reason: ExitReason) -> ExitReason:
         await _unprotected(actor.terminate, normalised(reason))
         return reason
 
-    async def _body(self) -> ExitReason | None:
-        if self._stopped is not None or self._killed:
-            return self._stopped or Killed()
-        ended = await (self._run_actor() if self.mailbox is not None else self._run_function())
+    def _unless_ignored(self, ended: Ended) -> ExitReason | None:
         if isinstance(ended, Ignore):
             self.ignored = not self.ready
             return Normal()
         return ended
 
-    async def _run_actor(self) -> Ended:
-        assert self.mailbox is not None
+    def _live(self) -> Awaitable[Ended]:
         self.actor = actor = self.spec.start()
         actor.bind(self.context, self.cell, self._background)
-        return await _unprotected(live, actor, self.spec.args, self.mailbox, self.started)
+        return live(actor, self.spec.args, self.cell, self)
 
     async def _run_function(self) -> Ended:
         run = partial(self.spec.start, *self.spec.args, task_status=self)
         returned = await _unprotected(run)
         return IGNORE if returned is IGNORE else Normal()
 
-    async def _contained(
-        self, scope: trio.CancelScope, body: Callable[[], Awaitable[ExitReason | None]]
-    ) -> ExitReason | None:
+    async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
         try:
-            with scope:
-                return await body()
+            return await body()
         except Exception as error:  # noqa: BLE001  # a child's body: any error is a crash of the child (T4)
             return _reason(error)
         except (KeyboardInterrupt, SystemExit) as error:
             self.cell.system.interrupt(error)
         except BaseExceptionGroup as group:
             self._unmix(group)
-        else:
-            return None  # the scope was cancelled
         return Shutdown("interrupted")
 
     def _unmix(self, group: BaseExceptionGroup[BaseException]) -> None:

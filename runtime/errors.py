@@ -128,6 +128,14 @@ class ActorExited(DeliveryError):
         self.target, self.reason = target, reason
 
 
+class ActorRestarting(ActorExited):
+    """The target ended before it began with this, and keeps its mailbox (X13): safe to repeat, best by `wait_for`."""
+
+    def __init__(self, target: Address | None, reason: ExitReason) -> None:
+        DeliveryError.__init__(self, f"{target or 'the actor'} ended and had not begun with this: {reason}")
+        self.target, self.reason = target, reason
+
+
 class CallTimeout(DeliveryError):
     """No answer within `timeout` seconds; the callee was not interrupted and may still act (M16)."""
 

@@ -1,9 +1,19 @@
-"""What a child's place at its supervisor keeps over restarts, as an Erlang table owned by the supervisor would."""
+"""What a child's place at its supervisor keeps over restarts, as an Erlang table owned by the supervisor would.
+
+For a child with `keep_mailbox` that is also its mail: casts that were queued when an incarnation ended, for the next
+one (X13). They become dead letters when the child comes to rest, or its spec is dropped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.messages import Cast
+
+if TYPE_CHECKING:
+    from proctor.runtime.cell import Cell, Message
 
 
 class Kept(dict[Any, Any]):
@@ -12,15 +22,49 @@ class Kept(dict[Any, Any]):
     The functions are called by the supervisor, must not wait, and an error in one is an event (`kept_error`).
     """
 
+    __slots__ = ("_mail", "dropped", "resting")
+
     def __init__(self) -> None:
         super().__init__()
-        self.resting: list[Callable[[], object]] = []
-        self.dropped: list[Callable[[], object]] = []
+        self.resting: tuple[Callable[[], object], ...] = ()
+        self.dropped: tuple[Callable[[], object], ...] = ()
+        self._mail: _Mail | None = None
 
     def at_rest(self, fn: Callable[[], object]) -> None:
         """Call `fn` each time the child is down and no restart is owed; also before it is dropped."""
-        self.resting.append(fn)
+        self.resting += (fn,)
 
     def when_dropped(self, fn: Callable[[], object]) -> None:
         """Call `fn` once, when the spec is dropped or the supervisor has ended."""
-        self.dropped.append(fn)
+        self.dropped += (fn,)
+
+    def keep(self, cell: Cell, left: Sequence[Message], error: DeliveryError) -> None:
+        """Keep the casts of what `cell` has left over; all else fails with `error`."""
+        if self._mail is None:
+            self._mail = _Mail()
+            self.at_rest(self._mail.discard)
+        for message in left:
+            if type(message) is Cast:
+                self._mail.casts.append((cell, message))
+            else:
+                message.undelivered(cell, error)
+
+    def take_mail(self) -> list[Message]:
+        """What was kept, for the next incarnation."""
+        return [] if self._mail is None else self._mail.take()
+
+
+class _Mail:
+    """Casts between two incarnations, and whose they were."""
+
+    def __init__(self) -> None:
+        self.casts: list[tuple[Cell, Message]] = []
+
+    def take(self) -> list[Message]:
+        casts, self.casts = self.casts, []
+        return [message for _, message in casts]
+
+    def discard(self) -> None:
+        casts, self.casts = self.casts, []
+        for cell, message in casts:
+            message.undelivered(cell, NoProc(cell.ref))

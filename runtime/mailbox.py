@@ -3,29 +3,32 @@
 Guarantees: user messages are handed out first in, first out (M1), at most `size` of them wait (M4). System
 items are looked at before user messages, and can be put whatever the state of the user lane (M6). A notice put
 with `put_in_order` takes no room but comes after the user messages that were queued before it (M26). Once
-refusing, `take` hands out what is queued and then `None` (M8); once halted, `None` at once (M7).
+refusing, what is queued is handed out and then `None` (M8); once halted, `None` at once (M7). A sender without
+room waits behind those who waited before; cancelled, it has sent nothing.
 
 One task takes. It passes through a checkpoint at least every `BURST` items, so a full mailbox starves nobody.
 
-The user lane is a memory channel, used by its nowait halves; only a sender without room waits in it. The taker
-sleeps outside the channel, so that one wake-up serves all lanes and an item costs no second task switch.
+Invariants: `_room` is what may still be queued, 0 when no more are taken. As long as a sender waits, there is none:
+who takes a message lets the first sender's in, in the same step. `_aside` says that there may be more to look at
+than the user lane. The lanes are made when first used, because most actors of a large tree sleep.
 
 Not here: what a message means, and what becomes of those refused or left over (`cell`).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Iterable
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import trio
-from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
 from proctor.runtime.spec import Overflow
 
 Item = TypeVar("Item")
 
-BURST = 64
+BURST = 256
 
 _Closing: TypeAlias = Literal["open", "refusing", "halted"]
 
@@ -37,47 +40,70 @@ class Full(Exception):
 class Mailbox(Generic[Item]):
     """The queue of one actor."""
 
+    __slots__ = (
+        "_aside",
+        "_burst",
+        "_closing",
+        "_notices",
+        "_overflow",
+        "_room",
+        "_senders",
+        "_sleeper",
+        "_system",
+        "_user",
+    )
+
     def __init__(self, size: int, overflow: Overflow) -> None:
-        self._send, self._receive = trio.open_memory_channel[Item](size)
-        self._size = size
+        self._room = size
         self._overflow: Overflow = overflow
-        self._system: deque[Item] = deque()
-        self._in_order: deque[tuple[int, Item]] = deque()
-        self._put = self._taken = self._burst = 0
+        self._user: deque[Item] | None = None
+        self._system: deque[Item] | None = None
+        self._notices: list[Item] | None = None
+        self._senders: OrderedDict[Task, Item] | None = None
+        self._burst = 0
+        self._aside = False
         self._closing: _Closing = "open"
-        self._sleeper: trio.lowlevel.Task | None = None
+        self._sleeper: Task | None = None
 
     def offer(self, item: Item) -> bool:
         """Queue a user message if there is room; False if there is none or no more are taken."""
-        if self._closing != "open":
+        if self._room <= 0:
             return False
-        try:
-            self._send.send_nowait(item)
-        except trio.WouldBlock:
-            return False
-        self._put += 1
+        self._room -= 1
+        if self._user is None:
+            self._user = deque()
+        self._user.append(item)
         if self._sleeper is not None:
             self._wake()
         return True
 
     def waits(self) -> bool:
         """Whether there is no room now and a sender is to wait for it."""
-        return self._buffered() == self._size and self._overflow == "block" and self._closing == "open"
+        return self._room <= 0 and self._overflow == "block" and self._closing == "open"
 
     async def put(self, item: Item) -> None:
-        """Queue a user message when there is room. Raises `trio.BrokenResourceError` when the actor ends first."""
-        self._put += 1
-        sent = False
-        try:
-            await self._send.send(item)
-            sent = True
-        finally:
-            self._put -= not sent
+        """Queue a user message when there is room, where there is none now.
+
+        Raises `trio.BrokenResourceError` when no more are taken before there is.
+        """
+        task = current_task()
+        if self._senders is None:
+            self._senders = OrderedDict()
+        senders = self._senders
+        senders[task] = item
+
+        def give_up(_raise_cancel: object) -> Abort:
+            del senders[task]
+            return Abort.SUCCEEDED
+
+        await wait_task_rescheduled(give_up)
+        if senders.pop(task, None) is not None:
+            raise trio.BrokenResourceError
 
     def displace(self, item: Item) -> Item:
         """Drop a message for one that `offer` refused, by the policy; returns the one dropped.
 
-        Raises `Full` under `raise` and `block`, `trio.BrokenResourceError` when no more are taken.
+        Raises `Full` where the policy drops nothing, `trio.BrokenResourceError` when no more are taken.
         """
         if self._closing != "open":
             raise trio.BrokenResourceError
@@ -85,24 +111,49 @@ class Mailbox(Generic[Item]):
             return item
         if self._overflow != "drop_oldest":
             raise Full
-        oldest = self._receive.receive_nowait()
-        self._taken += 1
+        oldest = self._oldest()
+        self._room += 1
         self.offer(item)
+        return oldest
+
+    def _oldest(self) -> Item:
+        assert self._user is not None
+        place, oldest = next(entry for entry in enumerate(self._user) if not self._is_notice(entry[1]))
+        del self._user[place]
         return oldest
 
     def put_system(self, item: Item) -> None:
         """Queue a system item, ahead of all user messages."""
+        if self._system is None:
+            self._system = deque()
         self._system.append(item)
+        self._aside = True
         self._wake()
 
     def put_in_order(self, item: Item) -> None:
         """Queue a notice behind the user messages already queued; it takes no room."""
-        self._in_order.append((self._taken + self._buffered(), item))
+        if self._user is None:
+            self._user = deque()
+        self._user.append(item)
+        self._notices = [*(self._notices or ()), item]
         self._wake()
 
     def withdraw(self, item: Item) -> None:
         """Take back a notice put in order, if it is still queued."""
-        self._in_order = deque(entry for entry in self._in_order if entry[1] is not item)
+        if self._user is not None and self._is_notice(item):
+            self._forget_notice(item)
+            self._user = deque(other for other in self._user if other is not item)
+
+    def _is_notice(self, item: Item) -> bool:
+        return self._notices is not None and any(notice is item for notice in self._notices)
+
+    def _forget_notice(self, item: Item) -> None:
+        self._notices = [notice for notice in self._notices or () if notice is not item] or None
+
+    def preload(self, items: Iterable[Item]) -> None:
+        """Queue what another mailbox of this size left over, before anything else."""
+        for item in items:
+            self.offer(item)
 
     def refuse(self) -> None:
         """Take no more messages; those queued are still handed out."""
@@ -115,10 +166,8 @@ class Mailbox(Generic[Item]):
     def _close(self, closing: _Closing) -> None:
         if self._closing != "halted":
             self._closing = closing
+        self._room, self._aside = 0, True
         self._wake()
-
-    def _buffered(self) -> int:
-        return self._receive.statistics().current_buffer_used
 
     def _wake(self) -> None:
         task, self._sleeper = self._sleeper, None
@@ -129,60 +178,76 @@ class Mailbox(Generic[Item]):
         self._sleeper = None
         return Abort.SUCCEEDED
 
+    @property
+    def waited(self) -> bool:
+        """Whether what was taken last had waited for what was taken before it."""
+        return self._burst > 1
+
+    def take_nowait(self) -> Item | None:
+        """The next item, or `None`: there is none at hand, or it is the turn of others."""
+        if self._burst >= BURST:
+            return None
+        if self._aside and (self._system or self._closing == "halted"):
+            return self._take_aside()
+        if not self._user:
+            return None
+        self._burst += 1
+        item = self._user.popleft()
+        if self._notices or self._senders or self._aside:
+            self._after_taking(item)
+        else:
+            self._room += 1
+        return item
+
+    def _take_aside(self) -> Item | None:
+        if self._closing == "halted" or not self._system:
+            return None
+        self._burst += 1
+        item = self._system.popleft()
+        self._aside = bool(self._system) or self._closing != "open"
+        return item
+
+    def _after_taking(self, item: Item) -> None:
+        if self._is_notice(item):
+            self._forget_notice(item)
+        elif self._senders:
+            self._let_in(self._senders)
+        elif self._closing == "open":
+            self._room += 1
+
+    def _let_in(self, senders: OrderedDict[Task, Item]) -> None:
+        assert self._user is not None
+        task, item = senders.popitem(last=False)
+        self._user.append(item)
+        reschedule(task)
+
     async def take(self) -> Item | None:
         """The next item, or `None` when there will be none. Cancelled, it has taken nothing."""
-        while True:
-            if self._closing != "open" and (self._closing == "halted" or self._is_empty()):
-                return None
-            if self._burst >= BURST:
-                await self._rest()
-            elif (self._system or self._in_order) and (notice := self._next_notice()) is not None:
-                return notice
-            elif self._put > self._taken:
-                message = self._next_message()
-                if message is not None:
-                    return message
-                await self._rest()
-            else:
-                self._burst, self._sleeper = 0, current_task()
-                await wait_task_rescheduled(self._abort)
-
-    async def _rest(self) -> None:
-        self._burst = 0
-        await trio.lowlevel.checkpoint()
-
-    def _is_empty(self) -> bool:
-        return not (self._system or self._in_order or self._buffered())
-
-    def _next_notice(self) -> Item | None:
-        self._burst += 1
-        if self._system:
-            return self._system.popleft()
-        if self._in_order[0][0] > self._taken and self._buffered():
-            return None
-        return self._in_order.popleft()[1]
-
-    def _next_message(self) -> Item | None:
-        try:
-            item = self._receive.receive_nowait()
-        except trio.WouldBlock:  # a sender that waited for room was cancelled and has not run yet
-            return None
-        self._taken += 1
-        self._burst += 1
+        while (item := self.take_nowait()) is None and not self.is_over():
+            await self.pause()
         return item
+
+    def pause(self) -> Awaitable[object]:
+        """What to await when `take_nowait` gave nothing: news, or that others had their turn."""
+        if self._burst >= BURST:
+            self._burst = 1
+            return trio.lowlevel.checkpoint()  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+        self._burst, self._sleeper = 0, current_task()
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+
+    def is_over(self) -> bool:
+        """Whether `take_nowait` gave nothing because there will be nothing."""
+        return self._closing == "halted" or (self._closing == "refusing" and self.is_empty())
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be handed out."""
+        return not (self._system or self._user)
 
     def close(self) -> list[Item]:
         """Take no more and release who waits for room; returns what was left, in order of handling."""
-        self._closing = "halted"
-        left = [*self._system, *self._drained(), *(item for _, item in self._in_order)]
-        self._system.clear()
-        self._in_order.clear()
-        self._receive.close()
-        self._send.close()
-        return left
-
-    def _drained(self) -> list[Item]:
-        left: list[Item] = []
-        while self._buffered():
-            left.append(self._receive.receive_nowait())
+        self._closing, self._room = "halted", 0
+        left = [*(self._system or ()), *(self._user or ())]
+        self._user = self._system = self._notices = None
+        for task in self._senders or ():
+            reschedule(task)
         return left

@@ -11,6 +11,7 @@ Places of the tree are names too: `/` and the path. No other name begins with `/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,6 +28,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._holders: dict[str, Ref] = {}
+        self.whereis: Callable[[str], Ref | None] = self._holders.get
+        """The live holder of a name; bound to the table itself, since each use of a name looks it up."""
         self._awaited: dict[str, trio.Event] = {}
         self._due: set[str] = set()
 
@@ -47,10 +50,6 @@ class Registry:
         if self._holders.get(name) is ref:
             del self._holders[name]
             ref.let_go(name)
-
-    def whereis(self, name: str) -> Ref | None:
-        """The live holder of `name`."""
-        return self._holders.get(name)
 
     def names(self) -> dict[str, Ref]:
         """All names with a live holder, places left out."""

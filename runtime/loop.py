@@ -1,0 +1,133 @@
+"""The loop that calls an actor's hooks.
+
+Guarantees: one hook runs at a time (M1). `init` comes first, then its `handle_continue`, then messages (M5).
+An exception in a hook, or in a task of `self.nursery`, is a crash of the actor (M10); alone it is the crash
+itself, not wrapped in the nursery's group. The tasks of `self.nursery` have ended when the loop has.
+
+A call whose time was up before its turn is not handled (X14). The clock is looked at only for one that waited for
+other messages, because the deadlines of the tree have had no turn since; of one that came by itself they say it.
+
+It is flat on purpose: each wake-up of an actor goes through every frame that stands between its task and its
+mailbox, and an idle one keeps them all in memory.
+
+Not here: when it is started and stopped, and what its end is called (`child`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import trio
+
+from proctor.runtime.actor import IDLE, NO_REPLY, Actor, Continue, Ignore, Reply, Stop
+from proctor.runtime.exits import ExitReason
+from proctor.runtime.mailbox import Mailbox
+from proctor.runtime.messages import Call, Cast, Info
+from proctor.runtime.streams import Sink
+
+if TYPE_CHECKING:
+    from proctor.runtime.cell import Cell, Message
+
+Ended: TypeAlias = ExitReason | Ignore | None
+
+
+class Owner(Protocol):
+    """Who runs an actor."""
+
+    def opened(self, nursery: trio.Nursery) -> None:
+        """The actor's hooks and tasks run in `nursery` from now on."""
+
+    def started(self) -> None:
+        """The actor is ready."""
+
+
+@trio.lowlevel.disable_ki_protection
+async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) -> Ended:
+    """Run an actor until it ends by itself: why, or `None` when its mailbox hands out nothing more."""
+    mailbox = cell.mailbox
+    assert mailbox is not None
+    try:
+        async with trio.open_nursery() as nursery:
+            actor.nursery = nursery
+            owner.opened(nursery)
+            outcome = await actor.init(*args)
+            if not isinstance(outcome, Stop | Ignore):
+                owner.started()
+                outcome = await _serve(actor, cell, mailbox, outcome)
+            nursery.cancel_scope.cancel(reason="the actor ended")
+            return outcome.reason if isinstance(outcome, Stop) else outcome
+        return None
+    except BaseExceptionGroup as group:
+        raise alone(group) from None
+
+
+def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a nursery of ours wrapped: the one exception by itself, several as the group."""
+    return group.exceptions[0] if len(group.exceptions) == 1 else group
+
+
+async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: object) -> Stop | None:
+    while True:
+        while outcome is not None:
+            if isinstance(outcome, Stop):
+                return outcome
+            outcome = await actor.handle_continue(outcome.arg) if isinstance(outcome, Continue) else None
+        message = mailbox.take_nowait()
+        if message is None:
+            if mailbox.is_over():
+                return None
+            outcome = await (
+                mailbox.pause() if actor.idle_timeout is None else _pause_in_time(actor, mailbox)
+            )
+            continue
+        if type(message) is Cast:
+            outcome = await actor.handle_cast(message.msg)
+        elif isinstance(message, Call):
+            outcome = None
+            if not _is_late(message, mailbox):
+                outcome = await _handle_call(actor, cell, message)
+        elif isinstance(message, Info):
+            outcome = await actor.handle_info(message.msg)
+        else:
+            assert isinstance(message, Sink)
+            outcome = await _handle_stream(actor, message)
+
+
+async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Any:
+    assert actor.idle_timeout is not None
+    with trio.move_on_after(actor.idle_timeout) as scope:
+        await mailbox.pause()
+    return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
+
+
+def _is_late(call: Call, mailbox: Mailbox[Message]) -> bool:
+    if mailbox.waited and call.deadline < trio.current_time():
+        call.expire()
+    return call.expired
+
+
+async def _handle_call(actor: Actor, cell: Cell, call: Call) -> Stop | None:
+    cell.handling = call
+    try:
+        outcome = await actor.handle_call(call.msg, call)
+        if isinstance(outcome, Stop):
+            if outcome.reply is not NO_REPLY:
+                call.reply(outcome.reply)
+            return outcome
+        if outcome is not NO_REPLY:
+            call.reply(outcome.value if isinstance(outcome, Reply) else outcome)
+        return None
+    finally:
+        cell.handling = None
+        if not call.settled:
+            cell.calls[call] = None
+
+
+async def _handle_stream(actor: Actor, sink: Sink) -> Any:
+    if sink.closed:
+        return None
+    sink.opened_in(actor.nursery)
+    outcome = await sink.contain(actor.handle_stream, sink.msg, sink)
+    if outcome is not NO_REPLY and not sink.producing:
+        sink.end()
+    return outcome

@@ -1,0 +1,180 @@
+"""What is sent to an actor: calls, casts, and what comes ahead of both.
+
+Guarantees: a call is settled once, by an answer, an error, its time or its caller. An answer wakes the waiting task
+directly; a late or second one changes nothing and is an event (M17).
+
+Invariant: `_task` is set exactly while a task sleeps for the call, so that it is rescheduled at most once.
+
+Not here: how they are sent (`calls`), what waits for them (`mailbox`, `deadlines`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
+
+from proctor.runtime.cell import OWN, Cell
+from proctor.runtime.errors import MailboxFull
+from proctor.runtime.events import LateReply
+from proctor.runtime.exits import DeliveryError
+
+if TYPE_CHECKING:
+    from proctor.runtime.requests import Request
+
+
+class Call:
+    """One question that waits for its answer; the `from_` of `handle_call`.
+
+    `deadline` is on the run's clock (T14); `math.inf` without one. `settled` says that it was answered, or is not
+    waited for any more; `expired`, that its time was up first.
+    """
+
+    __slots__ = ("_answer", "_cell", "_error", "_task", "deadline", "expired", "msg", "settled")
+
+    _answer: object
+    _error: BaseException | None
+
+    def __init__(self, msg: object, cell: Cell, deadline: float) -> None:
+        self.msg = msg
+        self.deadline = deadline
+        self.settled = self.expired = False
+        self._cell = cell
+        self._task: Task | None = None
+
+    def reply(self, value: object) -> None:
+        """Answer. Never raises: a late or second answer is dropped (M17)."""
+        if self.settled:
+            self._late(value)
+        else:
+            self._answer, self._error = value, None
+            self._settle()
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error, raised in the caller (M10). Never raises here."""
+        if self.settled:
+            self._late(error)
+        else:
+            self._answer, self._error = None, error
+            self._settle()
+
+    def expire(self) -> None:
+        """Its time is up: whoever waits goes on without an answer, unless there is one."""
+        if not self.settled:
+            self.expired = True
+            self.reply(None)
+
+    def _late(self, answer: object) -> None:
+        self._cell.system.events.emit(LateReply(path=self._cell.path, msg=answer))
+
+    def _settle(self) -> None:
+        self.give_up()
+        if self._task is not None:
+            task, self._task = self._task, None
+            reschedule(task)
+
+    def give_up(self) -> None:
+        """No answer is wanted any more."""
+        self.settled = True
+        if self._cell.calls:
+            self._cell.calls.pop(self, None)
+
+    def is_for(self, task: Task) -> bool:
+        """Whether `task` is the one that is to handle it."""
+        return self._cell.task is task
+
+    def _abort(self, _raise_cancel: object) -> Abort:
+        self._task = None
+        self.give_up()
+        return Abort.SUCCEEDED
+
+    def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
+        """What to await in `task`, the current one, until it is settled; `timeout` is what the `deadline` was made of."""
+        if timeout != math.inf:
+            self._cell.system.deadlines.add(self, timeout)
+        self._task = task
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+
+    async def wait(self) -> Any:
+        """The answer, or the error answered with, to a question that stands in no mailbox. For one task."""
+        if not self.settled:
+            self._cell.calls[self] = None
+            await self.asleep(current_task())
+        return self.outcome()
+
+    def outcome(self) -> Any:
+        """What it was answered with: returned, or raised if it is an error; `None` if it `expired`."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+        """Nobody will handle it."""
+        if self.settled:
+            return
+        if isinstance(error, MailboxFull):
+            cell.dead_letter(self.msg, str(error))
+        self.fail(error)
+
+
+class Question(Call):
+    """A call whose answer goes to a `Request` instead of a task that sleeps."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, msg: object, cell: Cell, deadline: float, request: Request) -> None:
+        super().__init__(msg, cell, deadline)
+        self._request = request
+        request.opened(self)
+
+    def send(self, timeout: float) -> None:
+        """Queue it, or fail where that would wait."""
+        try:
+            self._cell.deliver_nowait(self)
+        except MailboxFull as error:
+            self.fail(error)
+        if timeout != math.inf and not self.settled:
+            self._cell.system.deadlines.add(self, timeout)
+
+    def _settle(self) -> None:
+        self.give_up()
+        self._request.settle(self._answer, self._error, expired=self.expired)
+
+
+class Cast:
+    """One message that wants no answer."""
+
+    __slots__ = ("msg",)
+
+    def __init__(self, msg: object) -> None:
+        self.msg = msg
+
+    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+        """Nobody will handle it (M3)."""
+        cell.dead_letter(self.msg, str(error))
+
+
+class Info(Cast):
+    """What goes to `handle_info`: from the actor's own tasks, a `Down` or an `ExitSignal`."""
+
+    __slots__ = ()
+
+
+def reply(from_: Call, value: object) -> None:
+    """Answer a call that `handle_call` left open with `NO_REPLY`, from any task (M19)."""
+    from_.reply(value)
+
+
+def reply_error(from_: Call, error: BaseException) -> None:
+    """Answer a call with an error, which is raised in the caller; the callee lives on (M10)."""
+    from_.fail(error)
+
+
+def seconds_left(timeout: float | None, task: Task, now: float) -> float:
+    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling (X14)."""
+    limit, own = math.inf if timeout is None else timeout, OWN.get()
+    if own is None or own.handling is None or own.task is not task:
+        return limit
+    return min(limit, own.handling.deadline - now)
