@@ -66,6 +66,17 @@ class Toll:
     sure: bool = True
 
 
+def find_marked(keys: Collection[str]) -> tuple[Orphan, ...]:
+    """All that carry a marker with one of `keys` at this moment, by number. Raises OSError where there is no /proc."""
+    found: list[Orphan] = []
+    for pid in procfs.numbers():
+        marker = _marker_among(keys, pid)
+        stat = procfs.stat_of(pid) if marker is not None else None
+        if marker is not None and stat is not None:
+            found.append(Orphan(pid, stat.start, stat.name, marker))
+    return tuple(sorted(found))
+
+
 async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> Toll:
     """Kill all that carry a marker with one of `keys`, and return when they are gone, or after `limit` seconds.
 
@@ -133,7 +144,7 @@ class _Hunt:
     def _marked(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         taken = 0
         for pid in procfs.numbers():
-            if self._marker(pid) is None:
+            if _marker_among(self._keys, pid) is None:
                 continue
             if taken == HANDFUL:
                 return
@@ -143,16 +154,9 @@ class _Hunt:
                 continue
             taken += 1
             held.callback(os.close, pidfd)
-            stat, marker = procfs.stat_of(pid), self._marker(pid)
+            stat, marker = procfs.stat_of(pid), _marker_among(self._keys, pid)
             if stat is not None and marker is not None:
                 yield Orphan(pid, stat.start, stat.name, marker), pidfd
-
-    def _marker(self, pid: int) -> str | None:
-        try:
-            marker = procfs.marker_of(pid)
-        except PermissionError:
-            return None
-        return marker if marker is not None and key_of(marker) in self._keys else None
 
     def _signal(self, orphan: Orphan, pidfd: int, number: signal.Signals) -> bool:
         try:
@@ -168,3 +172,11 @@ class _Hunt:
         if orphan in self.above:
             return "this process descends from it"
         return self._refused.get(orphan, "it was killed and does not die")
+
+
+def _marker_among(keys: Collection[str], pid: int) -> str | None:
+    try:
+        marker = procfs.marker_of(pid)
+    except PermissionError:
+        return None
+    return marker if marker is not None and key_of(marker) in keys else None

@@ -31,15 +31,21 @@ def ledger_of_the_dead(folder: Path) -> Path:
     return path
 
 
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
 async def test_a_supervisor_kills_what_an_earlier_host_left_and_keeps_a_ledger(folder: Path) -> None:
     ledger_of_the_dead(folder)
-    async with open_process(sh("read x"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as orphan:
-        async with proctor.open_supervisor():
-            assert await orphan.wait() == proctor.ExitStatus(signal=9)
-            ledger = current_ledger()
-            assert ledger is not None
-            assert list(folder.iterdir()) == [ledger.path]
-    assert list(folder.iterdir()) == []
+    async with (
+        open_process(sh("read x"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as orphan,
+        proctor.open_supervisor(),
+    ):
+        assert await orphan.wait() == proctor.ExitStatus(signal=9)
+        ledger = current_ledger()
+        assert ledger is not None
+        assert left_in(folder) == [ledger.path.name]
+    assert left_in(folder) == []
 
 
 async def test_a_run_without_a_tree_does_too(folder: Path, tmp_path: Path) -> None:
@@ -47,13 +53,13 @@ async def test_a_run_without_a_tree_does_too(folder: Path, tmp_path: Path) -> No
     async with open_process(sh("read x"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as orphan:
         assert (await run(plan_of(tmp_path), "hi")).ok
         assert await orphan.wait() == proctor.ExitStatus(signal=9)
-    assert list(folder.iterdir()) == []
+    assert left_in(folder) == []
 
 
-async def test_inside_of_a_ledger_no_other_is_opened(folder: Path, tmp_path: Path) -> None:
+async def test_inside_of_a_ledger_no_other_is_opened(tmp_path: Path) -> None:
     async with open_ledger(tmp_path / "own") as ledger, noted(), proctor.open_supervisor():
         assert current_ledger() is ledger
-    assert not folder.exists()
+    assert left_in(tmp_path) == ["own"]
 
 
 async def test_what_was_found_is_told_in_a_line(folder: Path) -> None:
