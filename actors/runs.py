@@ -20,6 +20,7 @@ import trio
 
 from proctor.actors.errors import AgentError, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.host import noted
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
 from proctor.actors.plan import Plan
@@ -43,6 +44,12 @@ async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> A
 @asynccontextmanager
 async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
+    async with noted(), _begun(plan, prompt, timeout) as live:
+        yield live
+
+
+@asynccontextmanager
+async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     log: EventLog | None = None
     raised: Exception | None = None

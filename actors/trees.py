@@ -6,14 +6,15 @@ and of the spec, by keyword. `open_supervisor` is the runtime's, with `agent(nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 from proctor.actors.agent import AgentActor
 from proctor.actors.errors import BadOption
 from proctor.actors.handle import Agent
+from proctor.actors.host import noted
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, claude_plan, scripted_plan
 from proctor.actors.runs import DEADLINE, Run
@@ -82,10 +83,10 @@ def open_supervisor(
 ) -> AbstractAsyncContextManager[Supervisor]:
     """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
 
-    `period` in seconds. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
-    `MaxRestartsExceeded` when the root gives up (S35).
+    `period` in seconds. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before
+    anything starts, `StartError` when a child cannot start, `MaxRestartsExceeded` when the root gives up (S35).
     """
-    return runtime.open_supervisor(
+    root = runtime.open_supervisor(
         children,
         strategy=strategy,
         intensity=intensity,
@@ -94,6 +95,13 @@ def open_supervisor(
         name=name,
         handle=Supervisor,
     )
+    return _noted(root)
+
+
+@asynccontextmanager
+async def _noted(root: AbstractAsyncContextManager[Supervisor]) -> AsyncGenerator[Supervisor]:
+    async with noted(), root as supervisor:
+        yield supervisor
 
 
 async def ask(agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:

@@ -34,6 +34,7 @@ import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason, Shutdown
+from proctor.runtime.ledger import marked
 from proctor.runtime.pipes import Outlet, Tail
 from proctor.runtime.process_errors import (
     Context,
@@ -69,6 +70,7 @@ class _Plan:
     on_stderr: Callable[[bytes], object] | None
     on_unresponsive: Callable[[float], object] | None
     drain: float
+    note_birth: Callable[[int], None]
 
 
 class Process:
@@ -345,6 +347,7 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
     async def __aenter__(self) -> Process:
         await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope (T6)
         self._process = Process(self._plan, *spawn(self._plan.command, guarded=self._plan.guarded))
+        self._plan.note_birth(self._process.pid)
         return await self._process.__aenter__()
 
     @trio.lowlevel.enable_ki_protection
@@ -373,12 +376,11 @@ def open_process(
     (Linux; elsewhere the process group has to do). `success_codes` are Normal exits besides 0. `stop_signal` is what
     "terminate" sends. `stderr_limit` bytes of stderr are kept; `on_stderr(bytes)` gets all of it as it comes.
     `on_unresponsive(seconds)` is told when a kill does not take. `drain` in seconds. `marker` goes into the environment
-    as PROCTOR_MARKER, see `survivors`.
+    as PROCTOR_MARKER, see `survivors`; below an open ledger it ends a marker of that one's, see `open_ledger`.
 
     Entering raises NotFound, NotExecutable, CwdMissing or another SpawnFailed; then nothing is left running.
     """
-    if marker is not None:
-        command = attrs.evolve(command, env={**command.env, MARKER: marker})
+    command, note_birth = marked(command, marker)
     plan = _Plan(
         command=command,
         ladder=tuple(ladder),
@@ -389,5 +391,6 @@ def open_process(
         on_stderr=on_stderr,
         on_unresponsive=on_unresponsive,
         drain=drain,
+        note_birth=note_birth,
     )
     return _Opening(plan)

@@ -19,7 +19,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
-    ("actors/runs.py", "stream"): "raised again outside the nursery, so that it leaves bare",
+    ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }
 

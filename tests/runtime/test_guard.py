@@ -11,60 +11,17 @@ import trio
 
 from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command, Process, open_process, survivors
+from proctor.runtime.process import open_process, survivors
 from proctor.runtime.stopping import Step
-from tests.runtime.programs import ENV, QUICK, gone, python, sh
+from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready
+from tests.runtime.programs import ENV, QUICK, python, sh
 
 GUARD = str(Path(guard.__file__))
-
-FAMILY = """
-import os, signal, sys, time
-def stay(deaf=False):
-    if deaf:
-        for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)
-    time.sleep(60)
-def child(body):
-    if os.fork() == 0:
-        body(); os._exit(0)
-def in_own_session(): os.setsid(); stay()
-def deaf_pair(): os.setsid(); child(lambda: stay(True)); stay(True)
-def daemon():
-    os.setsid()
-    if os.fork(): os._exit(0)
-    stay(True)
-for body in (stay, in_own_session, deaf_pair, daemon): child(body)
-time.sleep(0.2)
-print("ready", flush=True)
-"""
-FORKER = """
-import os, time
-def fork_for_ever():
-    while True:
-        if os.fork(): os._exit(0)
-        os.setsid(); time.sleep(0.001)
-for _ in range(3):
-    if os.fork() == 0: fork_for_ever()
-print("ready", flush=True)
-"""
 
 
 @pytest.fixture
 def marker(request: pytest.FixtureRequest) -> str:
     return f"{os.getpid()}-{request.node.name}".replace("/", "-")
-
-
-async def ready(process: Process) -> None:
-    said = b""
-    while b"ready\n" not in said:
-        data = await process.receive()
-        assert data, f"ended after {said!r}: {process.stderr!r}"
-        said += data
-
-
-async def dead(pids: list[int]) -> None:
-    with trio.fail_after(10):
-        for pid in pids:
-            await gone(pid)
 
 
 @pytest.mark.parametrize(
@@ -114,26 +71,13 @@ async def test_nothing_survives_whatever_session_it_hides_in(
     assert reason == expected[how]
 
 
-async def test_nothing_survives_a_runtime_that_is_killed(marker: str, tmp_path: Path) -> None:  # L23
-    (tmp_path / "program.py").write_text(FAMILY + "time.sleep(60)")
-    host = f"""
-import sys, trio
-from proctor.runtime.process import Command, open_process
-async def main():
-    command = Command((sys.executable, "-I", "-S", {str(tmp_path / "program.py")!r}), {ENV!r})
-    async with open_process(command, guard=True, marker={marker!r}) as process:
-        print((await process.receive()).decode(), end="", flush=True)
-        await trio.sleep_forever()
-trio.run(main)
-"""
-    env = {**ENV, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    async with open_process(Command((sys.executable, "-c", host), env)) as victim:
-        await ready(victim)
-        family = survivors(marker)
-        assert len(family) >= 6
+@pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
+async def test_nothing_survives_a_runtime_that_is_killed_L23(tmp_path: Path, program: str) -> None:
+    async with host(tmp_path, program, guarded=True) as victim:
+        key = key_in(tmp_path)
+        assert len(marked(key)) >= 2
         os.kill(victim.pid, signal.SIGKILL)
-        await dead(family)
-    assert survivors(marker) == []
+        await none_marked(key)
 
 
 async def test_the_program_dies_with_a_guard_that_is_killed() -> None:

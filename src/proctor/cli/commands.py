@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -35,6 +36,7 @@ Examples:
   git diff | proctor run claude - --json
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
+  proctor doctor
 
 Exit status:
     0  answered                       75  parked on a usage limit
@@ -82,6 +84,7 @@ def _app() -> App:
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)
+    app.command(doctor)
     return app
 
 
@@ -184,3 +187,33 @@ def up(fleet: str, /) -> int:
     from proctor.cli.up import up_command
 
     return up_command(fleet)
+
+
+def doctor(
+    *,
+    prove_cleanup: Annotated[bool, _Flag] = False,
+    children: int = 50,
+    seconds: float = 5.0,
+    output: Annotated[Literal["table", "json"], Parameter(name=("--output", "-o"))] = "table",
+) -> int:
+    """Check that this machine is fit to run agents; ends with 1 when something is not.
+
+    Parameters
+    ----------
+    prove_cleanup
+        Instead: start a runtime, kill it without warning, and show that nothing of it is left.
+    children
+        How many agents that runtime has; half of them leave processes in sessions of their own.
+    seconds
+        The time in which nothing may be left.
+    output
+        json for programs.
+    """
+    from proctor.cli.doctor import DoctorOptions, doctor_command
+
+    if children < 1 or not 0 <= seconds < math.inf:
+        complain("--children is 1 or more, --seconds 0 or more (see proctor doctor --help)")
+        return USAGE
+    return doctor_command(
+        DoctorOptions(prove=prove_cleanup, children=children, seconds=seconds, json=output == "json")
+    )

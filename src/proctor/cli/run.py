@@ -23,6 +23,7 @@ import trio
 from proctor.actors.durations import limit
 from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
+from proctor.actors.host import noted
 from proctor.actors.permissions import Policy
 from proctor.actors.plan import AgentOptions, Plan
 from proctor.actors.runs import Run, stream
@@ -82,7 +83,8 @@ async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> i
     show = AsJson(out) if options.json else AsText(out, screen, quiet=options.quiet)
     try:
         with interrupts.scope:
-            return await _prepared(options, screen, show, interrupts)
+            async with noted(screen.say):
+                return await _prepared(options, screen, show, interrupts)
         return FAILED  # interrupted: the signal has its own status
     except BrokenPipeError:
         return STDOUT_GONE

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from proctor.actors.errors import AgentError
 from proctor.actors.fleet import AnyMember, Fleet, Member, Nested, load_fleet
+from proctor.actors.host import noted
 from proctor.actors.states import Status
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.cli.board import board, summary
@@ -57,8 +58,9 @@ async def _main(path: Path) -> int:
             await errors.say(line)
         return status_of(error)
     record = state_directory()
-    command = Command(fleet, record, errors)
-    return await interruptible(command.run, told=command.told, beside=partial(make_room, record))
+    async with noted(errors.say):
+        command = Command(fleet, record, errors)
+        return await interruptible(command.run, told=command.told, beside=partial(make_room, record))
 
 
 class Command:

@@ -1,0 +1,69 @@
+"""The ledger of this host in the user's state folder, and the end of what earlier hosts have left there.
+
+Whatever starts agents opens it around all that it starts: a command, `open_supervisor`, a run without a tree. Where
+one is open already nothing happens. A ledger that cannot be kept keeps no agent from being started: it goes on
+without, and `proctor doctor` says why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from proctor.runtime.ledger import Swept, current_ledger, open_ledger
+from proctor.runtime.orphans import Orphan
+
+Told = Callable[[str], Awaitable[None]]
+PATIENCE = 5.0
+"""Seconds a start waits for what does not die."""
+_NAMED = 5
+
+
+def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """`$XDG_STATE_HOME/proctor/hosts`, or below `~/.local/state`. Raises FileNotFoundError where there is no home."""
+    environ = os.environ if environ is None else environ
+    state = Path(environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))
+    if not state.is_absolute():
+        raise FileNotFoundError(2, "there is no home folder", str(state))
+    return state / "proctor" / "hosts"
+
+
+@asynccontextmanager
+async def noted(told: Told | None = None) -> AsyncGenerator[None]:
+    """Kill what earlier hosts have left; then note every process that is opened in the block. `told` gets a line when
+    something was found."""
+    async with AsyncExitStack() as stack:
+        if current_ledger() is None:
+            for line in await _opened(stack):
+                if told is not None:
+                    await told(line)
+        yield
+
+
+async def _opened(stack: AsyncExitStack) -> Sequence[str]:
+    try:
+        ledger = await stack.enter_async_context(open_ledger(hosts_folder()))
+        return list(account(await ledger.sweep(limit=PATIENCE)))
+    except OSError:
+        return []
+
+
+def account(swept: Swept) -> Iterator[str]:
+    """A sweep in lines for a person; none when nothing was found."""
+    if swept.killed:
+        yield f"killed {_several(swept.killed)} that an earlier run had left: {_names(swept.killed)}"
+    if swept.left:
+        yield f"an earlier run has left {_several(swept.left)} that could not be killed: {_names(swept.left)}"
+    if not swept.sure:
+        yield "could not look everywhere for what an earlier run has left; the next start looks again"
+
+
+def _several(orphans: Sequence[Orphan]) -> str:
+    return "a process" if len(orphans) == 1 else f"{len(orphans)} processes"
+
+
+def _names(orphans: Sequence[Orphan]) -> str:
+    more = f", and {len(orphans) - _NAMED} more" if len(orphans) > _NAMED else ""
+    return ", ".join(map(str, orphans[:_NAMED])) + more

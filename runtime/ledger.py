@@ -1,0 +1,335 @@
+"""The ledger of a host: what it has started, on disk, for whoever comes after it.
+
+    FOLDER/                 0700, one file a host, 0600
+        KEY.ledger          held under a lock while its host lives
+            proctor-ledger 1 KEY MACHINE BOOT NAMESPACE
+            PID START MARKER                            a line a process
+
+Guarantees. A host is dead when its lock is free, which the system sees to however it died; no number is guessed at.
+Its key is on disk before its first process is born, so that nothing can be started unnoted: what carries the key in
+its marker is the host's, what does not is a stranger, even under a number that a line names. `sweep` kills what dead
+hosts of this place have left and removes their files. Two that sweep at once share the work: a ledger is settled by
+whoever gets its lock. One that could not be settled stays for the next. Leaving the block kills what still carries
+the own key and removes the own file.
+
+Lines serve the report. A half-written one is passed over, and a disk that refuses them costs no process its start.
+They are weeded when they have become many, into a new file that replaces the old one whole.
+
+Not handled: a host that forked without exec (its child inherits the lock); hosts of other namespaces or machines on
+one folder, whose ledgers are left to them until they are old. Elsewhere than on Linux nothing is ever found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from stat import S_ISREG
+from types import TracebackType
+from typing import Self
+
+import attrs
+import trio
+
+from proctor.runtime import procfs
+from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_marked
+from proctor.runtime.procfs import Place
+from proctor.runtime.spawning import MARKER, Command
+
+WEEDED = 1000
+"""Lines a ledger holds before it is weeded."""
+KEPT = 30 * 86400.0
+"""Seconds a ledger of another place is kept."""
+_TITLE = "proctor-ledger"
+_CLOSING = 5.0
+_KEY = re.compile("[0-9a-f]{32}")
+_UNFIT = re.compile(r"[^A-Za-z0-9._/@:+-]")
+_LEDGER: ContextVar[Ledger | None] = ContextVar("proctor.ledger", default=None)
+
+
+@attrs.frozen
+class Entry:
+    """A line: the process with this number that started at `start` was born with `marker`."""
+
+    pid: int
+    start: int
+    marker: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.start} {self.marker}\n"
+
+
+@attrs.frozen(kw_only=True)
+class Swept:
+    """What a sweep found. `hosts` died and are settled; `killed` they had left, `left` could not be killed, each with
+    its reason; `strangers` are numbers that lines name and that belong to others now, who were not touched. Not `sure`:
+    it could not be looked everywhere, and the ledgers stay. `seconds` it took."""
+
+    hosts: int = 0
+    killed: tuple[Orphan, ...] = ()
+    left: tuple[Orphan, ...] = ()
+    strangers: tuple[int, ...] = ()
+    sure: bool = True
+    seconds: float = 0.0
+
+
+class Ledger:
+    """A host's own ledger, made and entered by `open_ledger`; `key` is the host's, `path` the file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._choose_key()
+        self._place = procfs.this_place()
+        self._fd = -1
+        self._born = self._lines = 0
+        self._room = WEEDED
+        self._around: Ledger | None = None
+
+    def _choose_key(self) -> None:
+        self.key = secrets.token_hex(16)
+        self.path = self.folder / f"{self.key}.ledger"
+
+    def marker(self, label: str) -> str:
+        """A marker for one process to be born, that no other has: `KEY/NUMBER/label`."""
+        self._born += 1
+        return f"{self.key}/{self._born}/{_UNFIT.sub('_', label)[:80]}"
+
+    def note(self, pid: int, marker: str) -> None:
+        """Note the birth of a process; at once, and without ever failing."""
+        with contextlib.suppress(OSError):  # the key finds it without
+            stat = procfs.stat_of(pid)
+            if self._fd == -1 or stat is None:
+                return
+            os.write(self._fd, str(Entry(pid, stat.start, marker)).encode())
+            self._lines += 1
+            if self._lines > self._room:
+                self._weed()
+
+    async def sweep(self, *, limit: float = SWEEP_LIMIT) -> Swept:
+        """Kill what dead hosts have left, within `limit` seconds, and say what was found. Safe to call at any time."""
+        began = trio.current_time()
+        with ExitStack() as locks:
+            dead = [found for path in self.folder.glob("*.ledger") if (found := _take(path, locks))]
+            here = [found for found in dead if found.place == self._place and found.key != _key_above()]
+            toll = await kill_marked({found.key for found in here}, limit=limit)
+            strangers, unseen = _look_up(here, toll)
+            left = toll.left + unseen
+            unsettled = {key_of(orphan.marker) for orphan in left}
+            settled = [found for found in here if toll.sure and found.key not in unsettled]
+            for ledger in settled + [found for found in dead if self._is_void(found)]:
+                ledger.remove()
+        seconds = trio.current_time() - began
+        return Swept(
+            hosts=len(settled),
+            killed=toll.killed,
+            left=left,
+            strangers=strangers,
+            sure=toll.sure,
+            seconds=seconds,
+        )
+
+    def _is_void(self, found: _Dead) -> bool:
+        """Nothing of it can be alive, or nobody will ever come for it."""
+        if not found.key:
+            return True
+        if found.place.machine == self._place.machine and found.place.boot != self._place.boot:
+            return True
+        return found.place != self._place and os.fstat(self._fd).st_mtime - found.written > KEPT
+
+    def _weed(self) -> None:
+        found = _parse(self.path, self.path.read_bytes(), 0.0)
+        kept = [] if found is None else [entry for entry in found.entries if _is_alive(entry)]
+        fresh = self.path.with_suffix(".new")
+        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that others look at
+            os.write(fd, self._title() + "".join(map(str, kept)).encode())
+            os.rename(fresh, self.path)
+        except OSError:
+            os.close(fd)
+            raise
+        os.close(self._fd)
+        self._fd, self._lines, self._room = fd, len(kept), max(WEEDED, 2 * len(kept))
+
+    def _title(self) -> bytes:
+        place = self._place
+        return f"{_TITLE} 1 {self.key} {place.machine} {place.boot} {place.namespace}\n".encode()
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> Self:
+        await trio.lowlevel.checkpoint()
+        _own(self.folder)
+        while (fd := _claim(self.path, self._title())) is None:
+            self._choose_key()
+        self._fd = fd
+        self._around = _LEDGER.get()
+        _LEDGER.set(self)
+        return self
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _LEDGER.set(self._around)
+        toll = Toll()
+        try:
+            if self._born:
+                with trio.CancelScope(shield=True):
+                    toll = await kill_marked({self.key}, limit=_CLOSING)
+        finally:
+            if toll.sure and not toll.left:
+                self.path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def open_ledger(folder: Path) -> Ledger:
+    """The ledger of this host in `folder`: `async with open_ledger(folder) as ledger`, then `await ledger.sweep()`.
+
+    Every process that is opened in the block, by whatever task below, carries a marker of it and is noted. Leaving
+    kills what still carries one. Entering raises OSError when the folder is not ours or cannot be written.
+    """
+    return Ledger(folder)
+
+
+def current_ledger() -> Ledger | None:
+    """The ledger of the innermost block around this task, None outside of one."""
+    return _LEDGER.get()
+
+
+def marked(command: Command, marker: str | None) -> tuple[Command, Callable[[int], None]]:
+    """`command` with `marker` in its environment, made one of the ledger's where a ledger is open; and whom to tell the
+    number of the process that it becomes."""
+    ledger = _LEDGER.get()
+    if ledger is not None:
+        marker = ledger.marker(marker or os.path.basename(command.argv[0]))
+    if marker is not None:
+        command = attrs.evolve(command, env={**command.env, MARKER: marker})
+    return command, partial(_note, ledger, marker or "")
+
+
+def _note(ledger: Ledger | None, marker: str, pid: int) -> None:
+    if ledger is not None:
+        ledger.note(pid, marker)
+
+
+@attrs.frozen
+class _Dead:
+    path: Path
+    key: str
+    place: Place
+    entries: tuple[Entry, ...]
+    written: float
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+            self.path.with_suffix(".new").unlink(missing_ok=True)
+
+
+def _own(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.geteuid():
+        raise PermissionError(13, "it belongs to another user", str(folder))
+    folder.chmod(0o700)
+
+
+def _claim(path: Path, title: bytes) -> int | None:
+    """A new file under a lock, None when a sweep took it for a dead one meanwhile: it holds nothing yet."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(fd, title)
+        if os.fstat(fd).st_nlink:
+            return fd
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+        raise
+    os.close(fd)
+    return None
+
+
+def _take(path: Path, locks: ExitStack) -> _Dead | None:
+    """The ledger of a dead host, under our lock until `locks` are given back; None when it is not for us."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        locks.callback(os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(fd)
+        if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_nlink:
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            return _parse(path, file.read(), found.st_mtime)
+    except OSError:  # its host lives, somebody else settles it, or it is gone
+        return None
+
+
+def _parse(path: Path, text: bytes, written: float) -> _Dead | None:
+    title, *lines = text.decode("utf-8", "replace").split("\n")
+    match title.split(" "):
+        case [str(known), "1", key, *place] if known == _TITLE and lines and _fits(key, place):
+            read = (_entry(line, key) for line in lines[:-1])
+            entries = tuple(entry for entry in read if entry is not None)
+            return _Dead(path, key, Place(*place), entries, written)
+        case [str(known), str(version), *_] if known == _TITLE and version not in ("", "1"):
+            return None  # of a later proctor
+        case _:
+            return _Dead(path, "", Place("", "", ""), (), written)
+
+
+def _fits(key: str, place: list[str]) -> bool:
+    return bool(_KEY.fullmatch(key)) and len(place) == 3
+
+
+def _entry(line: str, key: str) -> Entry | None:
+    match line.split(" "):
+        case [pid, start, marker] if pid.isdecimal() and start.isdecimal() and key_of(marker) == key:
+            return Entry(int(pid), int(start), marker)
+        case _:
+            return None
+
+
+def _key_above() -> str:
+    """The key that we carry ourselves: a sweep would be suicide."""
+    return key_of(os.environ.get(MARKER, ""))
+
+
+def _is_alive(entry: Entry) -> bool:
+    stat = procfs.stat_of(entry.pid)
+    return stat is not None and stat.start == entry.start and stat.state not in "ZX"
+
+
+def _look_up(ledgers: list[_Dead], toll: Toll) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
+    """Of what lines name: the numbers that are others' now, and the processes that nobody lets us look at."""
+    known = {(orphan.pid, orphan.start) for orphan in (*toll.killed, *toll.left)}
+    strangers, unseen = list[int](), list[Orphan]()
+    for entry in _named(ledgers):
+        stat = procfs.stat_of(entry.pid)
+        if stat is None or stat.state in "ZX" or (entry.pid, entry.start) in known:
+            continue
+        if stat.start != entry.start:
+            strangers.append(entry.pid)
+            continue
+        try:
+            procfs.marker_of(entry.pid)
+        except PermissionError:
+            why = "its environment may not be read"
+            unseen.append(Orphan(entry.pid, entry.start, stat.name, entry.marker, why))
+        else:
+            strangers.append(entry.pid)
+    return tuple(strangers), tuple(unseen)
+
+
+def _named(ledgers: list[_Dead]) -> Iterator[Entry]:
+    for ledger in ledgers:
+        yield from ledger.entries

@@ -1,0 +1,91 @@
+"""What the system tells of a process that may be anybody's: who it is, what marker it carries, who stands above it.
+
+A process is known by its number and the time it started, in ticks since the boot: a number alone is given away again.
+Every answer is about one instant. What is gone, a zombie's environment and what may not be looked at are answers, not
+errors; what is raised besides PermissionError is our own shortage, of descriptors for one. Linux; elsewhere nothing is known of anybody. Not here: what is done to whom.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from proctor.runtime.spawning import MARKER
+
+_PROC = Path("/proc")
+_GONE = (FileNotFoundError, ProcessLookupError)
+_MARKED = f"\0{MARKER}=".encode()
+
+
+@attrs.frozen
+class Stat:
+    """A line of /proc: the program's `name`, `state` (`Z` is a zombie), `parent`, and `start` in ticks since the boot."""
+
+    name: str
+    state: str
+    parent: int
+    start: int
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Who has this number now; None when nobody has, or the system hides others' processes."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as line:
+            before, _, after = line.read().rpartition(b")")
+    except (*_GONE, PermissionError):
+        return None
+    fields = after.split()
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    return Stat(name, fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def marker_of(pid: int) -> str | None:
+    """The marker in its environment, None without one. Raises PermissionError when we may not look."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as block:
+            _, found, after = (b"\0" + block.read()).partition(_MARKED)
+    except _GONE:
+        return None
+    return after.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def numbers() -> list[int]:
+    """The numbers of all processes, the newest first. Raises OSError where there is no /proc."""
+    return sorted(map(int, filter(str.isdigit, os.listdir(_PROC))), reverse=True)
+
+
+def newest() -> int:
+    """The number given away last: unchanged between two looks, nothing was started in between."""
+    return int((_PROC / "loadavg").read_bytes().split()[-1])
+
+
+def line_above() -> set[int]:
+    """The numbers of this process and of all that it descends from."""
+    line: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in line:
+        line.add(pid)
+        above = stat_of(pid)
+        pid = 0 if above is None else above.parent
+    return line
+
+
+@attrs.frozen
+class Place:
+    """Where numbers mean what they mean here: the machine, its boot, and the namespace of process numbers."""
+
+    machine: str
+    boot: str
+    namespace: str
+
+
+def this_place() -> Place:
+    """Our own. Boot and namespace are `-` where the system does not tell them."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink(_PROC / "self/ns/pid")
+    except OSError:
+        boot = namespace = "-"
+    return Place("".join(os.uname().nodename.split()) or "-", boot, namespace)
