@@ -6,8 +6,8 @@ when nobody has anything to do, and then at once. A run that never comes to its 
 cap on its turns, for a run may also turn for ever within one instant.
 
 Trio orders ready tasks by chance, from a source of its own, and has a private switch that makes the order follow from
-that source alone. Both are touched in `_scheduler` and nowhere else. They belong to the process: a second Trio run in
-another thread is neither harmed nor repeatable. Both are put back afterwards.
+that source alone. Both are touched in `_scheduler` and nowhere else. They belong to the process: a Trio run in another
+thread meanwhile is not harmed, but makes this one unrepeatable. Both are put back afterwards.
 
 Not here: real processes, sockets and threads. A virtual clock does not wait for them (T16).
 """
@@ -18,7 +18,6 @@ import importlib
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from random import Random
-from types import ModuleType
 from typing import Any, TypeVar
 
 import trio
@@ -86,22 +85,25 @@ class _Limit(trio.abc.Instrument):
 
 @contextmanager
 def _seeded(seed: int) -> Generator[None]:
-    module, chance = _scheduler()
-    before, switch = chance.getstate(), module._ALLOW_DETERMINISTIC_SCHEDULING
+    chance, scheduler = _scheduler()
+    before, switch = chance.getstate(), scheduler[_SWITCH]
     chance.seed(seed)
-    module._ALLOW_DETERMINISTIC_SCHEDULING = True
+    scheduler[_SWITCH] = True
     try:
         yield
     finally:
         chance.setstate(before)
-        module._ALLOW_DETERMINISTIC_SCHEDULING = switch
+        scheduler[_SWITCH] = switch
 
 
-def _scheduler() -> tuple[ModuleType, Random]:
-    module = importlib.import_module("trio._core._run")
-    chance = getattr(module, "_r", None)
-    if not isinstance(chance, Random) or not hasattr(module, "_ALLOW_DETERMINISTIC_SCHEDULING"):
+_SWITCH = "_ALLOW_DETERMINISTIC_SCHEDULING"
+
+
+def _scheduler() -> tuple[Random, dict[str, Any]]:
+    names = vars(importlib.import_module("trio._core._run"))
+    chance = names.get("_r")
+    if not isinstance(chance, Random) or _SWITCH not in names:
         raise RuntimeError(
-            f"Trio {trio.__version__} orders tasks in a way that cannot be seeded here: use another version"
+            f"trio {trio.__version__} orders ready tasks in a way that cannot be seeded: use another version"
         )
-    return module, chance
+    return chance, names

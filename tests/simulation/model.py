@@ -222,6 +222,8 @@ class Guide:
         if child is None:
             place.state = "down"
             return
+        if child.ended.happened:
+            self.see("death consumed by a stop phase")
         place.state = "stopping"
         grace = self._grace(child)
         if grace != "brutal_kill" and not self.killed:
@@ -229,7 +231,13 @@ class Guide:
             if grace:  # none at all: asked and killed in one breath (S38)
                 yield Wait((child.ended, self.dying), self.universe.clock.now + grace)
         if not child.ended.happened:
-            self.see("killed" if grace == "brutal_kill" else "killed after its grace")
+            self.see(
+                "brutal kill"
+                if grace == "brutal_kill"
+                else "killed with its supervisor"
+                if self.killed
+                else "killed after its grace"
+            )
             child.kill()
         yield from self._death_of(child)
         self._stopped(place, child)
@@ -245,8 +253,6 @@ class Guide:
     def _stopped(self, place: Place, child: Child) -> None:
         reason = child.reason
         place.child, place.state, place.exit = None, "down", reason
-        if child in self.exits:
-            self.see("death consumed by a stop phase")
         self._tell("child_exited", place, reason)
         asked = "killed" if place.node.shutdown == "brutal_kill" else "shutdown"
         expected = {asked, "shutdown"} if place.node.restart == "permanent" else {asked, "shutdown", "normal"}

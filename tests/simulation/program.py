@@ -8,7 +8,7 @@ of them are exact and the virtual clock and the model agree to the last bit.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from zlib import crc32
 
 import attrs
@@ -149,7 +149,8 @@ def written(value: object, indent: str = "") -> str:
         return _written_tuple(value, indent)
     if not attrs.has(type(value)):
         return repr(value)
-    parts = [text for field in attrs.fields(type(value)) if (text := _written_field(value, field, indent))]
+    fields = attrs.fields(cast("type[attrs.AttrsInstance]", type(value)))
+    parts = [text for field in fields if (text := _written_field(value, field, indent))]
     return f"{type(value).__name__}({', '.join(parts)})"
 
 

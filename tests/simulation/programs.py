@@ -1,94 +1,120 @@
 """Random programs, for Hypothesis: small trees and short scripts whose paths mostly exist.
 
-Every choice shrinks towards what does the least: a permanent child that starts at once and lives for ever.
+Every choice shrinks towards what does the least: a permanent child that starts at once and lives for ever. A choice
+costs more than what is done with it, so what belongs together is chosen from one menu.
+
+A first life seldom fails to start, because nothing comes of a program whose root does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.simulation.program import Life, Node, Op, Program, Tree, Verb, Worker
 
-T = TypeVar("T")
-
 LONGEST = 40
 ABSENT = "z"
-
-TICKS = st.sampled_from((0, 0, 0, 1, 2, 3, 5, 8, 13))
-LASTS = st.sampled_from((None, None, 1, 2, 3, 4, 6, 9, 14, 20))
-SHUTDOWNS = st.sampled_from((None, None, 4, 1, 0, "brutal_kill", 30))
-TIMEOUTS = st.sampled_from((None, None, None, 2, 5))
-NAMES = st.sampled_from((None, None, None, None, "m", "n"))
-RESTARTS = st.sampled_from(("permanent", "transient", "temporary"))
-STARTS = st.sampled_from(("ready", "ready", "ready", "ready", "fails", "ignores", "hangs"))
-ENDS = st.sampled_from(("crash", "normal", "shutdown", "status"))
-RARELY = st.sampled_from((False, False, False, False, False, True))
-STRATEGIES = st.sampled_from(("one_for_one", "one_for_all", "rest_for_one"))
-SHUTDOWN_RULES = st.sampled_from(("never", "never", "any_significant", "all_significant"))
-INTENSITIES = st.sampled_from((1, 2, 0, 3, 5))
-PERIODS = st.sampled_from((20, 4, 10, 40))
-VERBS: st.SearchStrategy[Verb] = st.sampled_from(
-    (
-        *("kill", "terminate", "restart", "start", "look", "exit", "delete", "terminate", "restart", "start", "kill"),
-        *("which", "count", "look", "cancel", "leave", "raise"),
-    )
-)
-
-
-@st.composite
-def lives(draw: st.DrawFn) -> Life:
-    """One incarnation."""
-    fields: dict[str, Any] = {"start": draw(STARTS), "after": draw(TICKS)}
-    if fields["start"] == "ready":
-        fields |= {"lasts": draw(LASTS), "cleanup": draw(TICKS), "spoiled": draw(RARELY)}
-        if fields["lasts"] is not None:
-            fields["end"] = draw(ENDS)
-    return Life(**fields)
-
-
-LIVES = st.lists(lives(), min_size=1, max_size=3).map(tuple)
 IDS = ("a", "b", "c", "d")
 DEPTH = 2
 
+STILL = Life()
+BIRTHS: tuple[Mapping[str, Any], ...] = (
+    *({"after": after} for after in (0, 0, 0, 0, 1, 2, 5)),
+    {"start": "ignores"},
+    {"start": "ignores", "after": 3},
+    {"start": "fails"},
+)
+REBIRTHS: tuple[Mapping[str, Any], ...] = (
+    *({"after": after} for after in (0, 0, 0, 0, 1, 3, 9)),
+    *({"start": "fails", "after": after} for after in (0, 0, 0, 2)),
+    {"start": "ignores"},
+    {"start": "hangs"},
+)
+DEATHS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(6)),
+    *(
+        {"lasts": lasts, "end": end}
+        for lasts, end in product((2, 7), ("crash", "normal", "shutdown", "status"))
+    ),
+    *({"lasts": lasts, "end": "crash"} for lasts in (1, 3, 5, 10, 16)),
+)
+CLEANUPS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(7)),
+    *({"cleanup": cleanup} for cleanup in (1, 3, 7, 25)),
+    {"spoiled": True},
+    {"cleanup": 3, "spoiled": True},
+)
+TREATMENTS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(6)),
+    *({"shutdown": shutdown} for shutdown in (4, 1, 0, "brutal_kill", 30)),
+    {"start_timeout": 2},
+    {"start_timeout": 5, "shutdown": 2},
+    {"name": "n"},
+    {"name": "m", "shutdown": 2},
+)
+FLAGS: tuple[Mapping[str, Any], ...] = tuple(
+    {"strategy": strategy, "intensity": intensity, "period": period}
+    for (intensity, period), strategy in product(
+        ((1, 20), (2, 20), (3, 30), (5, 40), (0, 20), (1, 4)), ("one_for_one", "one_for_all", "rest_for_one")
+    )
+)
+VERBS: tuple[Verb, ...] = (
+    *(
+        "kill",
+        "terminate",
+        "restart",
+        "start",
+        "kill",
+        "look",
+        "exit",
+        "delete",
+        "terminate",
+        "restart",
+        "start",
+    ),
+    *("kill", "kill", "exit", "which", "count", "look", "restart", "terminate", "cancel", "leave", "raise"),
+)
 
-def _common(draw: st.DrawFn, parent: dict[str, Any]) -> dict[str, Any]:
-    restart = draw(RESTARTS)
+births, rebirths, deaths = st.sampled_from(BIRTHS), st.sampled_from(REBIRTHS), st.sampled_from(DEATHS)
+cleanups, treatments, flags = st.sampled_from(CLEANUPS), st.sampled_from(TREATMENTS), st.sampled_from(FLAGS)
+restarts = st.sampled_from(("permanent", "permanent", "transient", "temporary"))
+auto_shutdowns = st.sampled_from(("never", "never", "never", "any_significant", "all_significant"))
+kinds = st.lists(
+    st.sampled_from(("worker", "worker", "worker", "worker", "stubborn", "tree", "tree")), max_size=4
+)
+lengths, ticks, seeds = st.integers(0, 8), st.integers(0, LONGEST), st.integers(0, 999)
+verbs, new_ids, numbers = st.sampled_from(VERBS), st.sampled_from(("e", "a")), st.sampled_from((1, 1, 2, 3))
+
+
+def _worker(draw: st.DrawFn, id: str, parent: Mapping[str, Any], stubborn: bool) -> Worker:
+    lives = [Life(**draw(births), **draw(deaths), **draw(cleanups))]
+    for _ in range(1, draw(numbers)):
+        lives.append(Life(**draw(rebirths), **draw(deaths)))
+    if lives[-1].lasts is not None and len(lives) > 1:
+        lives.append(STILL)
+    return Worker(id, tuple(lives), stubborn=stubborn, **_treatment(draw, parent))
+
+
+def _treatment(draw: st.DrawFn, parent: Mapping[str, Any]) -> dict[str, Any]:
+    restart = draw(restarts)
     can_matter = restart != "permanent" and parent["auto_shutdown"] != "never"
-    return {
-        "restart": restart,
-        "shutdown": draw(SHUTDOWNS),
-        "significant": can_matter and draw(st.booleans()),
-        "name": draw(NAMES),
-        "start_timeout": draw(TIMEOUTS),
-    }
+    return {"restart": restart, "significant": can_matter and draw(st.booleans()), **draw(treatments)}
 
 
-def _worker(draw: st.DrawFn, id: str, parent: dict[str, Any]) -> Worker:
-    return Worker(id, draw(LIVES), stubborn=draw(RARELY), **_common(draw, parent))
+def _tree(draw: st.DrawFn, id: str, depth: int, parent: Mapping[str, Any] | None) -> Tree:
+    own = {**draw(flags), "auto_shutdown": draw(auto_shutdowns)}
+    children = tuple(_node(draw, id, own, kind, depth) for id, kind in zip(IDS, draw(kinds), strict=False))
+    return Tree(id, children, **own, **(_treatment(draw, parent) if parent else {}))
 
 
-def _flags(draw: st.DrawFn) -> dict[str, Any]:
-    return {
-        "strategy": draw(STRATEGIES),
-        "intensity": draw(INTENSITIES),
-        "period": draw(PERIODS),
-        "auto_shutdown": draw(SHUTDOWN_RULES),
-    }
-
-
-def _children(draw: st.DrawFn, flags: dict[str, Any], depth: int) -> tuple[Node, ...]:
-    kinds = draw(st.lists(RARELY, max_size=len(IDS)))
-    return tuple(_node(draw, id, flags, depth, nested) for id, nested in zip(IDS, kinds, strict=False))
-
-
-def _node(draw: st.DrawFn, id: str, parent: dict[str, Any], depth: int, nested: bool) -> Node:
-    if not nested or depth == DEPTH:
-        return _worker(draw, id, parent)
-    flags = _flags(draw)
-    return Tree(id, _children(draw, flags, depth + 1), **flags, **_common(draw, parent))
+def _node(draw: st.DrawFn, id: str, parent: Mapping[str, Any], kind: str, depth: int) -> Node:
+    if kind == "tree" and depth < DEPTH:
+        return _tree(draw, id, depth + 1, parent)
+    return _worker(draw, id, parent, kind == "stubborn")
 
 
 def _paths(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree]]:
@@ -100,24 +126,22 @@ def _paths(tree: Tree, above: str = "") -> Iterator[tuple[str, Tree]]:
 
 
 def _op(draw: st.DrawFn, root: Tree) -> Op:
-    at, verb = draw(st.integers(0, LONGEST)), draw(VERBS)
-    places = [*_paths(root), (ABSENT, root)]
-    path, over = draw(st.sampled_from(places))
+    at, verb = draw(ticks), draw(verbs)
+    if verb in ("look", "cancel", "leave", "raise"):
+        return Op(at, verb)
+    path, over = draw(st.sampled_from([*_paths(root), (ABSENT, root)]))
     above = path.rpartition("/")[0]
     if verb in ("which", "count"):
         return Op(at, verb, above)
     if verb == "start":
-        flags = {"auto_shutdown": over.auto_shutdown}
-        return Op(at, verb, above, _node(draw, draw(st.sampled_from(("e", "a"))), flags, 1, draw(RARELY)))
-    if verb in ("exit", "kill") and path == ABSENT:
-        path = ""
-    return Op(at, verb) if verb in ("look", "cancel", "leave", "raise") else Op(at, verb, path)
+        kind = draw(st.sampled_from(("worker", "worker", "tree")))
+        return Op(at, verb, above, _node(draw, draw(new_ids), {"auto_shutdown": over.auto_shutdown}, kind, 1))
+    return Op(at, verb, "" if path == ABSENT and verb in ("exit", "kill") else path)
 
 
 @st.composite
 def programs(draw: st.DrawFn, ties: bool = False) -> Program:
     """A whole program."""
-    flags = _flags(draw)
-    root = Tree("root", _children(draw, flags, 0), **flags)
-    ops = tuple(_op(draw, root) for _ in range(draw(st.integers(0, 6))))
-    return Program(root=root, ops=ops, ties=ties, seed=draw(st.integers(0, 1000)))
+    root = _tree(draw, "root", 0, None)
+    ops = tuple(_op(draw, root) for _ in range(draw(lengths)))
+    return Program(root=root, ops=ops, ties=ties, seed=draw(seeds))

@@ -52,7 +52,7 @@ def owner(told: Told) -> str:
 
 def difference(seen: Story, expected: Story) -> str:
     """Where the world first differs from the model; empty if nowhere."""
-    pairs = [
+    pairs: list[tuple[str, list[Any], list[Any]]] = [
         ("events", seen.told(), expected.told()),
         ("answers", sorted(seen.answers.items()), sorted(expected.answers.items())),
         ("outcome", [seen.outcome], [expected.outcome]),

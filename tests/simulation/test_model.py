@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 
 from tests.simulation.prediction import Prediction
 from tests.simulation.program import Program, written

@@ -8,14 +8,10 @@ import attrs
 import trio
 
 from proctor.runtime import (
-    IGNORE,
-    Actor,
     ActorExited,
     AlreadyPresent,
     ChildSpec,
-    Continue,
     DeliveryError,
-    Exit,
     ExitReason,
     ExitStatus,
     Killed,
@@ -29,15 +25,16 @@ from proctor.runtime import (
     Supervisor,
     SupervisorEvent,
     TreeNode,
-    current_actor,
     events,
     open_supervisor,
     supervisor_spec,
 )
+from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable, exit_class
 from proctor.testing import simulate
-from tests.simulation.program import Life, Node, Op, Program, Tree, Worker
+from tests.simulation.players import Boom, Played, stubborn
+from tests.simulation.program import Node, Op, Program, Tree, Worker
 from tests.simulation.story import Answer, Result, Story, Told
 
 CAP = 2.0**13
@@ -50,75 +47,10 @@ ENDS: dict[str, ExitReason] = {
 }
 
 
-class Boom(Exception):
-    """A failure on purpose."""
-
-
-def _fail(end: str) -> None:
-    raise Exit(ENDS[end]) if end in ENDS else Boom(end)
-
-
-class _Played(Actor):
-    async def init(self, program: Program, node: Worker) -> object:
-        self.program, self.life = program, node.life(self.incarnation)
-        return await _start(program, self.life) or Continue()
-
-    async def handle_continue(self, arg: object) -> None:
-        if self.life.lasts is not None:
-            await trio.sleep(_length(self.program, max(1, self.life.lasts), "life"))
-            _fail(self.life.end)
-
-    async def terminate(self, reason: ExitReason) -> None:
-        await _clean_up(self.program, self.life)
-
-
-async def _stubborn(program: Program, node: Worker, *, task_status: trio.TaskStatus[None]) -> object:
-    life = node.life(current_actor().incarnation)
-    try:
-        if await _start(program, life):
-            return IGNORE
-        task_status.started()
-        await _last(program, life)
-    except trio.Cancelled:
-        with trio.CancelScope(shield=True):
-            await _clean_up(program, life)
-        raise
-    return _fail(life.end)
-
-
-async def _start(program: Program, life: Life) -> object:
-    if life.after:
-        await trio.sleep(_length(program, life.after, "start"))
-    if life.start == "hangs":
-        await trio.sleep_forever()
-    if life.start == "fails":
-        raise Boom("start")
-    return IGNORE if life.start == "ignores" else None
-
-
-async def _last(program: Program, life: Life) -> None:
-    if life.lasts is None:
-        await trio.sleep_forever()
-    else:
-        await trio.sleep(_length(program, max(1, life.lasts), "life"))
-
-
-async def _clean_up(program: Program, life: Life) -> None:
-    if life.cleanup:
-        await trio.sleep(_length(program, life.cleanup, "cleanup"))
-    if life.spoiled:
-        raise Boom("cleanup")
-
-
-def _length(program: Program, ticks: int, what: str) -> float:
-    actor = current_actor()
-    return program.moment(ticks, actor.path, actor.incarnation, what)
-
-
 def _spec(program: Program, node: Node, path: str) -> ChildSpec:
     path = f"{path}/{node.id}"
     shutdown, limit = node.shutdown, node.start_timeout
-    fields = {
+    fields: dict[str, Any] = {
         "restart": node.restart,
         "shutdown": program.delay(shutdown, path, "grace") if isinstance(shutdown, int) else shutdown,
         "significant": node.significant,
@@ -126,7 +58,7 @@ def _spec(program: Program, node: Node, path: str) -> ChildSpec:
         "start_timeout": None if limit is None else program.moment(limit, path, "timeout"),
     }
     if isinstance(node, Worker):
-        return ChildSpec(node.id, _stubborn if node.stubborn else _Played, (program, node), **fields)
+        return ChildSpec(node.id, stubborn if node.stubborn else Played, (program, node), **fields)
     return supervisor_spec(node.id, _specs(program, node, path), **_flags(program, node, path), **fields)
 
 
@@ -240,7 +172,10 @@ class World:
 
 
 def _who(ref: Ref | str | None) -> Result:
-    return ref if ref is None or isinstance(ref, str) else ref.cell.control.number
+    if ref is None or isinstance(ref, str):
+        return ref
+    assert isinstance(ref.cell.control, Incarnation)
+    return ref.cell.control.number
 
 
 def _nodes(tree: TreeNode) -> Result:
