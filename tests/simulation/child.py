@@ -25,7 +25,7 @@ class Child:
         self.settled, self.ended = Signal(), Signal()
         self._asked, self._killed = Signal(), Signal()
         if isinstance(node, Tree):
-            self.guide = type(under)(node, path, self._universe)
+            self.guide = type(under)(node, path, self._universe, self._become_ready)
 
     def take_names(self) -> bool:
         """Hold its place and its name, unless the name is held by somebody alive (S12, M29)."""
@@ -37,20 +37,30 @@ class Child:
             names[name] = self
         return True
 
+    def _become_ready(self) -> None:
+        self.ready = True
+        self._happen(self.settled)
+
     def stop(self) -> None:
         """Ask it to end."""
+        self._notice_race()
         self._happen(self._asked)
         if self.guide is not None:
             self.guide.stop()
 
     def kill(self) -> None:
         """End it by force."""
+        self._notice_race()
         self._happen(self._killed)
         if self.guide is not None:
             self.guide.kill()
 
     def _happen(self, signal: Signal) -> None:
         self._universe.clock.happen(signal)
+
+    def _notice_race(self) -> None:
+        if self.guide is not None and self.guide.ready_at == self._universe.clock.now:
+            self._universe.race = True
 
     def live(self) -> Steps:
         """The whole life."""
@@ -62,6 +72,7 @@ class Child:
             self.reason = "killed"
         self._give_back()
         if self.guide is not None:
+            self._notice_race()
             self.guide.close(self.reason)
         self._happen(self.ended)
         self._happen(self.settled)
@@ -75,15 +86,9 @@ class Child:
             del universe.names[self.node.name]
 
     def _supervise(self, guide: Guide) -> Steps:
-        self._universe.clock.start(self._watch_start(guide))
         yield from guide.run()
         failed_start = guide.failed and not guide.served
         self.reason = "crash" if failed_start else "killed" if guide.killed else guide.reason or ""
-
-    def _watch_start(self, guide: Guide) -> Steps:
-        yield Wait((guide.settled,))
-        self.ready = guide.served
-        self._happen(self.settled)
 
     def _work(self) -> Steps:
         assert not isinstance(self.node, Tree)
@@ -99,14 +104,17 @@ class Child:
             yield from self._clean_up(life, (self._killed,) if self.ready else None)
 
     def _starts(self, life: Life) -> Generator[Wait, None, bool]:
+        if life.start == "shielded":
+            yield Wait((), self._universe.clock.now + self._length(life.after, "start"))
+            self._become_ready()
+            return False
         interrupted = yield from self._pause(life.after, "start")
         if not interrupted and life.start == "hangs":
             interrupted = yield from self._pause(None, "")
         if interrupted:
             return True
         if life.start == "ready":
-            self.ready = True
-            self._happen(self.settled)
+            self._become_ready()
         self.ignored = life.start == "ignores"
         self.reason = {"fails": "crash", "ignores": "normal"}.get(life.start, "")
         return False

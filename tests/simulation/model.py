@@ -57,6 +57,8 @@ class Universe:
     sights: set[str] = attrs.field(factory=set[str])
     names: dict[str, Child] = attrs.field(factory=dict[str, Child])
     places: dict[str, Child] = attrs.field(factory=dict[str, Child])
+    race: bool = False
+    """A supervisor was ended in the instant in which it became ready: what it did before is nobody's promise."""
 
     def tell(self, kind: str, path: str, detail: str = "") -> None:
         """An event, now."""
@@ -66,8 +68,9 @@ class Universe:
 class Guide:
     """One incarnation of a supervisor."""
 
-    def __init__(self, tree: Tree, path: str, universe: Universe) -> None:
-        self.tree, self.path, self.universe = tree, path, universe
+    def __init__(self, tree: Tree, path: str, universe: Universe, ready: Callable[[], None]) -> None:
+        self.tree, self.path, self.universe, self._ready = tree, path, universe, ready
+        self.ready_at = -1.0
         self.places: dict[str, Place] = {}
         self.reason: str | None = None
         self.failed = ""
@@ -122,8 +125,9 @@ class Guide:
         """Start the children, serve, stop the children (S7, S55, S36)."""
         yield from self._start_all()
         if not self.ending:
-            self.served = True
+            self.served, self.ready_at = True, self.universe.clock.now
             self._happen(self.settled)
+            self._ready()
             self.universe.tell("supervisor_started", self.path)
             yield from self._serve()
         yield from self._stop_all(list(self.places.values()))
@@ -168,6 +172,8 @@ class Guide:
         place.state = "starting"
         self.universe.clock.start(child.live())
         late = yield from self._wait_started(child)
+        if late:
+            return self._not_started(place, late)
         if child.ready:
             place.state, place.attempt = "running", 0
             self._tell("child_started", place, str(place.count))
@@ -175,7 +181,7 @@ class Guide:
         if child.ignored:
             self._ignored(place)
             return True
-        return self._not_started(place, late or child.reason)
+        return self._not_started(place, child.reason)
 
     def _ignored(self, place: Place) -> None:
         self.see("ignored")
@@ -200,10 +206,13 @@ class Guide:
         yield Wait((child.settled, self.stopping), self.universe.clock.now + patience)
         if child.settled.happened:
             return ""
+        late = "killed" if self.stopping.happened else "crash"
         self.see("start aborted" if self.stopping.happened else "start timed out")
         child.kill()
         yield from self._death_of(child)
-        return "" if self.stopping.happened else "crash"
+        if child.ready:
+            self.see("ready too late")
+        return late
 
     def _death_of(self, child: Child) -> Steps:
         yield Wait((child.ended,), self.universe.clock.now + PATIENCE)

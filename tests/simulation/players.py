@@ -67,7 +67,10 @@ async def stubborn(program: Program, node: Worker, *, task_status: trio.TaskStat
 
 
 async def _start(program: Program, life: Life) -> object:
-    if life.after:
+    if life.start == "shielded":
+        with trio.CancelScope(shield=True):
+            await trio.sleep(_length(program, life.after, "start"))
+    elif life.after:
         await trio.sleep(_length(program, life.after, "start"))
     if life.start == "hangs":
         await trio.sleep_forever()

@@ -17,19 +17,29 @@ class Prediction:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._universe = Universe(program)
-        self._root = Guide(program.root, "root", self._universe)
+        self._root = Guide(program.root, "root", self._universe, lambda: None)
         self._over, self._gave_up, self._cancelled = Signal(), Signal(), Signal()
         self._how = ""
 
-    def tell(self) -> tuple[Story, AbstractSet[str]]:
-        """The story, and the situations it reached."""
+    def tell(self) -> Story:
+        """The story."""
         clock = self._universe.clock
         clock.start(self._run_root())
         clock.start(self._run_with())
         for number, op in enumerate(self._program.script()):
             clock.start(self._perform(number, op))
         clock.run()
-        return self._universe.story, self._universe.sights
+        return self._universe.story
+
+    @property
+    def sights(self) -> AbstractSet[str]:
+        """The situations that the story reached."""
+        return self._universe.sights
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the statements leave no choice: nothing raced with something else at one instant."""
+        return not self._universe.race
 
     def _run_root(self) -> Steps:
         root = self._root

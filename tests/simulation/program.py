@@ -20,7 +20,7 @@ PATIENCE = 160
 FRACTION = 2.0**-38
 """Times 32 random bits it is below a sixteenth of a tick; up to 2 ** 14 s no bit of a sum is lost."""
 
-Start: TypeAlias = Literal["ready", "fails", "ignores", "hangs"]
+Start: TypeAlias = Literal["ready", "fails", "ignores", "hangs", "shielded"]
 End: TypeAlias = Literal["crash", "normal", "shutdown", "status"]
 Verb: TypeAlias = Literal[
     "exit",
@@ -40,7 +40,10 @@ Verb: TypeAlias = Literal[
 
 @attrs.frozen(kw_only=True)
 class Life:
-    """What one incarnation does: starts after a while, lasts, ends, cleans up. `None` lasts for ever."""
+    """What one incarnation does: starts after a while, lasts, ends, cleans up. `None` lasts for ever.
+
+    One that starts `shielded` is ready in the end, whoever stopped or killed it meanwhile.
+    """
 
     start: Start = "ready"
     after: int = 0
@@ -146,7 +149,7 @@ class Program:
 def written(value: object, indent: str = "") -> str:
     """A program as Python, defaults left out, to be pasted into a test."""
     if isinstance(value, tuple):
-        return _written_tuple(value, indent)
+        return _written_tuple(cast("tuple[object, ...]", value), indent)
     if not attrs.has(type(value)):
         return repr(value)
     fields = attrs.fields(cast("type[attrs.AttrsInstance]", type(value)))
@@ -162,7 +165,7 @@ def _written_field(value: object, field: attrs.Attribute[Any], indent: str) -> s
     return f"{field.name}={text}" if field.kw_only or field.default is not attrs.NOTHING else text
 
 
-def _written_tuple(values: tuple[Any, ...], indent: str) -> str:
+def _written_tuple(values: tuple[object, ...], indent: str) -> str:
     deeper = indent + "    "
     lines = [f"\n{deeper}{written(value, deeper)}," for value in values]
     return f"({''.join(lines)}\n{indent})" if lines else "()"

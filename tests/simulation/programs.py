@@ -14,6 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from proctor.runtime.spec import Strategy
 from tests.simulation.program import Life, Node, Op, Program, Tree, Verb, Worker
 
 LONGEST = 40
@@ -27,12 +28,14 @@ BIRTHS: tuple[Mapping[str, Any], ...] = (
     {"start": "ignores"},
     {"start": "ignores", "after": 3},
     {"start": "fails"},
+    {"start": "shielded", "after": 4},
 )
 REBIRTHS: tuple[Mapping[str, Any], ...] = (
     *({"after": after} for after in (0, 0, 0, 0, 1, 3, 9)),
     *({"start": "fails", "after": after} for after in (0, 0, 0, 2)),
     {"start": "ignores"},
     {"start": "hangs"},
+    {"start": "shielded", "after": 4},
 )
 DEATHS: tuple[Mapping[str, Any], ...] = (
     *({} for _ in range(6)),
@@ -79,6 +82,10 @@ VERBS: tuple[Verb, ...] = (
     *("kill", "kill", "exit", "which", "count", "look", "restart", "terminate", "cancel", "leave", "raise"),
 )
 
+STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+FOCUSES = (*STRATEGIES, "auto_shutdown", "nested")
+"""What a program is about in the first place: its root's strategy, significant children, or supervisors below it."""
+
 births, rebirths, deaths = st.sampled_from(BIRTHS), st.sampled_from(REBIRTHS), st.sampled_from(DEATHS)
 cleanups, treatments, flags = st.sampled_from(CLEANUPS), st.sampled_from(TREATMENTS), st.sampled_from(FLAGS)
 restarts = st.sampled_from(("permanent", "permanent", "transient", "temporary"))
@@ -105,10 +112,23 @@ def _treatment(draw: st.DrawFn, parent: Mapping[str, Any]) -> dict[str, Any]:
     return {"restart": restart, "significant": can_matter and draw(st.booleans()), **draw(treatments)}
 
 
-def _tree(draw: st.DrawFn, id: str, depth: int, parent: Mapping[str, Any] | None) -> Tree:
+def _root(draw: st.DrawFn, focus: str) -> Tree:
     own = {**draw(flags), "auto_shutdown": draw(auto_shutdowns)}
-    children = tuple(_node(draw, id, own, kind, depth) for id, kind in zip(IDS, draw(kinds), strict=False))
-    return Tree(id, children, **own, **(_treatment(draw, parent) if parent else {}))
+    if focus in STRATEGIES:
+        own |= {"strategy": focus, "auto_shutdown": "never"}
+    if focus == "auto_shutdown":
+        own |= {"auto_shutdown": draw(st.sampled_from(("any_significant", "all_significant")))}
+    kind = "tree" if focus == "nested" else "worker"
+    return Tree("root", _children(draw, own, [kind, *draw(kinds)], 0), **own)
+
+
+def _tree(draw: st.DrawFn, id: str, depth: int, parent: Mapping[str, Any]) -> Tree:
+    own = {**draw(flags), "auto_shutdown": draw(auto_shutdowns)}
+    return Tree(id, _children(draw, own, draw(kinds), depth), **own, **_treatment(draw, parent))
+
+
+def _children(draw: st.DrawFn, own: Mapping[str, Any], chosen: list[str], depth: int) -> tuple[Node, ...]:
+    return tuple(_node(draw, id, own, kind, depth) for id, kind in zip(IDS, chosen, strict=False))
 
 
 def _node(draw: st.DrawFn, id: str, parent: Mapping[str, Any], kind: str, depth: int) -> Node:
@@ -140,8 +160,8 @@ def _op(draw: st.DrawFn, root: Tree) -> Op:
 
 
 @st.composite
-def programs(draw: st.DrawFn, ties: bool = False) -> Program:
-    """A whole program."""
-    root = _tree(draw, "root", 0, None)
+def programs(draw: st.DrawFn, focus: str, ties: bool = False) -> Program:
+    """A whole program. `focus` is one of `FOCUSES`."""
+    root = _root(draw, focus)
     ops = tuple(_op(draw, root) for _ in range(draw(lengths)))
     return Program(root=root, ops=ops, ties=ties, seed=draw(seeds))
