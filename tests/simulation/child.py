@@ -59,7 +59,7 @@ class Child:
         self._universe.clock.happen(signal)
 
     def _notice_race(self) -> None:
-        if self.guide is not None and self.guide.ready_at == self._universe.clock.now:
+        if self.guide is not None and self.guide.acts_at == self._universe.clock.now:
             self._universe.race = True
 
     def live(self) -> Steps:

@@ -58,7 +58,7 @@ class Universe:
     names: dict[str, Child] = attrs.field(factory=dict[str, Child])
     places: dict[str, Child] = attrs.field(factory=dict[str, Child])
     race: bool = False
-    """A supervisor was ended in the instant in which it became ready: what it did before is nobody's promise."""
+    """A supervisor ended in the instant in which it became ready and went on to act: who came first is open (T12)."""
 
     def tell(self, kind: str, path: str, detail: str = "") -> None:
         """An event, now."""
@@ -70,7 +70,7 @@ class Guide:
 
     def __init__(self, tree: Tree, path: str, universe: Universe, ready: Callable[[], None]) -> None:
         self.tree, self.path, self.universe, self._ready = tree, path, universe, ready
-        self.ready_at = -1.0
+        self.acts_at = -1.0
         self.places: dict[str, Place] = {}
         self.reason: str | None = None
         self.failed = ""
@@ -125,7 +125,7 @@ class Guide:
         """Start the children, serve, stop the children (S7, S55, S36)."""
         yield from self._start_all()
         if not self.ending:
-            self.served, self.ready_at = True, self.universe.clock.now
+            self.served, self.acts_at = True, self.universe.clock.now if self.exits or self.requests else -1.0
             self._happen(self.settled)
             self._ready()
             self.universe.tell("supervisor_started", self.path)

@@ -64,7 +64,7 @@ class Prediction:
         if not self._root.served:
             self._root.see("ended before it was ready")
         elif not self._root.dead and not self._root.ending:
-            self._root.see("cancelled" if self._cancelled.happened else self._how)
+            self._root.see(self._how)
 
     def _outcome(self, raised: bool) -> str:
         if self._root.failed:
@@ -95,6 +95,8 @@ class Prediction:
 
     def _cancel(self) -> None:
         if self._universe.story.outcome is None:
+            if self._root.served and not self._root.ending:
+                self._root.see("cancelled")
             self._universe.clock.happen(self._cancelled)
             self._root.stop()
 
