@@ -75,7 +75,9 @@ class Children:
         slot.begin(incarnation)
         self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
         late = await self._await_start(incarnation, spec.start_timeout)
-        if incarnation.ready:
+        if late is not None:
+            self._not_started(slot, late)
+        elif incarnation.ready:
             slot.running()
             started = events.ChildStarted(
                 path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
@@ -84,7 +86,7 @@ class Children:
         elif incarnation.ignored:
             self._ignored(slot)
         else:
-            self._not_started(slot, late or incarnation.reason or Killed())
+            self._not_started(slot, incarnation.reason or Killed())
         return incarnation
 
     def path_of(self, spec: ChildSpec) -> str:
@@ -111,11 +113,11 @@ class Children:
             if limit is not None:
                 self._start_scope.deadline = trio.current_time() + limit
             await incarnation.settled.wait()
-        late = None
-        if not incarnation.settled.is_set():
+        late: ExitReason | None = None
+        if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
+            late = Killed() if limit is None or self._aborted else Crash(StartTimeout(limit))
             incarnation.kill()
             await self._await_death(incarnation)
-            late = Crash(StartTimeout(limit)) if limit is not None and not self._aborted else None
         self.awaited = None
         return late
 

@@ -1,0 +1,159 @@
+"""Random programs: small trees and short scripts whose paths mostly exist. The same seed gives the same program.
+
+Chosen with plain `random` and shrunk by `shrinking`: strategies of Hypothesis took longer to choose a program than
+the runtime takes to run it, and two fifths of what they chose had no script at all.
+
+A first life seldom fails to start, because nothing comes of a program whose root does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from random import Random
+from typing import Any
+
+from proctor.runtime.spec import AutoShutdown, Restart, Strategy
+from tests.simulation.program import Life, Node, Op, Program, Tree, Verb, Worker
+
+LONGEST = 40
+ABSENT = "z"
+IDS = ("a", "b", "c", "d")
+DEPTH = 2
+
+STILL = Life()
+BIRTHS: tuple[Mapping[str, Any], ...] = (
+    *({"after": after} for after in (0, 0, 0, 1, 2, 5) for _ in range(5)),
+    {"start": "ignores"},
+    {"start": "ignores", "after": 3},
+    {"start": "fails"},
+    {"start": "shielded", "after": 4},
+)
+REBIRTHS: tuple[Mapping[str, Any], ...] = (
+    *({"after": after} for after in (0, 0, 0, 0, 1, 3, 9)),
+    *({"start": "fails", "after": after} for after in (0, 0, 2, 7, 16)),
+    {"start": "ignores"},
+    {"start": "hangs"},
+    {"start": "shielded", "after": 4},
+)
+DEATHS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(6)),
+    *(
+        {"lasts": lasts, "end": end}
+        for lasts, end in product((2, 7), ("crash", "normal", "shutdown", "status"))
+    ),
+    *({"lasts": lasts, "end": "crash"} for lasts in (1, 3, 5, 10, 16)),
+)
+CLEANUPS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(7)),
+    *({"cleanup": cleanup} for cleanup in (1, 3, 7, 25)),
+    {"spoiled": True},
+    {"cleanup": 3, "spoiled": True},
+)
+TREATMENTS: tuple[Mapping[str, Any], ...] = (
+    *({} for _ in range(14)),
+    *({"shutdown": shutdown} for shutdown in (4, 1, 0, "brutal_kill", 30)),
+    {"start_timeout": 4},
+    {"start_timeout": 5, "shutdown": 2},
+    {"name": "n"},
+    {"name": "m", "shutdown": 2},
+)
+FLAGS: tuple[Mapping[str, Any], ...] = tuple(
+    {"strategy": strategy, "intensity": intensity, "period": period}
+    for (intensity, period), strategy in product(
+        ((1, 20), (2, 20), (3, 30), (5, 40), (0, 20), (1, 4), (3, 20), (8, 40)),
+        ("one_for_one", "one_for_all", "rest_for_one"),
+    )
+)
+VERBS: tuple[Verb, ...] = (
+    *(
+        "kill",
+        "terminate",
+        "restart",
+        "start",
+        "kill",
+        "look",
+        "exit",
+        "delete",
+        "terminate",
+        "restart",
+        "start",
+    ),
+    *("kill", "kill", "exit", "which", "count", "look", "restart", "terminate", "cancel", "leave", "raise"),
+)
+
+STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+RESTARTS: tuple[Restart, ...] = ("permanent", "permanent", "transient", "temporary")
+AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = ("never", "never", "never", "any_significant", "all_significant")
+KINDS = ("worker", "worker", "worker", "worker", "stubborn", "tree", "tree")
+
+
+class Chooser:
+    """Chooses one program."""
+
+    def __init__(self, random: Random) -> None:
+        self._random, self._pick = random, random.choice
+
+    def program(self, ties: bool) -> Program:
+        """The whole of it."""
+        flags = self._flags()
+        root = Tree("root", self._children(flags, 1, 0), **flags)
+        paths = [*_paths(root), ABSENT]
+        ops = tuple(self._op(paths) for _ in range(self._random.randint(0, 9)))
+        return Program(root=root, ops=ops, ties=ties, seed=self._random.randrange(1000))
+
+    def _flags(self) -> dict[str, Any]:
+        return {**self._pick(FLAGS), "auto_shutdown": self._pick(AUTO_SHUTDOWNS)}
+
+    def _children(self, flags: Mapping[str, Any], least: int, depth: int) -> tuple[Node, ...]:
+        ids = IDS[: self._random.randint(least, len(IDS))]
+        return tuple(self._node(id, flags, self._pick(KINDS), depth) for id in ids)
+
+    def _node(self, id: str, parent: Mapping[str, Any], kind: str, depth: int) -> Node:
+        if kind != "tree" or depth == DEPTH:
+            return Worker(id, self._lives(), stubborn=kind == "stubborn", **self._treatment(parent))
+        flags = self._flags()
+        return Tree(id, self._children(flags, 0, depth + 1), **flags, **self._treatment(parent))
+
+    def _lives(self) -> tuple[Life, ...]:
+        lives = [Life(**self._pick(BIRTHS), **self._pick(DEATHS), **self._pick(CLEANUPS))]
+        for _ in range(self._pick((0, 0, 1, 2, 3))):
+            lives.append(Life(**self._pick(REBIRTHS), **self._pick(DEATHS)))
+        if lives[-1].lasts is not None and len(lives) > 1:
+            lives.append(STILL)
+        return tuple(lives)
+
+    def _treatment(self, parent: Mapping[str, Any]) -> dict[str, Any]:
+        restart = self._pick(RESTARTS)
+        can_matter = restart != "permanent" and parent["auto_shutdown"] != "never"
+        significant = can_matter and self._pick((True, False))
+        return {"restart": restart, "significant": significant, **self._pick(TREATMENTS)}
+
+    def _op(self, paths: Sequence[str]) -> Op:
+        at, verb, path = self._random.randint(0, LONGEST), self._pick(VERBS), self._pick(paths)
+        above = path.rpartition("/")[0]
+        if verb in ("look", "cancel", "leave", "raise"):
+            return Op(at, verb)
+        if verb in ("which", "count"):
+            return Op(at, verb, above)
+        if verb == "start":
+            return Op(at, verb, above, self._new_child())
+        return Op(at, verb, "" if path == ABSENT and verb in ("exit", "kill") else path)
+
+    def _new_child(self) -> Node:
+        rule = {"auto_shutdown": self._pick(("never", "any_significant"))}
+        return self._node(self._pick(("e", "a")), rule, self._pick(("worker", "worker", "tree")), 1)
+
+
+def _paths(tree: Tree, above: str = "") -> Iterator[str]:
+    """Each child's path."""
+    for node in tree.children:
+        yield f"{above}{node.id}"
+        if isinstance(node, Tree):
+            yield from _paths(node, f"{above}{node.id}/")
+
+
+def programs(seed: int, size: int, ties: bool = False) -> Iterator[Program]:
+    """`size` programs."""
+    for number in range(size):
+        yield Chooser(Random(f"{seed} {number}")).program(ties)

@@ -1,0 +1,125 @@
+"""What the statements say about the requests that a supervisor answers (S47-S55)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation.clockwork import Steps
+from tests.simulation.model import Doing, Guide, Place
+from tests.simulation.program import Op, Tree
+from tests.simulation.story import Answer, Result
+
+
+class Request:
+    """One request of the script, done by a supervisor in its turn."""
+
+    def __init__(self, number: int, op: Op, guide: Guide) -> None:
+        self._number, self._op, self._guide = number, op, guide
+
+    def make(self) -> None:
+        """Ask; nobody is there to be asked, or the answer comes later (S54)."""
+        if self._guide.dead:
+            self.answered("NoProc")
+            return
+        self._guide.unanswered.append(self)
+        self._guide.ask(self._do)
+
+    def answered(self, result: Result) -> None:
+        """The first answer counts."""
+        universe = self._guide.universe
+        universe.story.answers.setdefault(self._number, Answer(universe.clock.now, result))
+
+    def _do(self) -> Steps:
+        steps: dict[str, Callable[[], Doing[Result]]] = {
+            "start": self._start,
+            "terminate": self._terminate,
+            "restart": self._restart,
+            "delete": self._delete,
+            "which": self._which,
+            "count": self._count,
+        }
+        result = yield from steps[self._op.do]()
+        if result is None:
+            self._guide.see("request cut short by a stop")
+        else:
+            self.answered(result)
+
+    def _place(self) -> Place | None:
+        return self._guide.places.get(self._op.id)
+
+    def _outcome(self, started: bool, place: Place) -> Result:
+        """A start that its supervisor's own stop ended is never answered: the supervisor's end is (D5, S54)."""
+        if started:
+            return "ok"
+        return None if self._guide.ending else place.error
+
+    def _start(self) -> Doing[Result]:
+        guide, node = self._guide, self._op.child
+        assert node is not None
+        if node.significant and guide.tree.auto_shutdown == "never":
+            return "InvalidSpec"
+        held = guide.places.get(node.id)
+        if held is not None:
+            guide.see("start_child of a held id")
+            return f"AlreadyPresent {node.id}" if held.child is None else f"AlreadyStarted {node.id} crash"
+        guide.places[node.id] = place = Place(node)
+        started = yield from guide.start(place)
+        if not started:
+            guide.see("start_child failed")
+            del guide.places[node.id]
+        return self._outcome(started, place)
+
+    def _terminate(self) -> Doing[Result]:
+        place = self._place()
+        if place is None:
+            return "NotFound"
+        self._guide.see(f"terminate_child of one {place.state}")
+        yield from self._guide.end(place)
+        self._guide.rest(place)
+        return "ok"
+
+    def _restart(self) -> Doing[Result]:
+        refusal, place = self._refusal(), self._place()
+        if refusal or place is None:
+            return refusal
+        started = yield from self._guide.start(place)
+        self._guide.see("restart_child" if started else "restart_child failed")
+        return self._outcome(started, place)
+
+    def _delete(self) -> Doing[Result]:
+        refusal = self._refusal()
+        if not refusal:
+            self._guide.see("delete_child")
+            del self._guide.places[self._op.id]
+        yield from ()
+        return refusal or "ok"
+
+    def _refusal(self) -> str:
+        place = self._place()
+        if place is None:
+            return "NotFound"
+        if place.state == "restarting":
+            self._guide.see("refused because restarting")
+            return "Restarting"
+        return "" if place.child is None else "Running"
+
+    def _which(self) -> Doing[Result]:
+        yield from ()
+        return tuple((id, _who(place), _type(place)) for id, place in self._guide.places.items())
+
+    def _count(self) -> Doing[Result]:
+        yield from ()
+        places = list(self._guide.places.values())
+        active = sum(place.child is not None for place in places)
+        supervisors = sum(isinstance(place.node, Tree) for place in places)
+        return (len(places), active, supervisors, len(places) - supervisors)
+
+
+def _who(place: Place) -> Result:
+    if place.state == "restarting":
+        return "restarting"
+    return None if place.child is None else place.count
+
+
+def _type(place: Place) -> str:
+    return "supervisor" if isinstance(place.node, Tree) else "worker"

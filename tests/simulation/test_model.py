@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import attrs
+import pytest
+
+from proctor.runtime import InvalidSpec
+from proctor.runtime.decide import RESTARTS, Action, ExitClass
+from proctor.runtime.spec import AutoShutdown, Restart, Strategy
+from tests.simulation.prediction import Prediction
+from tests.simulation.program import Life, Op, Program, Tree, Worker, written
+from tests.simulation.programs import programs
+from tests.simulation.shrinking import smallest
+from tests.simulation.story import Story, difference
+from tests.simulation.world import happened
+
+PROGRAMS = int(os.environ.get("SIMULATE", "10000"))
+SEED = int(os.environ.get("SIMULATE_SEED") or int.from_bytes(os.urandom(4), "big"))
+PARTS = 5
+"""Tests that the search is cut into, so that none lasts as long as one that hangs."""
+
+SIGHTS = (
+    *(
+        "restart",
+        "retry",
+        "group restart",
+        "failed restart",
+        "temporary bystander",
+        "restart of a supervisor",
+    ),
+    *("root gives up", "nested gives up", "significant end", "initial start failed", "ignored", "name taken"),
+    *(
+        "start timed out",
+        "start aborted",
+        "ready too late",
+        "stop during a restart",
+        "request cut short by a stop",
+    ),
+    *(
+        "brutal kill",
+        "killed after its grace",
+        "killed with its supervisor",
+        "unresponsive",
+        "shutdown error",
+    ),
+    *("death consumed by a stop phase", "kill of a worker", "kill of a supervisor", "exit of a worker"),
+    *("exit of a supervisor", "terminate_child of one running", "terminate_child of one down"),
+    *(
+        "terminate_child of one restarting",
+        "refused because restarting",
+        "restart_child",
+        "restart_child failed",
+    ),
+    *("delete_child", "start_child of a held id", "start_child failed", "cancelled", "leave", "raise"),
+    "ended before it was ready",
+)
+
+CRASHING = Program(root=Tree("root", (Worker("a", (Life(lasts=2), Life())),)), ops=(Op(8, "look"),))
+
+
+def is_certain(program: Program) -> bool:
+    model = Prediction(program)
+    model.tell()
+    return model.is_certain
+
+
+def disagreement(program: Program, run: Callable[[Program], Story] = happened) -> str:
+    model = Prediction(program)
+    expected = model.tell()
+    return difference(run(program), expected) if model.is_certain else ""
+
+
+def disagrees(program: Program) -> bool:
+    try:
+        return bool(disagreement(program))
+    except (InvalidSpec, IndexError):  # made smaller, it makes no sense
+        return False
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_runtime_does_what_the_statements_say_S7_to_S62(part: int) -> None:
+    for program in programs(SEED + part, PROGRAMS // PARTS):
+        if disagreement(program):
+            least = smallest(program, disagrees)
+            pytest.fail(f"SIMULATE_SEED={SEED}\n{disagreement(least)}\n\n{written(least)}", pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def some() -> list[Program]:
+    return list(programs(seed=1, size=1500))
+
+
+def test_the_programs_reach_every_situation(some: list[Program]) -> None:
+    seen = Counter(sight for program in some for sight in sights(program))
+    assert set(seen) == set(SIGHTS), seen
+
+
+def test_hardly_a_program_leaves_the_model_a_choice(some: list[Program]) -> None:
+    assert sum(not is_certain(program) for program in some) < len(some) // 50
+
+
+def sights(program: Program) -> AbstractSet[str]:
+    model = Prediction(program)
+    model.tell()
+    return model.sights
+
+
+def is_found_out(programs: list[Program], run: Callable[[Program], Story]) -> bool:
+    return any(disagreement(program, run) for program in programs)
+
+
+ACTIONS: tuple[Action, ...] = ("restart", "keep", "drop")
+FLIPS = [(*cell, action) for cell, right in RESTARTS.items() for action in ACTIONS if action != right]
+
+
+@pytest.mark.parametrize(("kind", "exit_class", "action"), FLIPS, ids=str)
+def test_a_wrong_cell_of_the_restart_table_is_found_out_S14_to_S16(
+    some: list[Program], kind: Restart, exit_class: ExitClass, action: Action
+) -> None:
+    wrong: dict[Any, Action] = {**RESTARTS, (kind, exit_class): action}
+    assert is_found_out(some, lambda program: happened(program, wrong))
+
+
+# what a supervisor could have got wrong: its flags, by the root's that the runtime is given instead
+SLIPS: Mapping[str, Callable[[Tree], Tree]] = {
+    "S21 one_for_one as one_for_all": lambda root: as_strategy(root, "one_for_one", "one_for_all"),
+    "S22 one_for_all as rest_for_one": lambda root: as_strategy(root, "one_for_all", "rest_for_one"),
+    "S23 rest_for_one as one_for_one": lambda root: as_strategy(root, "rest_for_one", "one_for_one"),
+    "S30 one more restart": lambda root: attrs.evolve(root, intensity=root.intensity + 1),
+    "S30 a longer window": lambda root: attrs.evolve(root, period=root.period * 2),
+    "S36 another order": lambda root: attrs.evolve(root, children=root.children[::-1]),
+    "S38 no time to stop": lambda root: with_children(root, shutdown=0),
+    "S38 all the time to stop": lambda root: with_children(root, shutdown=1000),
+    "S59 never": lambda root: as_rule(root, "any_significant", "all_significant"),
+    "S60 the first instead of the last": lambda root: as_rule(root, "all_significant", "any_significant"),
+    "X4 no start time-out": lambda root: with_children(root, start_timeout=None),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_supervisor_that_does_something_else_is_found_out(some: list[Program], slip: str) -> None:
+    wrong = SLIPS[slip]
+    assert is_found_out(some, lambda program: happened(attrs.evolve(program, root=wrong(program.root))))
+
+
+def as_strategy(root: Tree, right: Strategy, wrong: Strategy) -> Tree:
+    return attrs.evolve(root, strategy=wrong) if root.strategy == right else root
+
+
+def as_rule(root: Tree, right: AutoShutdown, wrong: AutoShutdown) -> Tree:
+    return attrs.evolve(root, auto_shutdown=wrong) if root.auto_shutdown == right else root
+
+
+def with_children(root: Tree, **changes: Any) -> Tree:
+    return attrs.evolve(root, children=tuple(attrs.evolve(child, **changes) for child in root.children))
+
+
+def test_a_failure_is_written_as_a_program_that_can_be_pasted(some: list[Program]) -> None:
+    known = {kind.__name__: kind for kind in (Program, Tree, Worker, Life, Op)}
+    assert [eval(written(program), known) for program in some] == some
+
+
+def test_a_difference_is_shown_with_what_came_before() -> None:
+    text = difference(happened(CRASHING), Prediction(attrs.evolve(CRASHING, ops=())).tell())
+    assert text.startswith("answers differ at 0, after nothing\n  seen:")
+    assert "child_restarting" in difference(
+        happened(CRASHING, {**RESTARTS, ("permanent", "crash"): "keep"}), Prediction(CRASHING).tell()
+    )

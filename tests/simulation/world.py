@@ -1,0 +1,225 @@
+"""The story of a program by the real runtime, on a virtual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.runtime import (
+    ActorExited,
+    AlreadyPresent,
+    ChildSpec,
+    DeliveryError,
+    ExitReason,
+    ExitStatus,
+    Killed,
+    MaxRestartsExceeded,
+    Normal,
+    Ref,
+    Shutdown,
+    StartError,
+    Subscription,
+    SupervisionError,
+    Supervisor,
+    SupervisorEvent,
+    TreeNode,
+    events,
+    open_supervisor,
+    supervisor_spec,
+)
+from proctor.runtime.child import Incarnation
+from proctor.runtime.core import Core
+from proctor.runtime.decide import RESTARTS, RestartTable, exit_class
+from proctor.testing import simulate
+from tests.simulation.players import Boom, Played, stubborn
+from tests.simulation.program import Node, Op, Program, Tree, Worker
+from tests.simulation.story import Answer, Result, Story, Told
+
+CAP = 2.0**13
+"""Virtual seconds after which a run that goes on is said to hang."""
+
+ENDS: dict[str, ExitReason] = {
+    "normal": Normal(),
+    "shutdown": Shutdown("on purpose"),
+    "status": ExitStatus(1),
+}
+
+
+def _spec(program: Program, node: Node, path: str) -> ChildSpec:
+    path = f"{path}/{node.id}"
+    shutdown, limit = node.shutdown, node.start_timeout
+    fields: dict[str, Any] = {
+        "restart": node.restart,
+        "shutdown": program.delay(shutdown, path, "grace") if isinstance(shutdown, int) else shutdown,
+        "significant": node.significant,
+        "name": node.name,
+        "start_timeout": None if limit is None else program.moment(limit, path, "timeout"),
+    }
+    if isinstance(node, Worker):
+        return ChildSpec(node.id, stubborn if node.stubborn else Played, (program, node), **fields)
+    return supervisor_spec(node.id, _specs(program, node, path), **_flags(program, node, path), **fields)
+
+
+def _specs(program: Program, tree: Tree, path: str) -> list[ChildSpec]:
+    return [_spec(program, child, path) for child in tree.children]
+
+
+def _flags(program: Program, tree: Tree, path: str) -> dict[str, Any]:
+    return {
+        "strategy": tree.strategy,
+        "intensity": tree.intensity,
+        "period": program.moment(tree.period, path, "period"),
+        "auto_shutdown": tree.auto_shutdown,
+    }
+
+
+class World:
+    """One run of one program."""
+
+    def __init__(self, program: Program, restarts: RestartTable) -> None:
+        self._program, self._restarts = program, restarts
+        self._story = Story()
+        self._over, self._how = trio.Event(), ""
+        self._with = trio.CancelScope()
+        self._root: Supervisor
+        self._events: Subscription
+
+    async def run(self) -> Story:
+        """The whole story."""
+        with trio.move_on_after(CAP) as cap:
+            async with trio.open_nursery() as nursery:
+                for number, op in enumerate(self._program.script()):
+                    nursery.start_soon(self._perform, number, op)
+                self._story.outcome = self._answer(await self._supervise())
+        if cap.cancelled_caught:
+            self._story.outcome = self._answer("hangs")
+        self._story.events = [_told(event) async for event in self._events]
+        return self._story
+
+    def _answer(self, result: Result) -> Answer:
+        return Answer(trio.current_time(), result)
+
+    async def _supervise(self) -> str:
+        program, root = self._program, self._program.root
+        opened = open_supervisor(
+            _specs(program, root, "root"),
+            handle=self._handle,
+            restarts=self._restarts,
+            **_flags(program, root, "root"),
+        )
+        try:
+            with self._with:
+                async with opened:
+                    await self._body()
+        except (MaxRestartsExceeded, StartError, Boom) as error:
+            return _raised(error)
+        return "cancelled" if self._with.cancelled_caught else "clean"
+
+    def _handle(self, core: Core) -> Supervisor:
+        self._root = Supervisor(core)
+        self._events = self._root.events(buffer=100_000)
+        return self._root
+
+    async def _body(self) -> None:
+        await trio.sleep(self._program.moment(0, "settling"))
+        await self._over.wait()
+        if self._how == "raise":
+            raise Boom("body")
+
+    async def _perform(self, number: int, op: Op) -> None:
+        await trio.sleep_until(self._program.moment(op.at, "op", number))
+        try:
+            result = await self._act(op)
+        except (SupervisionError, DeliveryError) as error:
+            result = _refusal(error)
+        self._story.answers[number] = self._answer(result)
+
+    async def _act(self, op: Op) -> Result:
+        if op.do == "look":
+            tree = self._root.tree()
+            return (tree.state, _nodes(tree))
+        if op.do in ("exit", "kill"):
+            target = self._root.child(op.path) if op.path else self._root.ref
+            target.exit(Killed() if op.do == "kill" else Shutdown())
+        elif op.do == "cancel":
+            self._with.cancel()
+        elif op.do in ("leave", "raise"):
+            self._how = self._how or op.do
+            self._over.set()
+        else:
+            return await self._request(op)
+        return "ok"
+
+    async def _request(self, op: Op) -> Result:
+        under = self._root.supervisor(op.supervisor) if op.supervisor else self._root
+        if op.do == "which":
+            return tuple((info.id, _who(info.ref), info.type) for info in await under.which_children())
+        if op.do == "count":
+            return attrs.astuple(await under.count_children())
+        if op.do == "start":
+            assert op.child is not None
+            await under.start_child(_spec(self._program, op.child, under.path))
+        else:
+            calls = {
+                "terminate": under.terminate_child,
+                "restart": under.restart_child,
+                "delete": under.delete_child,
+            }
+            await calls[op.do](op.id)
+        return "ok"
+
+
+def _who(ref: Ref | str | None) -> Result:
+    if ref is None or isinstance(ref, str):
+        return ref
+    assert isinstance(ref.cell.control, Incarnation)
+    return ref.cell.control.number
+
+
+def _nodes(tree: TreeNode) -> Result:
+    return tuple((n.id, n.state, n.incarnation, n.restarts, _class(n.exit), _nodes(n)) for n in tree.children)
+
+
+def _class(reason: ExitReason | None) -> str:
+    return "-" if reason is None else exit_class(reason)
+
+
+def _raised(error: BaseException) -> str:
+    if isinstance(error, MaxRestartsExceeded):
+        return f"gave up {len(error.exceptions)}"
+    return "raised" if isinstance(error, Boom) else _refusal(error)
+
+
+def _refusal(error: BaseException) -> str:
+    kind = type(error).__name__
+    match error:
+        case StartError():
+            return f"{kind} {error.id} {_class(error.reason)}"
+        case ActorExited():
+            return f"{kind} {_class(error.reason)}"
+        case AlreadyPresent():
+            return f"{kind} {error.id}"
+        case _:
+            pass
+    return kind
+
+
+def _told(event: SupervisorEvent) -> Told:
+    detail = _class(getattr(event, "reason", None)).removeprefix("-")
+    match event:
+        case events.ChildStarted():
+            detail = str(event.incarnation)
+        case events.ChildRestarting():
+            detail = f"{event.attempt} {detail}"
+        case events.MaxRestarts():
+            detail = f"{event.id} {detail}"
+        case _:
+            pass
+    return Told(event.time, event.kind, event.path, detail)
+
+
+def happened(program: Program, restarts: RestartTable = RESTARTS) -> Story:
+    """The story of a program by the real runtime."""
+    return simulate(World(program, restarts).run, seed=program.seed)
