@@ -24,7 +24,7 @@ from proctor.runtime.spec import Grace, Restart, Strategy
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
 
 
-def test_the_restart_table_has_every_cell() -> None:
+def test_the_restart_table_has_every_cell_S14_S15_S16() -> None:
     assert set(RESTARTS) == set(product(KINDS, CLASSES.values()))
 
 
@@ -46,7 +46,7 @@ members_of = st.lists(
     strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]),
     data=st.data(),
 )
-def test_a_group_plan_keeps_its_promises(
+def test_a_group_plan_keeps_its_promises_S21_S22_S23_S24(
     members: list[Member], strategy: Strategy, data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(members) - 1))
