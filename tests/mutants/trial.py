@@ -20,7 +20,15 @@ import attrs
 ROOT = Path(__file__).parents[2]
 LIMIT = 30.0
 KEPT_OUT = shutil.ignore_patterns("__pycache__", "node_modules", ".hypothesis", "mutants")
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0")
+PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=trial")
+
+# A trial asks whether an example fails, not which one is the smallest, and asks the same each time.
+CONFTEST = """\
+import hypothesis
+
+phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("trial", derandomize=True, database=None, phases=phases)
+"""
 
 
 @attrs.frozen
@@ -41,6 +49,7 @@ class Copy:
         shutil.copytree(ROOT / "src", folder / "src", ignore=KEPT_OUT)  # follows the links: plain folders
         shutil.copytree(ROOT / "tests" / "runtime", folder / "tests" / "runtime", ignore=KEPT_OUT)
         shutil.copy(ROOT / "pyproject.toml", folder)
+        (folder / "conftest.py").write_text(CONFTEST)
 
     def notices(self, target: Target, source: str) -> bool:
         """Whether a test fails when the target's module is `source`."""
