@@ -5,6 +5,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
 MATRIX ?= 3.11 3.12 3.13 3.14
 
 PY := $(VENV)/bin/python
@@ -17,7 +18,8 @@ DEV_READY := $(VENV)/.dev-ready
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit bench build matrix coverage pins clean distclean venv
+.PHONY: help run test check lint format mypy pyright imports unit conformance mutants simulate bench build matrix \
+  coverage pins clean distclean venv
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,6 +51,15 @@ unit: $(DEV_READY) ## the tests; PYTEST_ARGS goes to pytest
 
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md
+	$(PY) -m tests.conformance
+
+mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a test
+	$(PY) -m tests.mutants $(MUTANTS_ARGS)
+
+simulate: $(DEV_READY) ## random programs on random trees against the model, at length
+	$(PY) -m tests.simulation
 
 bench: $(DEV_READY) ## streaming and calls beside their limits and peers, one table
 	@$(PY) -m bench

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 
 import pytest
@@ -10,6 +11,7 @@ from proctor.runtime import Crash, ExitReason, ExitStatus, Killed, Normal, Shutd
 from proctor.runtime.decide import (
     CLASSES,
     RESTARTS,
+    Action,
     Member,
     Peer,
     Window,
@@ -24,8 +26,26 @@ from proctor.runtime.spec import Grace, Restart, Strategy
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
 
 
-def test_the_restart_table_has_every_cell() -> None:
+def test_the_restart_table_has_every_cell_S14_S15_S16() -> None:
     assert set(RESTARTS) == set(product(KINDS, CLASSES.values()))
+
+
+CRASH = Crash(ValueError())
+
+FATES: Mapping[ExitReason, tuple[Action, Action, Action]] = {
+    Normal(): ("restart", "keep", "drop"),
+    Shutdown("on purpose"): ("restart", "keep", "drop"),
+    ExitStatus(0): ("restart", "keep", "drop"),
+    Killed(): ("restart", "restart", "drop"),
+    CRASH: ("restart", "restart", "drop"),
+    ExitStatus(1): ("restart", "restart", "drop"),
+    ExitStatus(signal=15): ("restart", "restart", "drop"),
+}
+
+
+@pytest.mark.parametrize("reason", FATES, ids=str)
+def test_what_becomes_of_a_child_that_ended_by_itself_S14_S15_S16(reason: ExitReason) -> None:
+    assert tuple(after_exit(kind, reason) for kind in KINDS) == FATES[reason]
 
 
 def test_exit_status_0_is_treated_as_normal_T19() -> None:
@@ -46,7 +66,7 @@ members_of = st.lists(
     strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]),
     data=st.data(),
 )
-def test_a_group_plan_keeps_its_promises(
+def test_a_group_plan_keeps_its_promises_S21_S22_S23_S24(
     members: list[Member], strategy: Strategy, data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(members) - 1))
@@ -91,9 +111,6 @@ def test_an_entry_exactly_one_period_old_still_counts_S30_D1() -> None:
 
 def test_intensity_0_allows_no_restart_S30() -> None:
     assert not Window(0, 5.0).add(0.0, Killed())
-
-
-CRASH = Crash(ValueError())
 
 
 @pytest.mark.parametrize(

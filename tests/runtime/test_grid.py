@@ -106,7 +106,7 @@ def test_the_grid_is_complete() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("how", EXITS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_exit_has_the_effect_of_its_cell_S14_to_S24(
+async def test_an_exit_has_the_effect_of_its_cell_S14_S15_S16_S20(
     kind: Restart, how: str, strategy: Strategy
 ) -> None:
     assert await seen(kind, how, strategy) == expected(kind, how, strategy)

@@ -174,7 +174,7 @@ async def test_the_strategy_is_applied_anew_when_another_child_fails_to_restart_
         assert sup.tree().children[2].incarnation == 2
 
 
-async def test_requests_are_served_between_two_attempts_S28_S55() -> None:
+async def test_requests_are_served_between_two_attempts_S28_S49_S55() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player("a", notes, lambda n: fails_at(n)(n) if n > 1 else None)], intensity=500

@@ -1,0 +1,78 @@
+"""A pytest plugin that judges a run of the whole suite by its numbers.
+
+Guarantees: a run counts as whole when nothing was left out by an argument, a mark, a name or an option, it came to its
+end, and the tree is a checkout (an archive lacks tests/house); another run is not judged. A whole run fails when a
+number has no test, when a test that carries one has a case that failed or was skipped, and when the page of conformance
+is not what the run would write.
+
+A case is good when none of its set-up, body and tear-down did other than pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.carriers import by_number, carriers
+from tests.conformance.page import PAGE, Result, page, statements, status
+
+HOUSE = "tests/house"
+NARROWING = ("keyword", "markexpr", "ignore", "ignore_glob", "deselect", "collectonly", "lf", "stepwise")
+
+
+class Outcomes:
+    """Notes what became of each case. `judges`: whether it fails a whole run."""
+
+    def __init__(self, root: Path, judges: bool = True) -> None:
+        self.root, self.judges = root, judges
+        self.complaints: list[str] = []
+        self._good: dict[str, bool] = {}
+
+    def results(self) -> dict[str, Result]:
+        """The cases of each test function so far, by its node id without parameters."""
+        found: dict[str, Result] = {}
+        for case, good in self._good.items():
+            name = case.split("[", 1)[0]
+            before = found.get(name, Result())
+            found[name] = Result(before.cases + 1, before.passed + good)
+        return found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One phase of one case is over."""
+        self._good[report.nodeid] = self._good.get(report.nodeid, True) and report.outcome == "passed"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Judge, if this was all of it."""
+        if not self.judges or not is_whole(session):
+            return
+        self.complaints = list(complaints(self.root, self.results()))
+        if self.complaints and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was wrong."""
+        if self.complaints:
+            terminalreporter.section("conformance", red=True)
+            for line in self.complaints:
+                terminalreporter.line(line)
+
+
+def is_whole(session: pytest.Session) -> bool:
+    """Whether every test of the tree was to run, and the run was not cut short."""
+    config = session.config
+    narrowed = any(config.getoption(option, None) for option in NARROWING)
+    complete = config.args_source is not pytest.Config.ArgsSource.ARGS and (config.rootpath / HOUSE).is_dir()
+    return complete and not narrowed and not session.shouldstop and not session.shouldfail
+
+
+def complaints(root: Path, results: dict[str, Result]) -> Sequence[str]:
+    """What a whole run with these results leaves to be wished, in lines."""
+    table = by_number(carriers(root))
+    states = {number: status(table.get(number, []), results) for number in statements(root).said}
+    found = [f"{number}: {state}" for number, state in states.items() if state != "proved"]
+    if not found and (root / PAGE).read_text(encoding="utf-8") != page(root, results):
+        found.append(f"{PAGE} is not what this run would write: make conformance")
+    return found

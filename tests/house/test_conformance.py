@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.carriers import by_number, carriers, unknown
+from tests.conformance.page import PAGE, Result, page, statements, status, without_counts
+from tests.house.tree import ROOT, listed
+
+LAST = {"S": 74, "M": 32, "T": 20, "X": 18}
+
+CONFTEST = """\
+from tests.conformance.outcomes import Outcomes
+
+def pytest_configure(config):
+    config.pluginmanager.register(Outcomes(config.rootpath))
+"""
+SENTENCES = '[statements]\nS1 = "One."\nM2 = "Two."\n[left_out]\nX9 = "No."\n'
+BOTH = """\
+import pytest
+
+def test_one_S1(): pass
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_two_M2(n): pass
+"""
+
+Whole = Callable[..., tuple[int, str]]
+
+
+def good(root: Path) -> dict[str, Result]:
+    return {carrier.id: Result(1, 1) for carrier in carriers(root)}
+
+
+def test_every_number_has_a_sentence_of_at_most_fifteen_words() -> None:
+    said = statements(ROOT)
+    assert said.known == {f"{letter}{n}" for letter, last in LAST.items() for n in range(1, last + 1)}
+    assert set(said.left_out) == {"X9", "X15", "X18"}
+    assert [
+        number for number, words in {**said.said, **said.left_out}.items() if len(words.split()) > 15
+    ] == []
+
+
+def test_every_number_has_a_test() -> None:
+    table = by_number(carriers(ROOT))
+    bare = [f"{number}: {words}" for number, words in statements(ROOT).said.items() if number not in table]
+    assert bare == [], listed(bare)
+
+
+def test_no_test_has_a_number_that_means_nothing() -> None:
+    places = unknown(carriers(ROOT), statements(ROOT).known)
+    assert places == [], listed(places)
+
+
+def test_the_page_names_the_tests_of_the_tree() -> None:
+    written = without_counts((ROOT / PAGE).read_text(encoding="utf-8"))
+    assert written == without_counts(page(ROOT, good(ROOT))), "make conformance"
+
+
+@pytest.mark.parametrize(
+    ("source", "numbers"),
+    [
+        ("def test_a_S1_and_more_M2(): ...", ("S1", "M2")),
+        ("async def test_a_X11(): ...", ("X11",)),
+        ("def test_a_S(): ...\ndef test_b_BS1(): ...\ndef test_c_s1(): ...", ()),
+        ("# S1, because of T4\ndef test_a(): ...", ("S1", "T4")),
+        ("# S1\n\ndef test_a(): ...", ()),
+        ("x = 1  # S1\ndef test_a(): ...", ()),
+        (
+            "@mark(  # S1\n  1,  # M2\n)\ndef test_a(\n    b,\n) -> None:  # T3\n    pass  # X1",
+            ("S1", "M2", "T3"),
+        ),
+        (
+            "@mark([param(1, id='S1'), param(2, id='M2 late')], ids=['T3'])\ndef test_a(): ...",
+            ("T3", "S1", "M2"),
+        ),
+        ("class TestIt:\n    def test_a_S1(self): ...", ("S1",)),
+        ("class Other:\n    def test_a_S1(self): ...\ndef helps_S2(): ...", ()),
+        ("def test_a_S1_S1(): ...  # S1", ("S1",)),
+    ],
+)
+def test_a_number_stands_in_a_name_an_id_or_a_comment(
+    source: str, numbers: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text(source + "\n")
+    assert sorted(n for carrier in carriers(tmp_path) for n in carrier.numbers) == sorted(numbers)
+
+
+def test_a_test_is_named_as_pytest_names_it(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("class TestIt:\n    def test_a_S99(self): ...\n")
+    [carrier] = carriers(tmp_path)
+    assert carrier.id == "tests/test_a.py::TestIt::test_a_S99"
+    assert unknown([carrier], frozenset({"S1"})) == ["S99 on tests/test_a.py::TestIt::test_a_S99"]
+
+
+def test_a_number_is_proved_when_each_of_its_tests_ran_and_passed(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("def test_a_S1(): ...\ndef test_b_S1(): ...\n")
+    found = carriers(tmp_path)
+    first, second = (carrier.id for carrier in found)
+    assert status([], {}) == "no test"
+    assert status(found, {first: Result(1, 1), second: Result(3, 3)}) == "proved"
+    assert status(found, {first: Result(1, 1), second: Result(3, 2)}) == "not proved: test_b_S1"
+    assert status(found, {second: Result(1, 1)}) == "not proved: test_a_S1"
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Whole:
+    """Runs pytest on a made-up tree whose page says that all is proved: the exit status and what was said."""
+    for folder in ("tests/house", "tests/conformance", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\ntestpaths = tests\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "tests/conformance/statements.toml").write_text(SENTENCES)
+    (tmp_path / "tests/house/test_a.py").write_text(BOTH)
+    passed = {
+        "tests/house/test_a.py::test_one_S1": Result(1, 1),
+        "tests/house/test_a.py::test_two_M2": Result(2, 2),
+    }
+    (tmp_path / PAGE).write_text(page(tmp_path, passed))
+
+    def run(*options: str, files: dict[str, str] | None = None) -> tuple[int, str]:
+        for name, text in (files or {}).items():
+            (tmp_path / name).write_text(text)
+        argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+        env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_a_whole_run_that_proves_the_page_is_good(whole: Whole) -> None:
+    status, said = whole()
+    assert (status, "conformance" in said) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (BOTH.replace("n): pass", "n): pytest.skip()"), "M2: not proved: test_two_M2"),
+        (BOTH.replace("n): pass", "n): pytest.xfail()"), "M2: not proved: test_two_M2"),
+        (BOTH.replace("n): pass", "n): assert n == 1"), "M2: not proved: test_two_M2"),
+        (BOTH.replace("test_one_S1", "test_one"), "S1: no test"),
+        (BOTH.replace("[1, 2]", "[1, 2, 3]"), f"{PAGE} is not what this run would write: make conformance"),
+    ],
+    ids=["skipped", "expected to fail", "failed in one case", "without a test", "with one case more"],
+)
+def test_a_whole_run_fails_when_a_number_is(source: str, complaint: str, whole: Whole) -> None:
+    status, said = whole(files={"tests/house/test_a.py": source})
+    assert status == 1
+    assert complaint in said.splitlines()
+
+
+def test_a_test_that_fails_after_its_body_proves_nothing(whole: Whole) -> None:
+    fixture = "@pytest.fixture(autouse=True)\ndef late():\n    yield\n    raise ValueError\n"
+    status, said = whole(files={"tests/house/test_a.py": BOTH + fixture})
+    assert status == 1
+    assert "S1: not proved: test_one_S1" in said.splitlines()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-k", "one"),
+        ("tests/house",),
+        ("--deselect", "tests/house/test_a.py::test_one_S1"),
+        ("--collect-only",),
+    ],
+    ids=" ".join,
+)
+def test_a_part_of_the_suite_is_not_judged(options: tuple[str, ...], whole: Whole) -> None:
+    status, said = whole(*options, files={PAGE: "stale\n"})
+    assert (status, "not what this run" in said) == (0, False)
+
+
+def test_a_run_that_stopped_early_or_fails_anyhow_keeps_its_own_status(whole: Whole) -> None:
+    broken = {"tests/house/test_a.py": BOTH + "\ndef test_last(): assert False\n"}
+    status, said = whole("-x", files=broken | {PAGE: "stale\n"})
+    assert (status, "not what this run" in said) == (1, False)
+    assert whole("--no-such-option")[0] == pytest.ExitCode.USAGE_ERROR
