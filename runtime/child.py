@@ -63,7 +63,8 @@ class Incarnation:
         self.warden: Control | None = None
         self.actor: Actor | None = None
         self.settled, self.ended = trio.Event(), trio.Event()
-        self.ready = self.ignored = False
+        self.has_started = self.ignored = False
+        self.started_at = self.ended_at = 0.0
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
         self._run_scope, self._kill_scope = trio.CancelScope(), trio.CancelScope()
@@ -80,9 +81,10 @@ class Incarnation:
 
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
-        if self.ready:
+        if self.has_started:
             raise RuntimeError(f"{self.cell.path} was started already")
-        self.ready, self.cell.info = True, value
+        self.has_started, self.cell.info = True, value
+        self.started_at = trio.current_time()
         self.settled.set()
 
     def stop(self, reason: ExitReason) -> None:
@@ -92,7 +94,7 @@ class Incarnation:
         self._stopped = reason
         if self.warden is not None:
             self.warden.stop(reason)
-        elif self.mailbox is not None and self.spec.drain and self.ready:
+        elif self.mailbox is not None and self.spec.drain and self.has_started:
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
@@ -119,6 +121,7 @@ class Incarnation:
         self._end(Killed() if self._killed or reason is None else normalised(reason))
 
     def _end(self, reason: ExitReason) -> None:
+        self.ended_at = trio.current_time()
         self.cell.close(reason)
         self.ended.set()
         self.settled.set()
@@ -141,7 +144,7 @@ class Incarnation:
             raise alone(group) from None
 
     async def _terminated(self, reason: ExitReason) -> ExitReason:
-        if self.actor is None or not self.ready or self._killed or self._terminating:
+        if self.actor is None or not self.has_started or self._killed or self._terminating:
             return reason
         self._terminating = True
         hook = partial(self._terminate, self.actor, reason)
@@ -156,7 +159,7 @@ class Incarnation:
             return self._stopped or Killed()
         ended = await (self._run_actor() if self.mailbox is not None else self._run_function())
         if isinstance(ended, Ignore):
-            self.ignored = not self.ready
+            self.ignored = not self.has_started
             return Normal()
         return ended
 

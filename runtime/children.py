@@ -75,7 +75,7 @@ class Children:
         slot.begin(incarnation)
         self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
         late = await self._await_start(incarnation, spec.start_timeout)
-        if incarnation.ready:
+        if incarnation.has_started:
             slot.running()
             started = events.ChildStarted(
                 path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
@@ -130,8 +130,15 @@ class Children:
         else:
             self.rest(slot)
 
+    def rest_all(self) -> None:
+        """No restart is owed to any child: those that are down are at rest."""
+        for slot in list(self.slots.values()):
+            if slot.state == "down" and not slot.at_rest:
+                self.rest(slot)
+
     def rest(self, slot: Slot) -> None:
         """Tell what the child kept that it is at rest."""
+        slot.at_rest = True
         self._call(slot, slot.kept.resting)
 
     def drop(self, *ids: str) -> None:

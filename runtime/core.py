@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from proctor.runtime import decide, events
+from proctor.runtime.backoff import delay, is_too_long
 from proctor.runtime.calls import Call
 from proctor.runtime.cell import Cell
 from proctor.runtime.child import Incarnation
@@ -201,20 +202,51 @@ class Core:
     async def _restart(self, slot: Slot, reason: ExitReason) -> None:
         if not self._may_start:
             slot.state = "down"
-        elif self._window.add(trio.current_time(), reason):
-            slot.restarts += 1
-            slot.attempt += 1
-            restarting = events.ChildRestarting(
-                path=self.children.path_of(slot.spec), attempt=slot.attempt, delay=0.0, reason=reason
-            )
-            self.system.events.emit(restarting)
+            return
+        limit = self._limit_exceeded(slot, reason)
+        if limit is not None:
+            self._give_up(slot, reason, limit)
+            return
+        slot.attempt += 1
+        slot.restarts += 1
+        put_off = self._delay(slot)
+        path = self.children.path_of(slot.spec)
+        self.system.events.emit(
+            events.ChildRestarting(path=path, attempt=slot.attempt, delay=put_off, reason=reason)
+        )
+        if slot.spec.backoff is None:
             await self._carry_out(self._plan(slot))
         else:
-            self._give_up(slot, reason)
+            self.system.timers.at(trio.current_time() + put_off, PutOff(self, slot))
 
-    def _give_up(self, slot: Slot, reason: ExitReason) -> None:
-        slot.state, flags = "down", self.flags
-        self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), flags.intensity, flags.period)
+    def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
+        if not self._window.add(trio.current_time(), reason):
+            return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
+        backoff, row = slot.spec.backoff, slot.attempt + 1
+        return f"{row} restarts of {slot.spec.id!r} in a row" if is_too_long(backoff, row) else None
+
+    def _delay(self, slot: Slot) -> float:
+        if slot.spec.backoff is None:
+            return 0.0
+        return delay(slot.spec.backoff, slot.attempt - 1, self.system.random.random())
+
+    def resume(self, slot: Slot) -> None:
+        """The time of a restart that was put off has come."""
+        self._requests.append(partial(self._restart_now, slot, slot.count))
+        self._news.set()
+
+    async def _restart_now(self, slot: Slot, count: int) -> None:
+        if self.owes(slot, count):
+            await self._carry_out(self._plan(slot))
+
+    def owes(self, slot: Slot, count: int) -> bool:
+        """Whether a restart of `slot` is owed, and its incarnation `count` was the last that was tried."""
+        held = self.slots.get(slot.spec.id) is slot and slot.state == "restarting"
+        return held and slot.count == count and not self._ending
+
+    def _give_up(self, slot: Slot, reason: ExitReason, limit: str) -> None:
+        slot.state = "down"
+        self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), limit)
         self._reason = Shutdown("max_restarts")
         self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
 
@@ -228,9 +260,16 @@ class Core:
     async def _carry_out(self, plan: decide.Plan) -> None:
         await self.children.stop_all([self.slots[id] for id in plan.stop])
         self.children.drop(*plan.drop)
-        for id in plan.start:
-            if not self._may_start or not await self._start_again(self.slots[id]):
+        for at, id in enumerate(plan.start, 1):
+            if not self._may_start:
                 return
+            if not await self._start_again(self.slots[id]):
+                self._wait_for_retry(plan.start[at:])
+                return
+
+    def _wait_for_retry(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            self.slots[id].state = "down"  # what is owed now is one restart, that of the child that failed
 
     async def _start_again(self, slot: Slot) -> bool:
         try:
@@ -243,7 +282,7 @@ class Core:
 
     async def _retry(self, slot: Slot, count: int, reason: ExitReason) -> None:
         await trio.lowlevel.checkpoint()
-        if self.slots.get(slot.spec.id) is slot and slot.state == "restarting" and slot.count == count:
+        if self.owes(slot, count):
             await self._restart(slot, reason)
 
     def held(self, id: str) -> Slot:
@@ -276,6 +315,8 @@ class Core:
         slot = self.held(id)
         await self.children.stop(slot)
         self.children.come_to_rest(slot)
+        if all(other.state != "restarting" for other in self.slots.values()):
+            self.children.rest_all()  # those that would have been started after it
 
     async def restart_child(self, id: str) -> Incarnation:
         """S50."""
@@ -298,3 +339,19 @@ class Core:
         if slot.incarnation is not None:
             raise Running(id)
         return slot
+
+
+class PutOff:
+    """A restart that waits out its back-off; over when somebody started or stopped the child meanwhile."""
+
+    def __init__(self, core: Core, slot: Slot) -> None:
+        self._core, self._slot, self._count = core, slot, slot.count
+
+    @property
+    def over(self) -> bool:
+        """Whether the restart is owed no more."""
+        return not self._core.owes(self._slot, self._count)
+
+    def ring(self) -> None:
+        """Tell the loop."""
+        self._core.resume(self._slot)

@@ -100,10 +100,9 @@ class MaxRestartsExceeded(ExceptionGroup[Exception]):
     path: str
 
     @classmethod
-    def of(cls, path: str, reasons: Sequence[ExitReason], intensity: int, period: float) -> Self:
-        """The error for these exit `reasons`, the restarts of the last `period` seconds."""
-        text = f"supervisor {path!r} gave up: more than {intensity} restarts in {period:g} s"
-        made = cls(text, [_exception(reason) for reason in reasons])
+    def of(cls, path: str, reasons: Sequence[ExitReason], limit: str) -> Self:
+        """The error for these exit `reasons`, those inside the window; `limit` says what was exceeded (S30, X3)."""
+        made = cls(f"supervisor {path!r} gave up: {limit}", [_exception(reason) for reason in reasons])
         made.path = path
         return made
 

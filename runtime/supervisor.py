@@ -180,7 +180,7 @@ class NestedSupervisor:
         core = Core(self.children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
         incarnation.warden = core
         await core.run(incarnation.started)
-        if not incarnation.ready and core.failure is not None:
+        if not incarnation.has_started and core.failure is not None:
             raise core.failure
         raise Exit(core.reason)
 
@@ -214,6 +214,7 @@ def open_supervisor(
     auto_shutdown: AutoShutdown = ...,
     name: str | None = ...,
     restarts: RestartTable = ...,
+    seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Supervisor]: ...
 
 
@@ -228,6 +229,7 @@ def open_supervisor(
     name: str | None = ...,
     handle: Callable[[Core], Handle],
     restarts: RestartTable = ...,
+    seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Handle]: ...
 
 
@@ -241,14 +243,15 @@ def open_supervisor(
     name: str | None = None,
     handle: Callable[[Core], Supervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
+    seed: int | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
-    the table itself. Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
+    the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
     `MaxRestartsExceeded` (S35).
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
-    return open_root(specs, flags, name or "root", handle, restarts)
+    return open_root(specs, flags, name or "root", handle, restarts, seed)
