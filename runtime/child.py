@@ -24,13 +24,15 @@ import trio
 
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ended, Ignore, alone, live
 from proctor.runtime.calls import open_cell
-from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, normalised
+from proctor.runtime.events import ChildReady
+from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, RuntimeFault, Shutdown, normalised
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf, interrupt_in
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Control, Message
+    from proctor.runtime.health import Watch
     from proctor.runtime.kept import Kept
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
@@ -59,12 +61,15 @@ class Incarnation:
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         self.cell = open_cell(path, system, self, self.mailbox)
-        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor)
+        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
         self.warden: Control | None = None
         self.actor: Actor | None = None
         self.settled, self.ended = trio.Event(), trio.Event()
-        self.has_started = self.ignored = False
-        self.started_at = self.ended_at = 0.0
+        self.has_started = self.is_ready = self.ignored = False
+        self.started_at = self.ended_at = self.beaten_at = 0.0
+        self.patience: trio.CancelScope | None = None
+        self.watch: Watch | None = None
+        self._verdict: Crash | None = None
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
         self._run_scope, self._kill_scope = trio.CancelScope(), trio.CancelScope()
@@ -84,14 +89,45 @@ class Incarnation:
         if self.has_started:
             raise RuntimeError(f"{self.cell.path} was started already")
         self.has_started, self.cell.info = True, value
-        self.started_at = trio.current_time()
+        self.is_ready, self.started_at = True, trio.current_time()
+        self.beaten_at = self.started_at
         self.settled.set()
+
+    def extend(self, seconds: float) -> None:
+        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        if not self.has_started and self.patience is not None:
+            self.patience.deadline = max(self.patience.deadline, trio.current_time() + seconds)
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds (X6)."""
+        self.beaten_at = trio.current_time()
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark as ready or not, for who looks (X5). Raises `RuntimeError` before `started`."""
+        if not self.has_started:
+            raise RuntimeError(f"{self.cell.path} has not started yet")
+        if is_ready != self.is_ready and self.cell.exit is None:
+            self.is_ready = is_ready
+            marked = ChildReady(path=self.cell.path, ref=self.cell.ref, ready=is_ready)
+            self.cell.system.events.emit(marked)
+
+    async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
+        """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
+        CONTEXT.set(self.context)
+        scope = trio.CancelScope(deadline=trio.current_time() + timeout)
+        outcome = await self._contained(scope, partial(_ask, probe))
+        if outcome is None:
+            return trio.TooSlowError(f"no answer within {timeout:g} s")
+        if isinstance(outcome, Normal):
+            return None
+        return outcome.error if isinstance(outcome, Crash) else Exit(outcome)
 
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end: a draining actor after what is queued (M8), another at once (M7)."""
         if self._stopped is not None:
             return
         self._stopped = reason
+        self._end_probes()
         if self.warden is not None:
             self.warden.stop(reason)
         elif self.mailbox is not None and self.spec.drain and self.has_started:
@@ -104,9 +140,17 @@ class Incarnation:
             self.mailbox.halt()
         self._run_scope.cancel(reason=str(reason))
 
+    def condemn(self, verdict: Crash) -> bool:
+        """However it ends from here, `verdict` is the reason (X6, X7); False if its end was begun already."""
+        if self._stopped is not None or self._killed or self._terminating or self.reason is not None:
+            return False
+        self._verdict = verdict
+        return True
+
     def kill(self) -> None:
         """End it by force."""
         self._killed = True
+        self._end_probes()
         if self.warden is not None:
             self.warden.kill()
         else:
@@ -118,7 +162,19 @@ class Incarnation:
         self.cell.task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
         reason = await self._contained(self._kill_scope, self._run_and_terminate)
-        self._end(Killed() if self._killed or reason is None else normalised(reason))
+        self._end_probes()
+        self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
+
+    def _end_probes(self) -> None:
+        if self.watch is not None:
+            self.watch.end_probes()
+
+    def _judged(self, reason: ExitReason) -> ExitReason:
+        if self._verdict is None:
+            return reason
+        if isinstance(reason, Crash) and reason.error is not self._verdict.error:
+            self._verdict.error.__context__ = reason.error
+        return self._verdict
 
     def _end(self, reason: ExitReason) -> None:
         self.ended_at = trio.current_time()
@@ -203,6 +259,14 @@ class Incarnation:
 @trio.lowlevel.disable_ki_protection
 async def _unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
     return await fn(*args)
+
+
+async def _ask(probe: Callable[[], Awaitable[object]]) -> ExitReason:
+    try:
+        said = await _unprotected(probe)
+    except Exit as error:  # ends no child from here
+        return Crash(error)
+    return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
 
 
 def _reason(error: Exception) -> ExitReason:

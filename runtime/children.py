@@ -22,15 +22,13 @@ from proctor.runtime import decide, events
 from proctor.runtime.child import Incarnation
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
+from proctor.runtime.health import KILL_PATIENCE, Watch
 from proctor.runtime.slots import Slot
-from proctor.runtime.spec import ChildSpec
+from proctor.runtime.spec import ChildSpec, Grace
 
 if TYPE_CHECKING:
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
-
-KILL_PATIENCE = 5.0
-"""Seconds after which a child that was killed and lives is reported (T10)."""
 
 
 class Children:
@@ -81,11 +79,18 @@ class Children:
                 path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
             )
             self._system.events.emit(started)
+            self._watch(slot, incarnation)
         elif incarnation.ignored:
             self._ignored(slot)
         else:
             self._not_started(slot, late or incarnation.reason or Killed())
         return incarnation
+
+    def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
+        watched = incarnation.spec.watchdog is not None or incarnation.spec.probe is not None
+        if watched and incarnation.reason is None:
+            incarnation.watch = Watch(slot, incarnation, self._system)
+            incarnation.watch.begin(self.nursery)
 
     def path_of(self, spec: ChildSpec) -> str:
         """The place of a child in the tree."""
@@ -106,16 +111,19 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited = incarnation
-        with trio.CancelScope() as self._start_scope:
+        self.awaited, begun = incarnation, trio.current_time()
+        with trio.CancelScope() as incarnation.patience:
+            self._start_scope = incarnation.patience
             if limit is not None:
-                self._start_scope.deadline = trio.current_time() + limit
+                self._start_scope.deadline = begun + limit
             await incarnation.settled.wait()
         late = None
         if not incarnation.settled.is_set():
+            late = (
+                None if self._aborted else Crash(StartTimeout(round(self._start_scope.deadline - begun, 6)))
+            )
             incarnation.kill()
             await self._await_death(incarnation)
-            late = Crash(StartTimeout(limit)) if limit is not None and not self._aborted else None
         self.awaited = None
         return late
 
@@ -173,12 +181,13 @@ class Children:
             slot.state = "down"
             return
         slot.state, self.awaited = "stopping", incarnation
-        await self._end(incarnation)
+        if incarnation.watch is not None:
+            incarnation.watch.hand_over()
+        await self._end(incarnation, slot.spec.grace)
         self.awaited = None
         self._stopped(slot, incarnation)
 
-    async def _end(self, incarnation: Incarnation) -> None:
-        grace = incarnation.spec.grace
+    async def _end(self, incarnation: Incarnation, grace: Grace) -> None:
         if grace != "brutal_kill" and not self._killed:
             incarnation.stop(Shutdown())
             if grace > 0:
@@ -201,7 +210,7 @@ class Children:
         slot.ended(reason, "down")
         path, ref = incarnation.cell.path, incarnation.cell.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
-        spec = incarnation.spec
+        spec = slot.spec
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
             self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))
 

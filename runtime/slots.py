@@ -49,6 +49,11 @@ class Slot:
         """The incarnation is ready."""
         self.state = "running"
 
+    def condemned(self, incarnation: Incarnation) -> None:
+        """The incarnation is being stopped for its failing health."""
+        if self.incarnation is incarnation:
+            self.state = "stopping"
+
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
         """The incarnation ended; nobody stands here."""
         ended = self.incarnation
@@ -81,6 +86,7 @@ class ChildCounts:
 class TreeNode:
     """One actor of a tree at one moment, with those below it in start order.
 
+    `ready`: it runs, and has not marked itself otherwise (X5).
     `incarnation` is 0 before the first start, `restarts` counts the automatic ones. `exit` is how the last
     incarnation that ended did, at `exited_at` seconds of the run's clock.
     """
@@ -89,6 +95,7 @@ class TreeNode:
     id: str
     type: ChildType
     state: ChildState
+    ready: bool = False
     incarnation: int = 0
     restarts: int = 0
     ref: Ref | None = None

@@ -17,6 +17,7 @@ from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
+from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
 from proctor.runtime.registry import Registry
@@ -111,6 +112,7 @@ class Supervisor:
             id=core.path.rpartition("/")[2],
             type="supervisor",
             state="running" if state == "running" else "down",
+            ready=state == "running",
             incarnation=1,
             ref=core.cell.ref,
             exit=core.cell.exit,
@@ -153,14 +155,16 @@ def _below(core: Core | None) -> tuple[TreeNode, ...]:
 
 
 def _node(core: Core, slot: Slot) -> TreeNode:
+    incarnation = slot.incarnation
     return TreeNode(
         path=f"{core.path}/{slot.spec.id}",
         id=slot.spec.id,
         type=slot.spec.type,
         state=slot.state,
+        ready=slot.state == "running" and incarnation is not None and incarnation.is_ready,
         incarnation=slot.count,
         restarts=slot.restarts,
-        ref=None if slot.incarnation is None else slot.incarnation.cell.ref,
+        ref=None if incarnation is None else incarnation.cell.ref,
         exit=slot.exit,
         exited_at=slot.exited_at,
         children=_below(_nested(slot)),
@@ -197,8 +201,11 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
-    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7).
+    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
+    `watchdog`: nothing in it could beat.
     """
+    if spec.get("watchdog") is not None:
+        raise InvalidSpec("watchdog", spec["watchdog"], "None for a supervisor", of=id)
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     check_childspecs(children, auto_shutdown)
     return ChildSpec(id, NestedSupervisor(tuple(children), flags), type="supervisor", **spec)
