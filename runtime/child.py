@@ -16,28 +16,38 @@ Not here: waiting for the child with a time limit (`core`), restarts.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ended, Ignore, alone, live
 from proctor.runtime.calls import open_cell
+from proctor.runtime.cell import Control
 from proctor.runtime.events import ChildReady
 from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, RuntimeFault, Shutdown, normalised
+from proctor.runtime.kept import Kept
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf, interrupt_in
 
 if TYPE_CHECKING:
-    from proctor.runtime.cell import Control, Message
+    from proctor.runtime.cell import Message
     from proctor.runtime.health import Watch
-    from proctor.runtime.kept import Kept
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
 
 Result = TypeVar("Result")
+
+
+class Warden(Control, Protocol):
+    """A supervisor in the task of its incarnation: ends it, and says at its end which names were still due."""
+
+    @property
+    def left(self) -> Mapping[str, Kept]:
+        """Each such name with who owed it."""
+        ...
 
 
 class Incarnation:
@@ -62,7 +72,7 @@ class Incarnation:
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         self.cell = open_cell(path, system, self, self.mailbox)
         self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
-        self.warden: Control | None = None
+        self.warden: Warden | None = None
         self.actor: Actor | None = None
         self.settled, self.ended = trio.Event(), trio.Event()
         self.has_started = self.is_ready = self.ignored = False

@@ -23,7 +23,8 @@ from proctor.runtime.child import Incarnation
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
 from proctor.runtime.health import KILL_PATIENCE, Watch
-from proctor.runtime.slots import Slot
+from proctor.runtime.kept import Kept
+from proctor.runtime.slots import ChildState, Slot
 from proctor.runtime.spec import ChildSpec, Grace
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Children:
     ) -> None:
         self.slots: dict[str, Slot] = {}
         self.awaited: Incarnation | None = None
+        self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
         self._start_scope, self._stop_scope = trio.CancelScope(), trio.CancelScope()
@@ -75,6 +77,7 @@ class Children:
         late = await self._await_start(incarnation, spec.start_timeout)
         if incarnation.has_started:
             slot.running()
+            self._settle(slot, slot.names - {slot.spec.name})  # they did not come back with it
             started = events.ChildStarted(
                 path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
             )
@@ -83,7 +86,7 @@ class Children:
         elif incarnation.ignored:
             self._ignored(slot)
         else:
-            self._not_started(slot, late or incarnation.reason or Killed())
+            self._not_started(slot, incarnation, late or incarnation.reason or Killed())
         return incarnation
 
     def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
@@ -102,7 +105,8 @@ class Children:
             registry.register("/" + ref.path, ref)
             if slot.spec.name is not None:
                 registry.register(slot.spec.name, ref)
-                registry.expect(slot.spec.name)
+                registry.expect(slot.spec.name, slot.kept)
+                slot.names |= {slot.spec.name}
         except AlreadyRegistered as error:
             incarnation.cell.close(Killed())
             taken = AlreadyStarted(slot.spec.id, error.ref)
@@ -149,23 +153,45 @@ class Children:
         slot.at_rest = True
         self._call(slot, slot.kept.resting)
 
+    def leave(self) -> None:
+        """The supervisor ends, after its children: forget them. Names that are due stay so for its parent (X17)."""
+        for slot in self.slots.values():
+            self.left.update(dict.fromkeys(slot.names, slot.kept))
+            slot.names = frozenset()
+        self.drop(*self.slots)
+
     def drop(self, *ids: str) -> None:
         """Forget children that are down, and what they kept."""
         for slot in [self.slots.pop(id) for id in ids]:
             self._call(slot, slot.kept.resting + slot.kept.dropped)
 
     def _call(self, slot: Slot, left: Iterable[Callable[[], object]]) -> None:
-        name, registry = slot.spec.name, self._system.registry
-        if name is not None and registry.whereis(name) is None:
-            registry.settle(name)
+        self._settle(slot, slot.names)
         for fn in left:
             try:
                 fn()
             except Exception as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
                 self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
 
-    def _not_started(self, slot: Slot, reason: ExitReason) -> None:
-        slot.ended(reason, "down")
+    def _settle(self, slot: Slot, names: frozenset[str]) -> None:
+        slot.names -= names
+        for name in names:
+            self._system.registry.settle(name, slot.kept)
+
+    def ended(self, slot: Slot, incarnation: Incarnation, reason: ExitReason, state: ChildState) -> None:
+        """The end of the child's incarnation is seen."""
+        slot.ended(reason, state)
+        self._inherit(slot, incarnation)
+
+    def _inherit(self, slot: Slot, incarnation: Incarnation) -> None:
+        if incarnation.warden is None:
+            return
+        for name, owner in incarnation.warden.left.items():
+            if self._system.registry.pass_on(name, owner, slot.kept):
+                slot.names |= {name}
+
+    def _not_started(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
+        self.ended(slot, incarnation, reason, "down")
         self._system.events.emit(events.StartFailed(path=self.path_of(slot.spec), reason=reason))
         raise StartError(slot.spec.id, reason)
 
@@ -207,7 +233,7 @@ class Children:
 
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
         reason = incarnation.reason or Killed()
-        slot.ended(reason, "down")
+        self.ended(slot, incarnation, reason, "down")
         path, ref = incarnation.cell.path, incarnation.cell.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         spec = slot.spec

@@ -14,7 +14,7 @@ Not here: how a child is started and stopped (`children`), who owns the loop's t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +38,7 @@ from proctor.runtime.errors import (
     WouldDeadlock,
 )
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
+from proctor.runtime.kept import Kept
 from proctor.runtime.monitors import Down
 from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
@@ -100,6 +101,11 @@ class Core:
         """Why it ended, or is going to."""
         return Killed() if self._killed else self._reason or Shutdown()
 
+    @property
+    def left(self) -> Mapping[str, Kept]:
+        """The names that were still due at its end, each with who owed it."""
+        return self.children.left
+
     async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`."""
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -141,7 +147,7 @@ class Core:
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
                 await self._serve()
             await self.children.stop_all(reversed(self.slots.values()))
-            self.children.drop(*self.slots)
+            self.children.leave()
 
     @property
     def _ending(self) -> bool:
@@ -179,7 +185,7 @@ class Core:
             return
         reason = incarnation.reason or Killed()
         action = decide.after_exit(slot.spec.restart, reason, self.system.restarts)
-        slot.ended(reason, "restarting" if action == "restart" else "down")
+        self.children.ended(slot, incarnation, reason, "restarting" if action == "restart" else "down")
         if action == "drop":
             self.children.drop(slot.spec.id)
         self._report_exit(slot, incarnation, reason)

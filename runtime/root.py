@@ -83,6 +83,7 @@ class Root:
 
     def _close(self) -> None:
         self.core.cell.close(self.core.reason)
+        self.system.registry.settle_all()
         self.system.events.close()
         if self.core.failure is not None:
             self.body.cancel(reason="the supervisor gave up")

@@ -25,6 +25,7 @@ class Slot:
 
     `count` numbers the incarnations, `restarts` the automatic restarts, `attempt` those in a row: since one was
     last ready, under back-off ready for long enough (X2).
+    `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
     `at_rest`: it is down, and no restart of it is owed. `kept` is what `Actor.kept` shows: it goes with the slot.
     """
 
@@ -37,6 +38,7 @@ class Slot:
     exit: ExitReason | None = None
     exited_at: float | None = None
     at_rest: bool = True
+    names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
 
     def begin(self, incarnation: Incarnation) -> None:
