@@ -23,6 +23,7 @@ from proctor.runtime.kept import Kept
 from proctor.runtime.messages import Call, Info
 from proctor.runtime.monitors import Down, watch
 from proctor.runtime.registry import Registry
+from proctor.runtime.status import ChildStatus
 from proctor.runtime.streams import Sink
 
 if TYPE_CHECKING:
@@ -91,11 +92,24 @@ class ActorContext:
     kept: Kept
     registry: Registry
     supervisor: Supervisor
+    _status: ChildStatus
 
     @property
     def path(self) -> str:
         """Where it stands in the tree, as in `fleet/fixers/fixer`."""
         return self.ref.path
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds (X6)."""
+        self._status.beat()
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark the child as ready or not (X5): see `Actor.ready`."""
+        self._status.ready(is_ready)
+
+    def extend_start(self, seconds: float) -> None:
+        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        self._status.extend(seconds)
 
 
 CONTEXT: Final[ContextVar[ActorContext]] = ContextVar("proctor.actor")
@@ -194,6 +208,21 @@ class Actor:
     def supervisor(self) -> Supervisor:
         """The supervisor it stands under."""
         return self._context.supervisor
+
+    def extend_start(self, seconds: float) -> None:
+        """In `init`: the spec's `start_timeout` does not end before so many seconds from now (X4)."""
+        self._context.extend_start(seconds)
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds of the spec (X6): one attribute is written."""
+        self._context.beat()
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark this incarnation as ready or not: shown by `tree()` and told as an event, nothing else (X5).
+
+        Raises `RuntimeError` in `init`: it is ready when that returns.
+        """
+        self._context.ready(is_ready)
 
     def send_info(self, msg: object) -> None:
         """Put `msg` into the own mailbox for `handle_info`, ahead of user messages; never waits.

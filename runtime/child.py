@@ -16,16 +16,28 @@ Not here: waiting for the child with a time limit (`core`), restarts.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import trio
 
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
-from proctor.runtime.cell import OWN
-from proctor.runtime.exits import Crash, Exit, ExitReason, Killed, Normal, Shutdown, is_clean, normalised
+from proctor.runtime.cell import OWN, Control
+from proctor.runtime.events import ChildReady
+from proctor.runtime.exits import (
+    Crash,
+    Exit,
+    ExitReason,
+    Killed,
+    Normal,
+    RuntimeFault,
+    Shutdown,
+    is_clean,
+    normalised,
+)
+from proctor.runtime.kept import Kept
 from proctor.runtime.loop import Ended, alone, live
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.messages import Info
@@ -34,13 +46,22 @@ from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf, interrupt_in
 
 if TYPE_CHECKING:
-    from proctor.runtime.cell import Control, Message
-    from proctor.runtime.kept import Kept
+    from proctor.runtime.cell import Message
+    from proctor.runtime.health import Watch
     from proctor.runtime.links import ExitSignal
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
 
 Result = TypeVar("Result")
+
+
+class Warden(Control, Protocol):
+    """A supervisor in the task of its incarnation: ends it, and says at its end which names were still due."""
+
+    @property
+    def left(self) -> Mapping[str, Kept]:
+        """Each such name with who owed it."""
+        ...
 
 
 class Incarnation:
@@ -68,11 +89,15 @@ class Incarnation:
         if self.mailbox is not None and spec.keep_mailbox:
             self.cell.keeper = kept
             self.mailbox.preload(kept.take_mail())
-        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor)
-        self.warden: Control | None = None
+        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
+        self.warden: Warden | None = None
         self.actor: Actor | None = None
         self.settled, self.ended = Once(), Once()
-        self.ready = self.ignored = False
+        self.has_started = self.is_ready = self.ignored = False
+        self.started_at = self.ended_at = self.beaten_at = 0.0
+        self.patience: trio.CancelScope | None = None
+        self.watch: Watch | None = None
+        self._verdict: Crash | None = None
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
         self._run_scope: trio.CancelScope | None = None
@@ -94,19 +119,50 @@ class Incarnation:
 
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
-        if self.ready:
+        if self.has_started:
             raise RuntimeError(f"{self.cell.path} was started already")
-        self.ready, self.cell.info = True, value
+        self.has_started, self.cell.info = True, value
+        self.is_ready, self.started_at = True, trio.current_time()
+        self.beaten_at = self.started_at
         self.settled.set()
+
+    def extend(self, seconds: float) -> None:
+        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        if not self.has_started and self.patience is not None:
+            self.patience.deadline = max(self.patience.deadline, trio.current_time() + seconds)
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds (X6)."""
+        self.beaten_at = trio.current_time()
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark as ready or not, for who looks (X5). Raises `RuntimeError` before `started`."""
+        if not self.has_started:
+            raise RuntimeError(f"{self.cell.path} has not started yet")
+        if is_ready != self.is_ready and self.cell.exit is None:
+            self.is_ready = is_ready
+            marked = ChildReady(path=self.cell.path, ref=self.cell.ref, ready=is_ready)
+            self.cell.system.events.emit(marked)
+
+    async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
+        """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
+        CONTEXT.set(self.context)
+        outcome = await self._contained(partial(_ask, probe, timeout))
+        if outcome is None:
+            return trio.TooSlowError(f"no answer within {timeout:g} s")
+        if isinstance(outcome, Normal):
+            return None
+        return outcome.error if isinstance(outcome, Crash) else Exit(outcome)
 
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
         if self._stopped is not None:
             return
         self._stopped = reason
+        self._end_probes()
         if self.warden is not None:
             self.warden.stop(reason)
-        elif self.mailbox is not None and self.spec.drain and self.ready and is_clean(reason):
+        elif self.mailbox is not None and self.spec.drain and self.has_started and is_clean(reason):
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
@@ -127,9 +183,17 @@ class Incarnation:
             self.stop(signal.reason)
         return True
 
+    def condemn(self, verdict: Crash) -> bool:
+        """However it ends from here, `verdict` is the reason (X6, X7); False if its end was begun already."""
+        if self._stopped is not None or self._killed or self._terminating or self.reason is not None:
+            return False
+        self._verdict = verdict
+        return True
+
     def kill(self) -> None:
         """End it by force."""
         self._killed = True
+        self._end_probes()
         if self.warden is not None:
             self.warden.kill()
         elif self._kill_scope is not None:
@@ -150,9 +214,22 @@ class Incarnation:
             reason = await self._contained(self._run_before_background)
             if reason is not None and self._owes_terminate():
                 reason = await self._contained(partial(self._terminated_alone, reason))
-        self._end(Killed() if self._killed or reason is None else normalised(reason))
+        self._end_probes()
+        self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
+
+    def _end_probes(self) -> None:
+        if self.watch is not None:
+            self.watch.end_probes()
+
+    def _judged(self, reason: ExitReason) -> ExitReason:
+        if self._verdict is None:
+            return reason
+        if isinstance(reason, Crash) and reason.error is not self._verdict.error:
+            self._verdict.error.__context__ = reason.error
+        return self._verdict
 
     def _end(self, reason: ExitReason) -> None:
+        self.ended_at = trio.current_time()
         self.cell.close(reason)
         self.ended.set()
         self.settled.set()
@@ -186,7 +263,7 @@ class Incarnation:
         return None
 
     def _owes_terminate(self) -> bool:
-        return self.actor is not None and self.ready and not self._killed and not self._terminating
+        return self.actor is not None and self.has_started and not self._killed and not self._terminating
 
     async def _terminated(self, reason: ExitReason) -> ExitReason:
         if self.actor is None or not self._owes_terminate():
@@ -201,7 +278,7 @@ class Incarnation:
 
     def _unless_ignored(self, ended: Ended) -> ExitReason | None:
         if isinstance(ended, Ignore):
-            self.ignored = not self.ready
+            self.ignored = not self.has_started
             return Normal()
         return ended
 
@@ -239,6 +316,16 @@ class Incarnation:
 @trio.lowlevel.disable_ki_protection
 async def _unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
     return await fn(*args)
+
+
+async def _ask(probe: Callable[[], Awaitable[object]], timeout: float) -> ExitReason | None:
+    with trio.move_on_after(timeout):
+        try:
+            said = await _unprotected(probe)
+        except Exit as error:  # ends no child from here
+            return Crash(error)
+        return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
+    return None
 
 
 def _reason(error: Exception) -> ExitReason:

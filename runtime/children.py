@@ -22,15 +22,14 @@ from proctor.runtime import decide, events
 from proctor.runtime.child import Incarnation
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
-from proctor.runtime.slots import Slot
-from proctor.runtime.spec import ChildSpec
+from proctor.runtime.health import KILL_PATIENCE, Watch
+from proctor.runtime.kept import Kept
+from proctor.runtime.slots import ChildState, Slot
+from proctor.runtime.spec import ChildSpec, Grace
 
 if TYPE_CHECKING:
     from proctor.runtime.supervisor import Supervisor
     from proctor.runtime.system import System
-
-KILL_PATIENCE = 5.0
-"""Seconds after which a child that was killed and lives is reported (T10)."""
 
 
 class Children:
@@ -43,6 +42,7 @@ class Children:
     ) -> None:
         self.slots: dict[str, Slot] = {}
         self.awaited: Incarnation | None = None
+        self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
         self._start_scope, self._stop_scope = trio.CancelScope(), trio.CancelScope()
@@ -76,18 +76,26 @@ class Children:
         self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
         late = await self._await_start(incarnation, spec.start_timeout)
         if late is not None:
-            self._not_started(slot, late)
-        elif incarnation.ready:
+            self._not_started(slot, incarnation, late)
+        elif incarnation.has_started:
             slot.running()
+            self._settle(slot, slot.names - {slot.spec.name})  # they did not come back with it
             started = events.ChildStarted(
                 path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
             )
             self._system.events.emit(started)
+            self._watch(slot, incarnation)
         elif incarnation.ignored:
             self._ignored(slot)
         else:
-            self._not_started(slot, incarnation.reason or Killed())
+            self._not_started(slot, incarnation, incarnation.reason or Killed())
         return incarnation
+
+    def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
+        watched = incarnation.spec.watchdog is not None or incarnation.spec.probe is not None
+        if watched and incarnation.reason is None:
+            incarnation.watch = Watch(slot, incarnation, self._system)
+            incarnation.watch.begin(self.nursery)
 
     def path_of(self, spec: ChildSpec) -> str:
         """The place of a child in the tree."""
@@ -99,7 +107,8 @@ class Children:
             registry.register("/" + ref.path, ref)
             if slot.spec.name is not None:
                 registry.register(slot.spec.name, ref)
-                registry.expect(slot.spec.name)
+                registry.expect(slot.spec.name, slot.kept)
+                slot.names |= {slot.spec.name}
         except AlreadyRegistered as error:
             incarnation.cell.close(Killed())
             taken = AlreadyStarted(slot.spec.id, error.ref)
@@ -108,14 +117,16 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited = incarnation
-        with trio.CancelScope() as self._start_scope:
+        self.awaited, begun = incarnation, trio.current_time()
+        with trio.CancelScope() as incarnation.patience:
+            self._start_scope = incarnation.patience
             if limit is not None:
-                self._start_scope.deadline = trio.current_time() + limit
+                self._start_scope.deadline = begun + limit
             await incarnation.settled.wait()
         late: ExitReason | None = None
         if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
-            late = Killed() if limit is None or self._aborted else Crash(StartTimeout(limit))
+            took = round(self._start_scope.deadline - begun, 6)
+            late = Killed() if limit is None or self._aborted else Crash(StartTimeout(took))
             incarnation.kill()
             await self._await_death(incarnation)
         self.awaited = None
@@ -132,9 +143,23 @@ class Children:
         else:
             self.rest(slot)
 
+    def rest_all(self) -> None:
+        """No restart is owed to any child: those that are down are at rest."""
+        for slot in list(self.slots.values()):
+            if slot.state == "down" and not slot.at_rest:
+                self.rest(slot)
+
     def rest(self, slot: Slot) -> None:
         """Tell what the child kept that it is at rest."""
+        slot.at_rest = True
         self._call(slot, slot.kept.resting)
+
+    def leave(self) -> None:
+        """The supervisor ends, after its children: forget them. Names that are due stay so for its parent (X17)."""
+        for slot in self.slots.values():
+            self.left.update(dict.fromkeys(slot.names, slot.kept))
+            slot.names = frozenset()
+        self.drop(*self.slots)
 
     def drop(self, *ids: str) -> None:
         """Forget children that are down, and what they kept."""
@@ -142,17 +167,32 @@ class Children:
             self._call(slot, slot.kept.resting + slot.kept.dropped)
 
     def _call(self, slot: Slot, left: Iterable[Callable[[], object]]) -> None:
-        name, registry = slot.spec.name, self._system.registry
-        if name is not None and registry.whereis(name) is None:
-            registry.settle(name)
+        self._settle(slot, slot.names)
         for fn in left:
             try:
                 fn()
             except Exception as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
                 self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
 
-    def _not_started(self, slot: Slot, reason: ExitReason) -> None:
-        slot.ended(reason, "down")
+    def _settle(self, slot: Slot, names: frozenset[str]) -> None:
+        slot.names -= names
+        for name in names:
+            self._system.registry.settle(name, slot.kept)
+
+    def ended(self, slot: Slot, incarnation: Incarnation, reason: ExitReason, state: ChildState) -> None:
+        """The end of the child's incarnation is seen."""
+        slot.ended(reason, state)
+        self._inherit(slot, incarnation)
+
+    def _inherit(self, slot: Slot, incarnation: Incarnation) -> None:
+        if incarnation.warden is None:
+            return
+        for name, owner in incarnation.warden.left.items():
+            if self._system.registry.pass_on(name, owner, slot.kept):
+                slot.names |= {name}
+
+    def _not_started(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
+        self.ended(slot, incarnation, reason, "down")
         self._system.events.emit(events.StartFailed(path=self.path_of(slot.spec), reason=reason))
         raise StartError(slot.spec.id, reason)
 
@@ -168,12 +208,13 @@ class Children:
             slot.state = "down"
             return
         slot.state, self.awaited = "stopping", incarnation
-        await self._end(incarnation)
+        if incarnation.watch is not None:
+            incarnation.watch.hand_over()
+        await self._end(incarnation, slot.spec.grace)
         self.awaited = None
         self._stopped(slot, incarnation)
 
-    async def _end(self, incarnation: Incarnation) -> None:
-        grace = incarnation.spec.grace
+    async def _end(self, incarnation: Incarnation, grace: Grace) -> None:
         if grace != "brutal_kill" and not self._killed:
             incarnation.stop(Shutdown())
             if grace > 0:
@@ -193,10 +234,10 @@ class Children:
 
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
         reason = incarnation.reason or Killed()
-        slot.ended(reason, "down")
+        self.ended(slot, incarnation, reason, "down")
         path, ref = incarnation.cell.path, incarnation.cell.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
-        spec = incarnation.spec
+        spec = slot.spec
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
             self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))
 

@@ -14,13 +14,14 @@ Not here: how a child is started and stopped (`children`), who owns the loop's t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from proctor.runtime import decide, events
+from proctor.runtime.backoff import delay, is_too_long
 from proctor.runtime.calls import Call
 from proctor.runtime.cell import Cell
 from proctor.runtime.child import Incarnation
@@ -37,6 +38,7 @@ from proctor.runtime.errors import (
     WouldDeadlock,
 )
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
+from proctor.runtime.kept import Kept
 from proctor.runtime.monitors import Down
 from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
@@ -99,6 +101,11 @@ class Core:
         """Why it ended, or is going to."""
         return Killed() if self._killed else self._reason or Shutdown()
 
+    @property
+    def left(self) -> Mapping[str, Kept]:
+        """The names that were still due at its end, each with who owed it."""
+        return self.children.left
+
     async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`."""
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -140,7 +147,7 @@ class Core:
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
                 await self._serve()
             await self.children.stop_all(reversed(self.slots.values()))
-            self.children.drop(*self.slots)
+            self.children.leave()
 
     @property
     def _ending(self) -> bool:
@@ -178,7 +185,7 @@ class Core:
             return
         reason = incarnation.reason or Killed()
         action = decide.after_exit(slot.spec.restart, reason, self.system.restarts)
-        slot.ended(reason, "restarting" if action == "restart" else "down")
+        self.children.ended(slot, incarnation, reason, "restarting" if action == "restart" else "down")
         if action == "drop":
             self.children.drop(slot.spec.id)
         self._report_exit(slot, incarnation, reason)
@@ -201,20 +208,51 @@ class Core:
     async def _restart(self, slot: Slot, reason: ExitReason) -> None:
         if not self._may_start:
             slot.state = "down"
-        elif self._window.add(trio.current_time(), reason):
-            slot.restarts += 1
-            slot.attempt += 1
-            restarting = events.ChildRestarting(
-                path=self.children.path_of(slot.spec), attempt=slot.attempt, delay=0.0, reason=reason
-            )
-            self.system.events.emit(restarting)
+            return
+        limit = self._limit_exceeded(slot, reason)
+        if limit is not None:
+            self._give_up(slot, reason, limit)
+            return
+        slot.attempt += 1
+        slot.restarts += 1
+        put_off = self._delay(slot)
+        path = self.children.path_of(slot.spec)
+        self.system.events.emit(
+            events.ChildRestarting(path=path, attempt=slot.attempt, delay=put_off, reason=reason)
+        )
+        if slot.spec.backoff is None:
             await self._carry_out(self._plan(slot))
         else:
-            self._give_up(slot, reason)
+            self.system.timers.at(trio.current_time() + put_off, PutOff(self, slot))
 
-    def _give_up(self, slot: Slot, reason: ExitReason) -> None:
-        slot.state, flags = "down", self.flags
-        self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), flags.intensity, flags.period)
+    def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
+        if not self._window.add(trio.current_time(), reason):
+            return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
+        backoff, row = slot.spec.backoff, slot.attempt + 1
+        return f"{row} restarts of {slot.spec.id!r} in a row" if is_too_long(backoff, row) else None
+
+    def _delay(self, slot: Slot) -> float:
+        if slot.spec.backoff is None:
+            return 0.0
+        return delay(slot.spec.backoff, slot.attempt - 1, self.system.random.random())
+
+    def resume(self, slot: Slot) -> None:
+        """The time of a restart that was put off has come."""
+        self._requests.append(partial(self._restart_now, slot, slot.count))
+        self._news.set()
+
+    async def _restart_now(self, slot: Slot, count: int) -> None:
+        if self.owes(slot, count):
+            await self._carry_out(self._plan(slot))
+
+    def owes(self, slot: Slot, count: int) -> bool:
+        """Whether a restart of `slot` is owed, and its incarnation `count` was the last that was tried."""
+        held = self.slots.get(slot.spec.id) is slot and slot.state == "restarting"
+        return held and slot.count == count and not self._ending
+
+    def _give_up(self, slot: Slot, reason: ExitReason, limit: str) -> None:
+        slot.state = "down"
+        self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), limit)
         self._reason = Shutdown("max_restarts")
         self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
 
@@ -228,9 +266,16 @@ class Core:
     async def _carry_out(self, plan: decide.Plan) -> None:
         await self.children.stop_all([self.slots[id] for id in plan.stop])
         self.children.drop(*plan.drop)
-        for id in plan.start:
-            if not self._may_start or not await self._start_again(self.slots[id]):
+        for at, id in enumerate(plan.start, 1):
+            if not self._may_start:
                 return
+            if not await self._start_again(self.slots[id]):
+                self._wait_for_retry(plan.start[at:])
+                return
+
+    def _wait_for_retry(self, ids: Sequence[str]) -> None:
+        for id in ids:
+            self.slots[id].state = "down"  # what is owed now is one restart, that of the child that failed
 
     async def _start_again(self, slot: Slot) -> bool:
         try:
@@ -243,7 +288,7 @@ class Core:
 
     async def _retry(self, slot: Slot, count: int, reason: ExitReason) -> None:
         await trio.lowlevel.checkpoint()
-        if self.slots.get(slot.spec.id) is slot and slot.state == "restarting" and slot.count == count:
+        if self.owes(slot, count):
             await self._restart(slot, reason)
 
     def held(self, id: str) -> Slot:
@@ -276,6 +321,8 @@ class Core:
         slot = self.held(id)
         await self.children.stop(slot)
         self.children.come_to_rest(slot)
+        if all(other.state != "restarting" for other in self.slots.values()):
+            self.children.rest_all()  # those that would have been started after it
 
     async def restart_child(self, id: str) -> Incarnation:
         """S50."""
@@ -298,3 +345,19 @@ class Core:
         if slot.incarnation is not None:
             raise Running(id)
         return slot
+
+
+class PutOff:
+    """A restart that waits out its back-off; over when somebody started or stopped the child meanwhile."""
+
+    def __init__(self, core: Core, slot: Slot) -> None:
+        self._core, self._slot, self._count = core, slot, slot.count
+
+    @property
+    def over(self) -> bool:
+        """Whether the restart is owed no more."""
+        return not self._core.owes(self._slot, self._count)
+
+    def ring(self) -> None:
+        """Tell the loop."""
+        self._core.resume(self._slot)

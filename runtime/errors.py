@@ -46,6 +46,23 @@ class StartTimeout(RuntimeFault):
         self.seconds = seconds
 
 
+class WatchdogTimeout(RuntimeFault):
+    """A ready child did not beat within its `watchdog` (X6), in seconds; it was stopped for that."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no beat within {seconds:g} s")
+        self.seconds = seconds
+
+
+class ProbeFailed(RuntimeFault):
+    """A ready child failed its liveness probe so many times in a row (X7); the last `error` is the `__cause__`."""
+
+    def __init__(self, failures: int, error: BaseException) -> None:
+        super().__init__(f"the probe failed {failures} times in a row: {error!r}")
+        self.failures, self.error = failures, error
+        self.__cause__ = error
+
+
 class AlreadyStarted(StartError):
     """Somebody alive holds the id (S48) or the name (S12); `ref` is the holder."""
 
@@ -100,10 +117,9 @@ class MaxRestartsExceeded(ExceptionGroup[Exception]):
     path: str
 
     @classmethod
-    def of(cls, path: str, reasons: Sequence[ExitReason], intensity: int, period: float) -> Self:
-        """The error for these exit `reasons`, the restarts of the last `period` seconds."""
-        text = f"supervisor {path!r} gave up: more than {intensity} restarts in {period:g} s"
-        made = cls(text, [_exception(reason) for reason in reasons])
+    def of(cls, path: str, reasons: Sequence[ExitReason], limit: str) -> Self:
+        """The error for these exit `reasons`, those inside the window; `limit` says what was exceeded (S30, X3)."""
+        made = cls(f"supervisor {path!r} gave up: {limit}", [_exception(reason) for reason in reasons])
         made.path = path
         return made
 

@@ -32,6 +32,7 @@ EventKind: TypeAlias = Literal[
     "shutdown_error",
     "max_restarts",
     "child_unresponsive",
+    "child_ready",
     "supervisor_started",
     "supervisor_stopped",
     "dead_letter",
@@ -123,6 +124,15 @@ class ChildUnresponsive(SupervisorEvent):
 
     kind = "child_unresponsive"
     ref: Ref
+
+
+@attrs.frozen(kw_only=True)
+class ChildReady(SupervisorEvent):
+    """A child that runs marked itself as ready again, or as not ready (X5)."""
+
+    kind = "child_ready"
+    ref: Ref
+    ready: bool
 
 
 @attrs.frozen(kw_only=True)

@@ -4,7 +4,8 @@ Guarantees: a name has at most one live holder, an actor may hold several (M29).
 learns of its holder's exit (M30), because a cell gives its names back first of all, in the step in which it
 ends; so no entry is ever stale, look-ups return live actors only, and nothing dead blocks a registration (M31).
 
-A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it (X17).
+A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it (X17). Who owes it is
+the place of the child, told by what it keeps; when a nested supervisor ends, its parent takes over what it owed.
 
 Places of the tree are names too: `/` and the path. No other name begins with `/`.
 """
@@ -21,6 +22,7 @@ from proctor.runtime.exits import NoProc
 
 if TYPE_CHECKING:
     from proctor.runtime.calls import Ref
+    from proctor.runtime.kept import Kept
 
 
 class Registry:
@@ -31,7 +33,7 @@ class Registry:
         self.whereis: Callable[[str], Ref | None] = self._holders.get
         """The live holder of a name; bound to the table itself, since each use of a name looks it up."""
         self._awaited: dict[str, trio.Event] = {}
-        self._due: set[str] = set()
+        self._due: dict[str, Kept] = {}
 
     def register(self, name: str, ref: Ref) -> None:
         """Give `name` to a live actor. Raises `AlreadyRegistered`, or `NoProc` if `ref` is dead."""
@@ -41,9 +43,7 @@ class Registry:
         if not ref.hold(name):
             raise NoProc(ref)
         self._holders[name] = ref
-        event = self._awaited.pop(name, None)
-        if event is not None:
-            event.set()
+        self._tell(name)
 
     def unregister(self, name: str, ref: Ref) -> None:
         """Take `name` from `ref`; nothing happens if it does not hold it."""
@@ -55,13 +55,29 @@ class Registry:
         """All names with a live holder, places left out."""
         return {name: ref for name, ref in self._holders.items() if name[0] != "/"}
 
-    def expect(self, name: str) -> None:
-        """A supervisor holds a child of this name that runs, or is to run again. For supervisors."""
-        self._due.add(name)
+    def expect(self, name: str, owner: Kept) -> None:
+        """The child at `owner` has this name and runs, or is to run again. For supervisors."""
+        self._due[name] = owner
 
-    def settle(self, name: str) -> None:
-        """The child of this name is down, and no restart of it is owed; who waits for it is told. For supervisors."""
-        self._due.discard(name)
+    def pass_on(self, name: str, owner: Kept, heir: Kept) -> bool:
+        """What was due from `owner` is due from `heir`; False if somebody else owes it by now. For supervisors."""
+        if self._due.get(name) is not owner:
+            return False
+        self._due[name] = heir
+        return True
+
+    def settle(self, name: str, owner: Kept) -> None:
+        """`owner` owes this name no more: who waits for it is told. For supervisors."""
+        if self._due.get(name) is owner:
+            del self._due[name]
+            self._tell(name)
+
+    def settle_all(self) -> None:
+        """The tree has ended: nothing is due."""
+        for name in list(self._due):
+            self.settle(name, self._due[name])
+
+    def _tell(self, name: str) -> None:
         event = self._awaited.pop(name, None)
         if event is not None:
             event.set()

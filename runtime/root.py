@@ -76,12 +76,14 @@ class Root:
 
     async def _run_with_deadlines(self) -> None:
         async with trio.open_nursery() as nursery:
+            self.system.timers.nursery = nursery
             nursery.start_soon(self.system.deadlines.run)
             await self.core.run(self.settled.set)
             nursery.cancel_scope.cancel(reason="the supervisor ended")
 
     def _close(self) -> None:
         self.core.cell.close(self.core.reason)
+        self.system.registry.settle_all()
         self.system.events.close()
         if self.core.failure is not None:
             self.body.cancel(reason="the supervisor gave up")
@@ -166,9 +168,10 @@ async def open_root(
     name: str,
     handle: Callable[[Core], Supervisor],
     restarts: RestartTable,
+    seed: int | None = None,
 ) -> AsyncGenerator[Supervisor, None]:
     """A root supervisor of checked `children` for the length of an `async with`."""
-    root = Root(children, flags, name, handle, System(restarts))
+    root = Root(children, flags, name, handle, System(restarts, seed))
     try:
         async with trio.open_nursery() as outer:
             outer.start_soon(root.sentinel)

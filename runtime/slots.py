@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import attrs
 import trio
 
+from proctor.runtime.backoff import ends_row
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.kept import Kept
 from proctor.runtime.spec import ChildSpec, ChildType
@@ -22,8 +23,10 @@ ChildState: TypeAlias = Literal["starting", "running", "restarting", "stopping",
 class Slot:
     """The place of one child: its spec, who stands there now, and what came before.
 
-    `count` numbers the incarnations, `attempt` the restarts since one was last ready, `restarts` all of them.
-    `kept` is what `Actor.kept` shows: it goes with the slot.
+    `count` numbers the incarnations, `restarts` the automatic restarts, `attempt` those in a row: since one was
+    last ready, under back-off ready for long enough (X2).
+    `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
+    `at_rest`: it is down, and no restart of it is owed. `kept` is what `Actor.kept` shows: it goes with the slot.
     """
 
     spec: ChildSpec
@@ -34,20 +37,31 @@ class Slot:
     restarts: int = 0
     exit: ExitReason | None = None
     exited_at: float | None = None
+    at_rest: bool = True
+    names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
 
     def begin(self, incarnation: Incarnation) -> None:
         """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
-        self.incarnation, self.state = incarnation, "starting"
+        self.incarnation, self.state, self.at_rest = incarnation, "starting", False
         if self.spec.restart == "temporary":
             self.spec = attrs.evolve(self.spec, args=())
 
     def running(self) -> None:
         """The incarnation is ready."""
-        self.state, self.attempt = "running", 0
+        self.state = "running"
+
+    def condemned(self, incarnation: Incarnation) -> None:
+        """The incarnation is being stopped for its failing health."""
+        if self.incarnation is incarnation:
+            self.state = "stopping"
 
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
         """The incarnation ended; nobody stands here."""
+        ended = self.incarnation
+        if ended is not None and ended.has_started:
+            ready_for = ended.ended_at - ended.started_at
+            self.attempt = 0 if ends_row(self.spec.backoff, ready_for) else self.attempt
         self.incarnation, self.state = None, state
         self.exit, self.exited_at = reason, trio.current_time()
 
@@ -74,6 +88,7 @@ class ChildCounts:
 class TreeNode:
     """One actor of a tree at one moment, with those below it in start order.
 
+    `ready`: it runs, and has not marked itself otherwise (X5).
     `incarnation` is 0 before the first start, `restarts` counts the automatic ones. `exit` is how the last
     incarnation that ended did, at `exited_at` seconds of the run's clock.
     """
@@ -82,6 +97,7 @@ class TreeNode:
     id: str
     type: ChildType
     state: ChildState
+    ready: bool = False
     incarnation: int = 0
     restarts: int = 0
     ref: Ref | None = None

@@ -142,7 +142,7 @@ class Backoff:
 class Probe:
     """A liveness check of a ready child (X7). Times in seconds. Raises `InvalidSpec`.
 
-    `await check()` every `period`; one that raises, returns `False` or takes longer than `timeout` has failed, and
+    `await check()` when ready and every `period` from then, one at a time; one that raises, returns `False` or takes longer than `timeout` has failed, and
     `failures` of them in a row are a crash of the child. `check` finds the child by `current_actor()`.
     """
 

@@ -17,6 +17,7 @@ from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
+from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
 from proctor.runtime.registry import Registry
@@ -111,6 +112,7 @@ class Supervisor:
             id=core.path.rpartition("/")[2],
             type="supervisor",
             state="running" if state == "running" else "down",
+            ready=state == "running",
             incarnation=1,
             ref=core.cell.ref,
             exit=core.cell.exit,
@@ -153,14 +155,16 @@ def _below(core: Core | None) -> tuple[TreeNode, ...]:
 
 
 def _node(core: Core, slot: Slot) -> TreeNode:
+    incarnation = slot.incarnation
     return TreeNode(
         path=f"{core.path}/{slot.spec.id}",
         id=slot.spec.id,
         type=slot.spec.type,
         state=slot.state,
+        ready=slot.state == "running" and incarnation is not None and incarnation.is_ready,
         incarnation=slot.count,
         restarts=slot.restarts,
-        ref=None if slot.incarnation is None else slot.incarnation.cell.ref,
+        ref=None if incarnation is None else incarnation.cell.ref,
         exit=slot.exit,
         exited_at=slot.exited_at,
         children=_below(_nested(slot)),
@@ -180,7 +184,7 @@ class NestedSupervisor:
         core = Core(self.children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
         incarnation.warden = core
         await core.run(incarnation.started)
-        if not incarnation.ready and core.failure is not None:
+        if not incarnation.has_started and core.failure is not None:
             raise core.failure
         raise Exit(core.reason)
 
@@ -197,8 +201,11 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
-    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7).
+    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
+    `watchdog`: nothing in it could beat.
     """
+    if spec.get("watchdog") is not None:
+        raise InvalidSpec("watchdog", spec["watchdog"], "None for a supervisor", of=id)
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     check_childspecs(children, auto_shutdown)
     return ChildSpec(id, NestedSupervisor(tuple(children), flags), type="supervisor", **spec)
@@ -214,6 +221,7 @@ def open_supervisor(
     auto_shutdown: AutoShutdown = ...,
     name: str | None = ...,
     restarts: RestartTable = ...,
+    seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Supervisor]: ...
 
 
@@ -228,6 +236,7 @@ def open_supervisor(
     name: str | None = ...,
     handle: Callable[[Core], Handle],
     restarts: RestartTable = ...,
+    seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Handle]: ...
 
 
@@ -241,14 +250,15 @@ def open_supervisor(
     name: str | None = None,
     handle: Callable[[Core], Supervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
+    seed: int | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
-    the table itself. Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
+    the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
     `MaxRestartsExceeded` (S35).
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
-    return open_root(specs, flags, name or "root", handle, restarts)
+    return open_root(specs, flags, name or "root", handle, restarts, seed)

@@ -1,4 +1,4 @@
-"""What the actors of one tree share: names, events, and whether the program was interrupted.
+"""What the actors of one tree share: names, events, time and chance, and whether the program was interrupted.
 
 One per root supervisor, so that two trees in one program know nothing of each other (R006).
 """
@@ -6,11 +6,13 @@ One per root supervisor, so that two trees in one program know nothing of each o
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 from proctor.runtime.deadlines import Deadlines
 from proctor.runtime.events import Events
 from proctor.runtime.registry import Registry
+from proctor.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from proctor.runtime.decide import RestartTable
@@ -21,10 +23,12 @@ Interrupt = KeyboardInterrupt | SystemExit
 class System:
     """The shared half of one tree."""
 
-    def __init__(self, restarts: RestartTable) -> None:
+    def __init__(self, restarts: RestartTable, seed: int | None = None) -> None:
         self.registry = Registry()
         self.events = Events()
         self.deadlines = Deadlines()
+        self.timers = Timers()
+        self.random = Random(seed)
         self.restarts = restarts
         self.interrupted: Interrupt | None = None
         self.on_interrupt: Callable[[], None] = _nobody_yet

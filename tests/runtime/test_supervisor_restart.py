@@ -335,7 +335,7 @@ async def test_giving_up_cancels_the_body_and_an_error_of_the_body_is_not_lost_S
 
 
 def test_the_failure_splits_like_any_group() -> None:
-    failure = MaxRestartsExceeded.of("root", [Crash(Boom()), Killed()], 1, 5.0)
+    failure = MaxRestartsExceeded.of("root", [Crash(Boom()), Killed()], "more than 1 restarts in 5 s")
     booms, rest = failure.split(Boom)
     assert isinstance(booms, MaxRestartsExceeded)
     assert isinstance(rest, MaxRestartsExceeded)

@@ -1,0 +1,125 @@
+"""A ready child under a watchdog and a liveness probe, and what follows when it fails them (X6, X7).
+
+Guarantees: a child that did not beat for `watchdog` seconds, or failed its probe `failures` times in a row, is asked
+to stop, killed when its `shutdown` time is over, and ends with that failure as its reason; its supervisor serves
+meanwhile and treats the end as any exit. A child that is being stopped, or ends by itself, is condemned no more; a
+supervisor that stops a condemned child takes it over, with a grace of its own. One probe at a time per incarnation;
+no probe outlives the request to stop by more than a shield of its own, and none holds it up.
+
+A watchdog costs one alarm per child, put at the last beat's end and moved on when it rings; a probe costs a task.
+
+Not here: waiting for the end, restarting (`core`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime import events
+from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
+from proctor.runtime.exits import Crash
+
+if TYPE_CHECKING:
+    from proctor.runtime.child import Incarnation
+    from proctor.runtime.slots import Slot
+    from proctor.runtime.spec import Probe
+    from proctor.runtime.system import System
+
+KILL_PATIENCE = 5.0
+"""Seconds after which a child that was killed and lives is reported (T10)."""
+
+
+class Watch:
+    """The watch over one incarnation, from ready to the request to stop; then over a condemned one to its end."""
+
+    def __init__(self, slot: Slot, incarnation: Incarnation, system: System) -> None:
+        self._slot, self._incarnation, self._system = slot, incarnation, system
+        self._probing = trio.CancelScope()
+        self._taken_over = False
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Start watching; probes run in `nursery`."""
+        spec = self._incarnation.spec
+        if spec.watchdog is not None:
+            self._at(self._incarnation.beaten_at + spec.watchdog, partial(self._look, spec.watchdog))
+        if spec.probe is not None:
+            nursery.start_soon(self._probe, spec.probe, name=f"{self._incarnation.cell.path}: probe")
+
+    def end_probes(self) -> None:
+        """The child is asked to stop, or has ended."""
+        self._probing.cancel(reason="the child stops")
+
+    def hand_over(self) -> None:
+        """The supervisor sees to the child's end from here."""
+        self._taken_over = True
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to watch."""
+        return self._taken_over or self._incarnation.reason is not None
+
+    def _at(self, time: float, step: Callable[[], None]) -> None:
+        self._system.timers.at(time, Step(self, step))
+
+    def _look(self, seconds: float) -> None:
+        due = self._incarnation.beaten_at + seconds
+        if due > trio.current_time():
+            self._at(due, partial(self._look, seconds))
+        else:
+            self._condemn(Crash(WatchdogTimeout(seconds)))
+
+    def _condemn(self, verdict: Crash) -> None:
+        if not self._incarnation.condemn(verdict):
+            return
+        self._slot.condemned(self._incarnation)
+        grace = self._slot.spec.grace
+        if grace != "brutal_kill":
+            self._incarnation.stop(verdict)
+        if grace == "brutal_kill" or grace == 0:
+            self._kill()
+        elif grace < math.inf:
+            self._at(trio.current_time() + grace, self._kill)
+
+    def _kill(self) -> None:
+        self._incarnation.kill()
+        self._at(trio.current_time() + KILL_PATIENCE, self._report)
+
+    def _report(self) -> None:
+        cell = self._incarnation.cell
+        self._system.events.emit(events.ChildUnresponsive(path=cell.path, ref=cell.ref))
+
+    @trio.lowlevel.enable_ki_protection
+    async def _probe(self, probe: Probe) -> None:
+        with self._probing:
+            self._condemn(Crash(await self._failed(probe)))
+
+    async def _failed(self, probe: Probe) -> ProbeFailed:
+        row, due = 0, trio.current_time()
+        while True:
+            await trio.sleep_until(due)
+            error = await self._incarnation.check(probe.check, probe.timeout)
+            row = 0 if error is None else row + 1
+            if error is not None and row == probe.failures:
+                return ProbeFailed(row, error)
+            due = max(due + probe.period, trio.current_time())
+
+
+class Step:
+    """What a watch does at some time."""
+
+    def __init__(self, watch: Watch, step: Callable[[], None]) -> None:
+        self._watch, self._step = watch, step
+
+    @property
+    def over(self) -> bool:
+        """Whether the watch is."""
+        return self._watch.over
+
+    def ring(self) -> None:
+        """Take it."""
+        self._step()

@@ -1,0 +1,24 @@
+"""What a child may say of itself: the `task_status` of a function child, and what stands behind an actor's verbs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ChildStatus(Protocol):
+    """What the supervisor hands to a function child as `task_status`."""
+
+    def started(self, value: object = None, /) -> None:
+        """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
+
+    def extend(self, seconds: float) -> None:
+        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds (X6)."""
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark as ready or not: shown by `tree()` and told as an event, nothing else (X5).
+
+        Raises `RuntimeError` before `started`.
+        """
