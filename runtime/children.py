@@ -6,7 +6,8 @@ whatever that takes: asked, then killed after its grace (S36-S39), then waited f
 state they describe (X11).
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
-`awaited` is the child that is waited for right now, to start or to stop.
+`awaited` are the children that are waited for right now, to start or to stop. Down children are
+held for a later start unless `forgetful`.
 
 Not here: which child is started or stopped, and when (`core`, `decide`).
 """
@@ -42,7 +43,8 @@ class Children:
         self, path: str, system: System, handle: Supervisor, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
-        self.awaited: Incarnation | None = None
+        self.awaited: set[Incarnation] = set()
+        self.forgetful = False
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
         self._start_scope, self._stop_scope = trio.CancelScope(), trio.CancelScope()
@@ -61,8 +63,8 @@ class Children:
                 slot.incarnation.kill()
 
     def waits_for_current_task(self) -> bool:
-        """Whether the current task holds up the one start or stop under way, so that waiting here would never end."""
-        return self.awaited is not None and _waits_in(self.awaited)
+        """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
+        return any(map(_waits_in, self.awaited))
 
     async def start(self, slot: Slot) -> Incarnation:
         """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
@@ -106,7 +108,7 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited = incarnation
+        self.awaited.add(incarnation)
         with trio.CancelScope() as self._start_scope:
             if limit is not None:
                 self._start_scope.deadline = trio.current_time() + limit
@@ -116,7 +118,7 @@ class Children:
             incarnation.kill()
             await self._await_death(incarnation)
             late = Crash(StartTimeout(limit)) if limit is not None and not self._aborted else None
-        self.awaited = None
+        self.awaited.discard(incarnation)
         return late
 
     def _ignored(self, slot: Slot) -> None:
@@ -131,8 +133,11 @@ class Children:
             self.rest(slot)
 
     def rest(self, slot: Slot) -> None:
-        """Tell what the child kept that it is at rest."""
-        self._call(slot, slot.kept.resting)
+        """Hold a child that is down, and tell what it kept; a forgetful supervisor drops it (S67)."""
+        if self.forgetful:
+            self.drop(slot.spec.id)
+        else:
+            self._call(slot, slot.kept.resting)
 
     def drop(self, *ids: str) -> None:
         """Forget children that are down, and what they kept."""
@@ -165,9 +170,10 @@ class Children:
         if incarnation is None:
             slot.state = "down"
             return
-        slot.state, self.awaited = "stopping", incarnation
+        slot.state = "stopping"
+        self.awaited.add(incarnation)
         await self._end(incarnation)
-        self.awaited = None
+        self.awaited.discard(incarnation)
         self._stopped(slot, incarnation)
 
     async def _end(self, incarnation: Incarnation) -> None:

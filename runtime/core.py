@@ -139,8 +139,11 @@ class Core:
                 self._served = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
                 await self._serve()
-            await self.children.stop_all(reversed(self.slots.values()))
+            await self._stop_children()
             self.children.drop(*self.slots)
+
+    async def _stop_children(self) -> None:
+        await self.children.stop_all(reversed(self.slots.values()))
 
     @property
     def _ending(self) -> bool:

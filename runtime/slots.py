@@ -23,11 +23,12 @@ class Slot:
     """The place of one child: its spec, who stands there now, and what came before.
 
     `count` numbers the incarnations, `attempt` the restarts since one was last ready, `restarts` all of them.
-    `kept` is what `Actor.kept` shows: it goes with the slot.
+    `kept` is what `Actor.kept` shows: it goes with the slot. `latest` is the last incarnation that was ready.
     """
 
     spec: ChildSpec
     incarnation: Incarnation | None = None
+    latest: Ref | None = None
     state: ChildState = "down"
     count: int = 0
     attempt: int = 0
@@ -44,6 +45,8 @@ class Slot:
 
     def running(self) -> None:
         """The incarnation is ready."""
+        assert self.incarnation is not None
+        self.latest = self.incarnation.cell.ref
         self.state, self.attempt = "running", 0
 
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
