@@ -32,7 +32,7 @@ from proctor.runtime.system import first_leaf, interrupt_in
 if TYPE_CHECKING:
     from proctor.runtime.cell import Control, Message
     from proctor.runtime.kept import Kept
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ class Incarnation:
         system: System,
         kept: Kept,
         number: int,
-        supervisor: Supervisor,
+        supervisor: AnySupervisor,
         report: Callable[[Incarnation], None],
     ) -> None:
         self.spec = spec

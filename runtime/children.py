@@ -27,7 +27,7 @@ from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec
 
 if TYPE_CHECKING:
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 KILL_PATIENCE = 5.0
@@ -40,7 +40,7 @@ class Children:
     nursery: trio.Nursery
 
     def __init__(
-        self, path: str, system: System, handle: Supervisor, hear: Callable[[Incarnation], None]
+        self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
         self.awaited: set[Incarnation] = set()

@@ -42,7 +42,7 @@ from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
 
 if TYPE_CHECKING:
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Core:
         flags: Flags,
         cell: Cell,
         system: System,
-        handle: Callable[[Core], Supervisor],
+        handle: Callable[[Core], AnySupervisor],
     ) -> None:
         self.flags = flags
         self.cell = cell
