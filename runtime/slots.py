@@ -40,7 +40,7 @@ class Slot:
     def begin(self, incarnation: Incarnation) -> None:
         """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
         self.incarnation, self.state = incarnation, "starting"
-        if self.spec.restart == "temporary":
+        if self.spec.restart == "temporary" and self.spec.args:
             self.spec = attrs.evolve(self.spec, args=())
 
     def running(self) -> None:
