@@ -29,7 +29,7 @@ from proctor.runtime.streams import Sink
 if TYPE_CHECKING:
     from proctor.runtime.calls import Address
     from proctor.runtime.cell import Cell
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
 
 
 class Ignore(Enum):
@@ -91,7 +91,7 @@ class ActorContext:
     incarnation: int
     kept: Kept
     registry: Registry
-    supervisor: Supervisor
+    supervisor: AnySupervisor
     _status: ChildStatus
 
     @property
@@ -205,7 +205,7 @@ class Actor:
         return self._context.registry
 
     @property
-    def supervisor(self) -> Supervisor:
+    def supervisor(self) -> AnySupervisor:
         """The supervisor it stands under."""
         return self._context.supervisor
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from proctor.runtime.cell import Message
     from proctor.runtime.health import Watch
     from proctor.runtime.links import ExitSignal
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ class Incarnation:
         system: System,
         kept: Kept,
         number: int,
-        supervisor: Supervisor,
+        supervisor: AnySupervisor,
         report: Callable[[Incarnation], None],
     ) -> None:
         self.spec = spec

@@ -6,7 +6,8 @@ whatever that takes: asked, then killed after its grace (S36-S39), then waited f
 state they describe (X11).
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
-`awaited` is the child that is waited for right now, to start or to stop.
+`awaited` are the children that are waited for right now, to start or to stop. Down children are
+held for a later start unless `forgetful`.
 
 Not here: which child is started or stopped, and when (`core`, `decide`).
 """
@@ -28,7 +29,7 @@ from proctor.runtime.slots import ChildState, Slot
 from proctor.runtime.spec import ChildSpec, Grace
 
 if TYPE_CHECKING:
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 
@@ -38,14 +39,15 @@ class Children:
     nursery: trio.Nursery
 
     def __init__(
-        self, path: str, system: System, handle: Supervisor, hear: Callable[[Incarnation], None]
+        self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
-        self.awaited: Incarnation | None = None
+        self.awaited: set[Incarnation] = set()
+        self.forgetful = False
         self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
-        self._start_scope, self._stop_scope = trio.CancelScope(), trio.CancelScope()
+        self._start_scope = trio.CancelScope()
 
     def abort_start(self) -> None:
         """End the wait for a start under way; none follows."""
@@ -55,14 +57,16 @@ class Children:
     def kill(self) -> None:
         """Kill all that run, whatever grace they are in."""
         self._killed = True
-        self._stop_scope.cancel(reason="the supervisor was killed")
         for slot in self.slots.values():
-            if slot.incarnation is not None:
-                slot.incarnation.kill()
+            incarnation = slot.incarnation
+            if incarnation is not None:
+                incarnation.kill()
+            if incarnation is not None and incarnation.patience is not None:
+                incarnation.patience.cancel(reason="the supervisor was killed")
 
     def waits_for_current_task(self) -> bool:
-        """Whether the current task holds up the one start or stop under way, so that waiting here would never end."""
-        return self.awaited is not None and _waits_in(self.awaited)
+        """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
+        return any(map(_waits_in, self.awaited))
 
     async def start(self, slot: Slot) -> Incarnation:
         """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
@@ -117,7 +121,8 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited, begun = incarnation, trio.current_time()
+        self.awaited.add(incarnation)
+        begun = trio.current_time()
         with trio.CancelScope() as incarnation.patience:
             self._start_scope = incarnation.patience
             if limit is not None:
@@ -129,7 +134,7 @@ class Children:
             late = Killed() if limit is None or self._aborted else Crash(StartTimeout(took))
             incarnation.kill()
             await self._await_death(incarnation)
-        self.awaited = None
+        self.awaited.discard(incarnation)
         return late
 
     def _ignored(self, slot: Slot) -> None:
@@ -150,9 +155,12 @@ class Children:
                 self.rest(slot)
 
     def rest(self, slot: Slot) -> None:
-        """Tell what the child kept that it is at rest."""
+        """Hold a child that is down, and tell what it kept; a forgetful supervisor drops it (S67)."""
         slot.at_rest = True
-        self._call(slot, slot.kept.resting)
+        if self.forgetful:
+            self.drop(slot.spec.id)
+        else:
+            self._call(slot, slot.kept.resting)
 
     def leave(self) -> None:
         """The supervisor ends, after its children: forget them. Names that are due stay so for its parent (X17)."""
@@ -207,18 +215,19 @@ class Children:
         if incarnation is None:
             slot.state = "down"
             return
-        slot.state, self.awaited = "stopping", incarnation
+        slot.state = "stopping"
+        self.awaited.add(incarnation)
         if incarnation.watch is not None:
             incarnation.watch.hand_over()
         await self._end(incarnation, slot.spec.grace)
-        self.awaited = None
+        self.awaited.discard(incarnation)
         self._stopped(slot, incarnation)
 
     async def _end(self, incarnation: Incarnation, grace: Grace) -> None:
         if grace != "brutal_kill" and not self._killed:
             incarnation.stop(Shutdown())
             if grace > 0:
-                with trio.move_on_after(grace) as self._stop_scope:
+                with trio.move_on_after(grace) as incarnation.patience:
                     await incarnation.ended.wait()
         if not incarnation.ended.is_set():
             incarnation.kill()

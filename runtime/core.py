@@ -44,7 +44,7 @@ from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
 
 if TYPE_CHECKING:
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Core:
         flags: Flags,
         cell: Cell,
         system: System,
-        handle: Callable[[Core], Supervisor],
+        handle: Callable[[Core], AnySupervisor],
     ) -> None:
         self.flags = flags
         self.cell = cell
@@ -146,8 +146,11 @@ class Core:
                 self._served = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
                 await self._serve()
-            await self.children.stop_all(reversed(self.slots.values()))
+            await self._stop_children()
             self.children.leave()
+
+    async def _stop_children(self) -> None:
+        await self.children.stop_all(reversed(self.slots.values()))
 
     @property
     def _ending(self) -> bool:

@@ -87,6 +87,14 @@ class NotFound(SupervisionError):
         self.id = id
 
 
+class MaxChildren(SupervisionError):
+    """The dynamic supervisor has as many children as it may have (S64); nothing was started."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__(f"supervisor {path!r} has {limit} children, and may have no more")
+        self.path, self.limit = path, limit
+
+
 class Running(SupervisionError):
     """The child runs; what was asked needs it down (S50, S51)."""
 
@@ -158,6 +166,30 @@ class CallTimeout(DeliveryError):
     def __init__(self, target: Address, timeout: float) -> None:
         super().__init__(f"no answer from {target} within {timeout:g} s")
         self.target, self.timeout = target, timeout
+
+
+class TaskTimeout(RuntimeFault):
+    """A task of a stream took longer than the `timeout`, in seconds, that each may take (S71)."""
+
+    def __init__(self, target: Address, timeout: float) -> None:
+        super().__init__(f"{target} was not done within {timeout:g} s")
+        self.target, self.timeout = target, timeout
+
+
+class ResultTaken(RuntimeFault):
+    """The result of a task was delivered already, or is waited for by another; it is delivered once (S70)."""
+
+    def __init__(self, target: Address) -> None:
+        super().__init__(f"the result of {target} is delivered once, and somebody has it or waits for it")
+        self.target = target
+
+
+class NoPartitions(RuntimeFault):
+    """A partition supervisor was resized to none: no key leads anywhere (S69)."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"partition supervisor {path!r} has no partitions: resize it first")
+        self.path = path
 
 
 class CallingSelf(DeliveryError):

@@ -20,13 +20,13 @@ import trio
 
 from proctor.runtime.calls import open_cell
 from proctor.runtime.core import Core
-from proctor.runtime.decide import RestartTable
+from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.exits import ExitReason, Shutdown
-from proctor.runtime.spec import ChildSpec, Flags
 from proctor.runtime.system import System, interrupt_in
 
 if TYPE_CHECKING:
-    from proctor.runtime.supervisor import Supervisor
+    from proctor.runtime.cell import Cell
+    from proctor.runtime.supervisor import AnySupervisor
 
 ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
 """The roots of this Trio run, for whoever has to kill them all."""
@@ -37,17 +37,15 @@ class Root:
 
     def __init__(
         self,
-        children: tuple[ChildSpec, ...],
-        flags: Flags,
+        make: Callable[[Cell, System], Core],
         name: str,
-        handle: Callable[[Core], Supervisor],
         system: System,
     ) -> None:
         self.system = system
         self.body = trio.CancelScope()
         self.settled, self.ended = trio.Event(), trio.Event()
         cell = open_cell(name, system, _ControlOfRoot(self), None)
-        self.core = Core(children, flags, cell, system, handle)
+        self.core = make(cell, system)
         system.on_interrupt = self._interrupted
         self.error: BaseException | None = None
         self._interrupts = 0
@@ -163,15 +161,13 @@ class _ControlOfRoot:
 
 @asynccontextmanager
 async def open_root(
-    children: tuple[ChildSpec, ...],
-    flags: Flags,
+    make: Callable[[Cell, System], Core],
     name: str,
-    handle: Callable[[Core], Supervisor],
-    restarts: RestartTable,
+    restarts: RestartTable = RESTARTS,
     seed: int | None = None,
-) -> AsyncGenerator[Supervisor, None]:
-    """A root supervisor of checked `children` for the length of an `async with`."""
-    root = Root(children, flags, name, handle, System(restarts, seed))
+) -> AsyncGenerator[AnySupervisor, None]:
+    """A root supervisor, made by `make` for its cell and its tree, for the length of an `async with`."""
+    root = Root(make, name, System(restarts, seed))
     try:
         async with trio.open_nursery() as outer:
             outer.start_soon(root.sentinel)

@@ -24,13 +24,14 @@ class Slot:
     """The place of one child: its spec, who stands there now, and what came before.
 
     `count` numbers the incarnations, `restarts` the automatic restarts, `attempt` those in a row: since one was
-    last ready, under back-off ready for long enough (X2).
+    last ready, under back-off ready for long enough (X2). `latest` is the last incarnation that was ready.
     `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
     `at_rest`: it is down, and no restart of it is owed. `kept` is what `Actor.kept` shows: it goes with the slot.
     """
 
     spec: ChildSpec
     incarnation: Incarnation | None = None
+    latest: Ref | None = None
     state: ChildState = "down"
     count: int = 0
     attempt: int = 0
@@ -44,11 +45,13 @@ class Slot:
     def begin(self, incarnation: Incarnation) -> None:
         """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
         self.incarnation, self.state, self.at_rest = incarnation, "starting", False
-        if self.spec.restart == "temporary":
+        if self.spec.restart == "temporary" and self.spec.args:
             self.spec = attrs.evolve(self.spec, args=())
 
     def running(self) -> None:
         """The incarnation is ready."""
+        assert self.incarnation is not None
+        self.latest = self.incarnation.cell.ref
         self.state = "running"
 
     def condemned(self, incarnation: Incarnation) -> None:

@@ -1,7 +1,7 @@
 """What a supervisor is told: child specs and flags, frozen and checked where they are made (S1-S6).
 
 A value that is not allowed raises `InvalidSpec` with the field, the value and what would be accepted, before
-anything starts. Rules over one record are in `SPEC_RULES` and `FLAG_RULES`; rules over several specs
+anything starts. Rules over one record are in a table of its own, as `SPEC_RULES`; rules over several specs
 (one id twice, significance against automatic shutdown) are in `check_childspecs`.
 """
 
@@ -19,6 +19,7 @@ Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
+OnTimeout: TypeAlias = Literal["exit", "kill"]
 ChildType: TypeAlias = Literal["worker", "supervisor"]
 Grace: TypeAlias = float | Literal["brutal_kill"]
 
@@ -102,6 +103,21 @@ FLAG_RULES: Mapping[str, Rule] = {
     "intensity": _count(0),
     "period": _SECONDS,
     "auto_shutdown": _one_of("never", "any_significant", "all_significant"),
+}
+
+# S5, S63: one_for_one, and never by itself
+DYNAMIC_RULES: Mapping[str, Rule] = {
+    **FLAG_RULES,
+    "strategy": _one_of("one_for_one"),
+    "auto_shutdown": _one_of("never"),
+    "max_children": _or_none(_count(0)),
+}
+
+STREAM_RULES: Mapping[str, Rule] = {
+    "max_concurrency": _count(1),
+    "ordered": _BOOL,
+    "timeout": _or_none((_positive, "seconds > 0")),
+    "on_timeout": _one_of("exit", "kill"),
 }
 
 
@@ -210,6 +226,33 @@ class Flags:
 
     def __attrs_post_init__(self) -> None:
         _check(self, FLAG_RULES)
+
+
+@attrs.frozen(kw_only=True)
+class DynamicFlags(Flags):
+    """The same for a dynamic supervisor (S63, S64). Raises `InvalidSpec`.
+
+    At most `max_children` at a time, `None` sets no such limit; `extra_arguments` come before each spec's own.
+    """
+
+    max_children: int | None = None
+    extra_arguments: tuple[Any, ...] = attrs.field(default=(), converter=_as_tuple)
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, DYNAMIC_RULES)
+
+
+@attrs.frozen(kw_only=True)
+class StreamOptions:
+    """How many items of a task stream run at once, and what becomes of a slow one (S71). Raises `InvalidSpec`."""
+
+    max_concurrency: int
+    ordered: bool = True
+    timeout: float | None = 5.0
+    on_timeout: OnTimeout = "exit"
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, STREAM_RULES)
 
 
 def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -25,9 +25,11 @@ from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
 from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
 
+Handle = TypeVar("Handle", bound="AnySupervisor")
 
-class Supervisor:
-    """The handle on one incarnation of a supervisor.
+
+class AnySupervisor:
+    """What the handle on one incarnation of a supervisor can do, of whatever kind it is.
 
     Its async methods are requests, done one at a time in order, without a time-out of their own (S54, S55); each
     raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
@@ -52,29 +54,6 @@ class Supervisor:
         """The names of the whole tree."""
         return self._core.system.registry
 
-    async def start_child(self, spec: ChildSpec) -> Ref:
-        """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
-
-        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
-        """
-        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
-
-    async def terminate_child(self, id: str) -> None:
-        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`."""
-        await self._core.ask(partial(self._core.terminate_child, id))
-
-    async def restart_child(self, id: str) -> Ref:
-        """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
-        return (await self._core.ask(partial(self._core.restart_child, id))).cell.ref
-
-    async def delete_child(self, id: str) -> None:
-        """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
-        await self._core.ask(partial(self._core.delete_child, id))
-
-    async def get_childspec(self, id: str) -> ChildSpec:
-        """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
-        return (await self._core.ask(partial(_later, lambda: self._core.held(id)))).spec
-
     async def which_children(self) -> tuple[ChildInfo, ...]:
         """`(id, ref | None | "restarting", type)` of each held spec, in start order (S52, D3)."""
         slots = self._core.slots
@@ -92,11 +71,22 @@ class Supervisor:
         """Whoever stands at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
         return Name(f"/{self.path}/{path}", self._core.system)
 
-    def supervisor(self, path: str) -> Supervisor:
-        """The handle on a supervisor below this one, in its present incarnation. Raises `NoProc`."""
+    @overload
+    def supervisor(self, path: str) -> Supervisor: ...
+
+    @overload
+    def supervisor(self, path: str, kind: type[Handle]) -> Handle: ...
+
+    def supervisor(self, path: str, kind: type[AnySupervisor] | None = None) -> AnySupervisor:
+        """The handle on a supervisor below this one, in its present incarnation, of a `kind` left out: `Supervisor`.
+
+        Raises `NoProc`, and `TypeError` if it is of another kind.
+        """
         core = self._core
         for id in path.split("/"):
             core = _nested(core.slots.get(id)) or _nobody(f"{self.path}/{path}")
+        if not isinstance(core.handle, kind or Supervisor):
+            raise TypeError(f"supervisor {core.path!r} is a {type(core.handle).__name__}")
         return core.handle
 
     def events(self, buffer: int = 1000) -> Subscription:
@@ -133,7 +123,33 @@ class Supervisor:
         return self.ref.exit_reason
 
 
-Handle = TypeVar("Handle", bound=Supervisor)
+class Supervisor(AnySupervisor):
+    """The handle on a supervisor whose children have ids: they are held, down ones too, in start order."""
+
+    async def start_child(self, spec: ChildSpec) -> Ref:
+        """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
+
+        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
+        """
+        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
+
+    async def terminate_child(self, id: str) -> None:
+        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`."""
+        await self._core.ask(partial(self._core.terminate_child, id))
+
+    async def restart_child(self, id: str) -> Ref:
+        """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
+        return (await self._core.ask(partial(self._core.restart_child, id))).cell.ref
+
+    async def delete_child(self, id: str) -> None:
+        """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
+        await self._core.ask(partial(self._core.delete_child, id))
+
+    async def get_childspec(self, id: str) -> ChildSpec:
+        """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
+        return (await self._core.ask(partial(_later, lambda: self._core.held(id)))).spec
+
+
 T = TypeVar("T")
 
 
@@ -180,13 +196,17 @@ class NestedSupervisor:
 
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
-        incarnation = task_status
-        core = Core(self.children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
-        incarnation.warden = core
-        await core.run(incarnation.started)
-        if not incarnation.has_started and core.failure is not None:
-            raise core.failure
-        raise Exit(core.reason)
+        cell = task_status.cell
+        await run_nested(Core(self.children, self.flags, cell, cell.system, Supervisor), task_status)
+
+
+async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
+    """Run a supervisor in the task of the child `incarnation`. For the `start` of nested supervisors."""
+    incarnation.warden = core
+    await core.run(incarnation.started)
+    if not incarnation.has_started and core.failure is not None:
+        raise core.failure
+    raise Exit(core.reason)
 
 
 def supervisor_spec(
@@ -248,10 +268,10 @@ def open_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
-    handle: Callable[[Core], Supervisor] = Supervisor,
+    handle: Callable[[Core], AnySupervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
     seed: int | None = None,
-) -> AbstractAsyncContextManager[Supervisor]:
+) -> AbstractAsyncContextManager[AnySupervisor]:
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
@@ -261,4 +281,5 @@ def open_supervisor(
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
-    return open_root(specs, flags, name or "root", handle, restarts, seed)
+    made = partial(Core, specs, flags, handle=handle)
+    return open_root(made, name or "root", restarts, seed)

@@ -27,6 +27,7 @@ from proctor.runtime import (
     Supervisor,
     SupervisorEvent,
 )
+from proctor.runtime.supervisor import AnySupervisor
 
 Notes = list[str]
 settled = trio.testing.wait_all_tasks_blocked
@@ -138,7 +139,7 @@ def kinds(events: Subscription) -> list[str]:
     return [f"{event.kind} {event.path}" for event in heard(events)]
 
 
-async def picture(sup: Supervisor) -> dict[str, int | str]:
+async def picture(sup: AnySupervisor) -> dict[str, int | str]:
     """Each held child: its incarnation, or its state if it does not run."""
     await settled()
     return {n.id: n.incarnation if n.state == "running" else n.state for n in sup.tree().children}

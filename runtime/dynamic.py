@@ -1,0 +1,174 @@
+"""A supervisor of children that come and go: one_for_one, keyed by `Ref` (S63).
+
+Guarantees: a child that is not to be restarted is forgotten, whatever its kind and whoever ended it (S66, S67), so
+that finished children cost nothing (S68); all that it holds runs or is to be restarted, which is what `max_children`
+counts (S64). Its children are stopped all together, each by its own `shutdown` (S65). Starting, restarting and
+terminating are done one at a time, as in every supervisor (S55).
+
+Ids need not be unique, places in the tree must be: a child whose id is taken is held under the id and a number, as
+in `worker-2`. That is its `id` from then on, over restarts too.
+
+Invariants: `slots` holds no child that is down, but for the time in which its end is dealt with. A child is known by
+the `Ref` of its last incarnation that was ready; an earlier one is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import trio
+
+from proctor.runtime import decide
+from proctor.runtime.core import Core
+from proctor.runtime.errors import MaxChildren, NotFound
+from proctor.runtime.root import open_root
+from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
+from proctor.runtime.supervisor import AnySupervisor, run_nested
+
+if TYPE_CHECKING:
+    from proctor.runtime.calls import Ref
+    from proctor.runtime.cell import Cell
+    from proctor.runtime.child import Incarnation
+    from proctor.runtime.slots import Slot
+    from proctor.runtime.system import System
+
+
+class DynamicCore(Core):
+    """One incarnation of a dynamic supervisor."""
+
+    def __init__(
+        self,
+        flags: DynamicFlags,
+        handle: Callable[[DynamicCore], AnySupervisor],
+        cell: Cell,
+        system: System,
+    ) -> None:
+        super().__init__((), flags, cell, system, lambda _: handle(self))
+        self.children.forgetful = True
+        self._limit, self._extra = flags.max_children, flags.extra_arguments
+        self._numbers = count(2)
+
+    async def start_child(self, spec: ChildSpec) -> Incarnation:
+        """S63, S64, S67."""
+        check_significance(spec, self.flags.auto_shutdown)
+        if self._limit is not None and len(self.slots) >= self._limit:
+            raise MaxChildren(self.path, self._limit)
+        return await super().start_child(self._placed(spec))
+
+    def _placed(self, spec: ChildSpec) -> ChildSpec:
+        id = spec.id
+        while id in self.slots:
+            id = f"{spec.id}-{next(self._numbers)}"
+        if id == spec.id and not self._extra:
+            return spec
+        return attrs.evolve(spec, id=id, args=(*self._extra, *spec.args))
+
+    async def terminate(self, ref: Ref) -> None:
+        """S66."""
+        slot = self.slots.get(ref.path.rpartition("/")[2])
+        if slot is None or slot.latest is not ref:
+            raise NotFound(ref.path)
+        await self.children.stop(slot)
+        self.children.drop(slot.spec.id)
+
+    def _plan(self, slot: Slot) -> decide.Plan:
+        return decide.Plan(start=(slot.spec.id,))
+
+    async def _stop_children(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for slot in self.slots.values():
+                nursery.start_soon(self._stop_child, slot)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _stop_child(self, slot: Slot) -> None:
+        await self.children.stop(slot)
+
+
+class DynamicSupervisor(AnySupervisor):
+    """The handle on a supervisor whose children come and go, each known by its `Ref` (S63)."""
+
+    def __init__(self, core: DynamicCore) -> None:
+        super().__init__(core)
+        self._dynamic = core
+
+    async def start_child(self, spec: ChildSpec) -> Ref:
+        """Start a child, of any id (S63); of a start that ignores, the `Ref` has ended already (S67).
+
+        Raises `InvalidSpec`, `MaxChildren` (S64), `StartError`; `AlreadyStarted` if the spec's `name` is taken.
+        """
+        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
+
+    async def terminate_child(self, ref: Ref) -> None:
+        """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
+
+        Raises `NotFound` if it is gone already, or never was a child of this supervisor.
+        """
+        await self._core.ask(partial(self._dynamic.terminate, ref))
+
+
+@attrs.frozen
+class NestedDynamic:
+    """The `start` of a dynamic supervisor that is a child."""
+
+    flags: DynamicFlags
+    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor
+
+    async def __call__(self, *, task_status: Incarnation) -> None:
+        """Run it in the child's task."""
+        cell = task_status.cell
+        await run_nested(DynamicCore(self.flags, self.handle, cell, cell.system), task_status)
+
+
+def dynamic_supervisor_spec(
+    id: str,
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    **spec: Any,
+) -> ChildSpec:
+    """A dynamic supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
+
+    Its handle is `above.supervisor(path, DynamicSupervisor)`. `auto_shutdown` is `"never"` (S5).
+    """
+    flags = DynamicFlags(
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+    )
+    return ChildSpec(id, NestedDynamic(flags), type="supervisor", **spec)
+
+
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    name: str | None = None,
+) -> AbstractAsyncContextManager[DynamicSupervisor]:
+    """A root dynamic supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
+
+    At most `max_children` run or wait for a restart at a time. `extra_arguments` come before each spec's own, at
+    restarts too. `period` is in seconds; `auto_shutdown` is `"never"` (S5). Raises `InvalidSpec` before anything
+    starts; leaving raises `MaxRestartsExceeded` (S35).
+    """
+    flags = DynamicFlags(
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+    )
+    opened = open_root(partial(DynamicCore, flags, DynamicSupervisor), name or "root")
+    return cast("AbstractAsyncContextManager[DynamicSupervisor]", opened)
