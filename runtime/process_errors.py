@@ -105,6 +105,16 @@ class ProcessGone(ProcessError):
         self.stderr = stderr
 
 
+def stdin_refused(
+    error: Exception, reason: ExitReason | None, stderr: bytes, context: Context
+) -> ProcessGone | StdinClosed:
+    """The error for a message that `error` kept from being written, to a process that has ended by `reason` or lives."""
+    if reason is None:
+        return StdinClosed(f"stdin takes nothing more: {error}", **context)
+    text = f"it has ended ({reason}), stdin takes nothing more"
+    return ProcessGone(text, reason=reason, stderr=stderr, **context)
+
+
 def spawn_refused(
     error: OSError,
     *,
