@@ -27,6 +27,9 @@ SIGNAL_NAMES: Mapping[int, str] = {
     15: "SIGTERM",
 }
 
+STDERR_SHOWN = 300
+"""Bytes of stderr that the text of an `ExitStatus` ends with."""
+
 
 @attrs.frozen
 class Normal:
@@ -66,12 +69,21 @@ class Crash:
 
 @attrs.frozen
 class ExitStatus:
-    """How an operating system process ended: an exit `code`, or the number of the `signal` that killed it."""
+    """How an operating system process ended: an exit `code`, or the number of the `signal` that killed it.
+
+    `stderr` is the last of what it said there, where that was read; it tells why, and two ends are equal without it.
+    """
 
     code: int | None = None
     signal: int | None = None
+    stderr: bytes = attrs.field(default=b"", kw_only=True, eq=False, repr=False)
 
     def __str__(self) -> str:
+        last = self.stderr.strip()[-STDERR_SHOWN:].decode("utf-8", "replace")
+        return f"{self._how}; stderr ends {last!r}" if last else self._how
+
+    @property
+    def _how(self) -> str:
         if self.signal is not None:
             return f"killed by {SIGNAL_NAMES.get(self.signal, f'signal {self.signal}')}"
         return f"exit status {self.code}"

@@ -7,7 +7,8 @@ The exit is what the status says (R040), the end of output what the pipe says; n
 
 Invariants. Nothing is awaited between the birth of the process and its having an owner. The dead leader stays a
 zombie until its group has been killed, so that its number cannot belong to strangers. stderr is read from the first
-moment by a task that only the end of stderr ends. After the exit everything that was in the pipes is still handed
+moment by a task that only the end of stderr ends. A process with a pipe has a task that watches for its exit; one
+without needs none: whoever asks or waits looks. After the exit everything that was in the pipes is still handed
 out; where a grandchild holds a pipe open, what it writes later than `drain` seconds after the exit is not. The ladder
 runs once, in a task of its own, shielded: whoever waits for it may be cancelled, it may not.
 
@@ -18,35 +19,37 @@ Not here: restarts, lines, deadlines, what an earlier host left behind.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from signal import SIGKILL, SIGTERM
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason, Shutdown
+from proctor.runtime.group import Group
 from proctor.runtime.ledger import marked
-from proctor.runtime.pipes import Outlet, Tail
-from proctor.runtime.process_errors import (
-    Context,
-    NoStderr,
-    NoStdin,
-    NoStdout,
-    ProcessGone,
-    Stage,
-    StdinClosed,
+from proctor.runtime.outputs import Outputs
+from proctor.runtime.pipes import Outlet
+from proctor.runtime.process_errors import Context, NoStderr, NoStdin, NoStdout, Stage, stdin_refused
+from proctor.runtime.spawning import (
+    MARKER,
+    WATCHED_BY_DESCRIPTOR,
+    Child,
+    Command,
+    Ends,
+    hear_guard,
+    resident,
+    spawn,
+    survivors,
 )
-from proctor.runtime.spawning import MARKER, Child, Command, Ends, hear_guard, resident, spawn, survivors
-from proctor.runtime.stopping import DEFAULT_LADDER, Sent, Step, judge, run_ladder
+from proctor.runtime.stopping import DEFAULT_LADDER, Step, judge, run_ladder
 
 __all__ = ["DRAIN", "MARKER", "Command", "Process", "open_process", "survivors"]
 
@@ -54,9 +57,6 @@ DRAIN = 2.0
 """Seconds after the exit for which output that a grandchild still writes is waited for."""
 
 STDERR_LIMIT = 64 * 1024
-LEFTOVER_LIMIT = 1024 * 1024
-
-T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +67,10 @@ class _Plan:
     success_codes: AbstractSet[int]
     stop_signal: int
     stderr_limit: int
+    on_stdout: Callable[[bytes], object] | None
     on_stderr: Callable[[bytes], object] | None
     on_unresponsive: Callable[[float], object] | None
+    on_birth: Callable[[Process], object] | None
     drain: float
     note_birth: Callable[[int], None]
 
@@ -77,39 +79,49 @@ class Process:
     """A running process; made and entered by `open_process` only.
 
     `pid` and `pgid` are the leader's, `leader_pid` the program's own (not the same when guarded). `trace` lists what
-    was done to it as (time, what). `discarded` counts bytes of output left unread on leaving that were more than
-    LEFTOVER_LIMIT. `callback_error` is the first error a callback of the owner raised; none of them stops anything.
+    was done to it as (time, what); `kill_sent` is true once a kill was sent by anyone. `status` is what it last said of
+    itself to a notify socket.
     """
 
     def __init__(self, plan: _Plan, child: Child, ends: Ends) -> None:
         self.command = plan.command
-        self.pid = self.pgid = self.leader_pid = child.pid
-        self.guarded = plan.guarded
+        self.pid = self.pgid = child.pid
         self.started_at = trio.current_time()
         self.stdin_closed_at = -math.inf if ends.stdin is None else None
+        self.guarded = plan.guarded
         self.kill_sent = False
         self.trace: list[tuple[float, str]] = []
-        self.discarded = 0
-        self.callback_error: Exception | None = None
+        self.status = ""
         self._plan = plan
         self._ladder = plan.ladder
         self._child = child
         self._ends = ends
-        self._signals: set[int] = set()
-        self._detail = Shutdown()
+        self._group = Group(child.pid, plan.guarded, self.note)
+        self._watched = ends.piped or not WATCHED_BY_DESCRIPTOR
+        self._detail: Shutdown | None = None
         self._exit: ExitReason | None = None
         self._ended_at: float | None = None
-        self._exited = trio.Event()
-        self._down = trio.Event()
-        self._closed = trio.Event()
-        self._stopping = self._closing = False
-        self._tail = Tail(plan.stderr_limit)
-        self._leftover = bytearray()
+        self._exited, self._down = trio.Event(), trio.Event()
+        self._stopping = False
+        self._outputs = Outputs(
+            ends.stdout,
+            ends.stderr,
+            stderr_limit=plan.stderr_limit,
+            on_stdout=plan.on_stdout,
+            on_stderr=plan.on_stderr,
+        )
         self._nursery: trio.Nursery
+
+    @property
+    def leader_pid(self) -> int:
+        """The pid of the program itself."""
+        return self._group.leader_pid
 
     @property
     def exit(self) -> ExitReason | None:
         """The reason of the exit by T19, None while it runs."""
+        if self._exit is None and not self._watched:
+            self._look()
         return self._exit
 
     @property
@@ -122,38 +134,44 @@ class Process:
         """The last bytes of stderr so far. Raises NoStderr when it is not a pipe."""
         if self._ends.stderr is None:
             raise NoStderr("stderr is not a pipe; open the command with one", **self._context("stderr"))
-        return self._tail.value
+        return self._outputs.tail.value
 
     @property
     def stderr_total(self) -> int:
         """Bytes of stderr so far, kept or not."""
-        return self._tail.total
+        return self._outputs.tail.total
+
+    @property
+    def discarded(self) -> int:
+        """Bytes of stdout left unread on leaving that were more than 1 MiB."""
+        return self._outputs.discarded
+
+    @property
+    def callback_error(self) -> Exception | None:
+        """The first error a callback of the owner raised; none of them stops anything."""
+        return self._outputs.callback_error
 
     @property
     def resident(self) -> int | None:
         """Resident memory of the program itself in bytes (R049); None after its exit and where /proc does not say."""
-        return resident(self.leader_pid) if self._exit is None else None
+        return resident(self.leader_pid) if self.exit is None else None
 
     async def wait(self) -> ExitReason:
         """Wait for the exit, by status: output may still be to be received (R040)."""
-        await self._exited.wait()
-        assert self._exit is not None
-        return self._exit
+        if self._watched or self.exit is not None:
+            await self._exited.wait()
+        return await self._see_exit()
 
     async def receive(self) -> bytes:
         """The next bytes of stdout, at most 256 KiB; `b""` at the end, for ever. Also after the block was left.
 
-        One consumer: raises trio.BusyResourceError while another task receives. Raises NoStdout without a pipe.
+        One consumer: raises trio.BusyResourceError while another task, or `on_stdout`, receives. Raises NoStdout
+        without a pipe.
         """
         stdout = self._ends.stdout
         if stdout is None:
             raise NoStdout("stdout is not a pipe; open the command with one", **self._context("stdout"))
-        if not self._closing:
-            with contextlib.suppress(trio.ClosedResourceError):
-                return await stdout.receive()
-        await self._closed.wait()
-        data, self._leftover = bytes(self._leftover), bytearray()
-        return data
+        return await self._outputs.receive(stdout)
 
     async def send(self, data: bytes) -> None:
         """Write one whole message to stdin; messages of several tasks never interleave (R097).
@@ -167,7 +185,8 @@ class Process:
         try:
             await stdin.send(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError) as error:
-            raise self._unwritable(error) from error
+            stderr = self._outputs.tail.value
+            raise stdin_refused(error, self._exit, stderr, self._context("stdin")) from error
         finally:
             self._note_stdin()
 
@@ -179,15 +198,10 @@ class Process:
 
     def signal(self, signum: int) -> None:
         """Send a signal to the group; no error when nobody is there (R035). SIGKILL is `kill`."""
-        if signum == signal.SIGKILL:
+        if signum == SIGKILL:
             self.kill()
-            return
-        if self._exit is None:
-            self._signals.add(signum)
-        if self.guarded and signum == signal.SIGUSR1:  # to the guard it would mean: kill everything
-            self._deliver(os.kill, self.leader_pid, signum)
         else:
-            self._deliver(os.killpg, self.pgid, signum)
+            self._group.send(signum, alive=self.exit is None)
 
     def terminate(self) -> None:
         """Send the stop signal to the group."""
@@ -195,14 +209,9 @@ class Process:
 
     def kill(self, *, guard_too: bool = False) -> None:
         """Kill the group, or by the guard the whole tree, without waiting. `guard_too` does not rely on the guard."""
-        if self._exit is not None:
-            return
-        self.kill_sent = True
-        if self.guarded and not guard_too:
-            self._deliver(os.kill, self.pid, signal.SIGUSR1)
-            self._deliver(os.kill, self.pid, signal.SIGCONT)
-        else:
-            self._deliver(os.killpg, self.pgid, signal.SIGKILL)
+        if self.exit is None:
+            self.kill_sent = True
+            self._group.kill(guard_too=guard_too)
 
     async def stop(
         self, reason: Shutdown | None = None, *, ladder: Sequence[Step] | None = None
@@ -213,14 +222,22 @@ class Process:
         becomes the exit when the process dies of the stop signal, `ladder` replaces the one it was opened with; only
         the first call's count.
         """
-        if not self._stopping:
-            self._stopping = True
-            self._detail = reason or self._detail
-            if ladder is not None:
-                self._ladder = tuple(ladder)
-            self._nursery.start_soon(_shielded, self._bring_down)
+        self.begin_stop(reason, ladder=ladder)
         await self._down.wait()
         return await self.wait()
+
+    def begin_stop(self, reason: Shutdown | None = None, *, ladder: Sequence[Step] | None = None) -> None:
+        """The same without waiting for it."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._detail = reason
+        if ladder is not None:
+            self._ladder = tuple(ladder)
+        if self.exit is not None:
+            self._put_away()
+        else:
+            self._nursery.start_soon(_shielded, self._bring_down)
 
     def note(self, what: str) -> None:
         """Put `what` on the trace with the time."""
@@ -229,17 +246,11 @@ class Process:
     async def __aenter__(self) -> Self:
         self._tasks = trio.open_nursery()
         self._nursery = await self._tasks.__aenter__()
-        self._nursery.start_soon(_shielded, self._watch)
-        if self._ends.stderr is not None:
-            self._nursery.start_soon(_shielded, partial(self._pump, self._ends.stderr))
-        started = False
-        try:
-            if self._ends.report is not None:
-                self.leader_pid = await hear_guard(self._ends.report, self.command, self._context("guard"))
-            started = True
-        finally:
-            if not started:
-                await self.__aexit__(None, None, None)
+        if self._watched:
+            self._nursery.start_soon(_shielded, self._watch)
+            self._outputs.start(self._nursery)
+        if self._ends.report is not None:
+            await self._hear_guard(self._ends.report)
         return self
 
     async def __aexit__(
@@ -253,79 +264,61 @@ class Process:
         if error is None:
             await trio.lowlevel.checkpoint_if_cancelled()
 
+    async def _hear_guard(self, report: Outlet) -> None:
+        try:
+            self._group.leader_pid = await hear_guard(report, self.command, self._context("guard"))
+        except BaseException:
+            self.kill()  # nobody has seen the program, and nobody will
+            await self.__aexit__(None, None, None)
+            raise
+
     async def _watch(self) -> None:
-        code, signum = await self._child.wait_dead()
-        sent = Sent(signals=self._signals, killed=self.kill_sent, guarded=self.guarded, detail=self._detail)
-        self._exit = judge(code, signum, sent, self._plan.success_codes)
+        await self._see_exit()
+        if self._ends.piped:
+            await self._outputs.drain(self._plan.drain)
+
+    async def _see_exit(self) -> ExitReason:
+        while self._exit is None:
+            await self._child.wait_dead()
+            self._look()
+        return self._exit
+
+    def _look(self) -> None:
+        status = self._child.peek()
+        if status is None:
+            return
+        sent = self._group.sent(self.kill_sent, self._detail or Shutdown())
+        self._exit = judge(*status, sent, self._plan.success_codes)
         self._ended_at = trio.current_time()
         self.note("exited")
         self._exited.set()
         self.close_stdin()
-        outlets = [end for end in (self._ends.stdout, self._ends.stderr) if end is not None]
-        with trio.move_on_after(self._plan.drain):
-            for end in outlets:
-                await end.ended.wait()
-        for end in outlets:
-            end.expire()
-
-    async def _pump(self, stderr: Outlet) -> None:
-        while data := await stderr.receive():
-            self._tail.add(data)
-            if self._plan.on_stderr is not None:
-                self._tell(self._plan.on_stderr, data)
 
     async def _bring_down(self) -> None:
         told = self._plan.on_unresponsive
-        await run_ladder(self, self._ladder, on_unresponsive=told and partial(self._tell, told))
-        self._deliver(os.killpg, self.pgid, signal.SIGKILL)
+        await run_ladder(self, self._ladder, on_unresponsive=told and partial(self._outputs.tell, told))
+        self._put_away()
+
+    def _put_away(self) -> None:
+        self._group.sweep()
         self.note("group killed")
         self._child.reap()
+        self._group.close()
         self.note("reaped")
         self._down.set()
 
     async def _close(self) -> None:
-        self._closing = True
-        async with trio.open_nursery() as nursery:
-            if self._ends.stdout is not None:
-                self._ends.stdout.take_over()
-                nursery.start_soon(self._collect, self._ends.stdout)
-            await self.stop()
-        if self._ends.stderr is not None:
-            await self._ends.stderr.ended.wait()
+        self.begin_stop()
+        if self._ends.piped:
+            await self._outputs.collect()
+        if not self._down.is_set():
+            await self._down.wait()
         self.note("drained")
         self._ends.close()
         self.note("closed")
-        self._closed.set()
-
-    async def _collect(self, stdout: Outlet) -> None:
-        while data := await stdout.receive():
-            room = LEFTOVER_LIMIT - len(self._leftover)
-            self._leftover += data[:room]
-            self.discarded += max(0, len(data) - room)
-
-    def _unwritable(self, error: Exception) -> ProcessGone | StdinClosed:
-        context = self._context("stdin")
-        if self._exit is not None:
-            text = f"it has ended ({self._exit}), stdin takes nothing more"
-            return ProcessGone(text, reason=self._exit, stderr=self._tail.value, **context)
-        return StdinClosed(f"stdin takes nothing more: {error}", **context)
 
     def _context(self, stage: Stage) -> Context:
         return {"stage": stage, "argv0": self.command.argv[0], "pid": self.pid, "elapsed": self.elapsed}
-
-    def _deliver(self, send: Callable[[int, int], None], number: int, signum: int) -> None:
-        if self._down.is_set():
-            return  # reaped: the number may be a stranger's
-        try:
-            send(number, signum)
-        except (ProcessLookupError, PermissionError) as error:
-            self.note(f"{signal.Signals(signum).name} not delivered: {error.strerror}")
-
-    def _tell(self, callback: Callable[[T], object], news: T) -> None:
-        try:
-            callback(news)
-        except Exception as error:  # noqa: BLE001  the owner's code; it ends no reader (L20)
-            self.callback_error = self.callback_error or error
 
     def _note_stdin(self) -> None:
         stdin = self._ends.stdin
@@ -346,9 +339,11 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Process:
         await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope (T6)
-        self._process = Process(self._plan, *spawn(self._plan.command, guarded=self._plan.guarded))
-        self._plan.note_birth(self._process.pid)
-        return await self._process.__aenter__()
+        self._process = process = Process(self._plan, *spawn(self._plan.command, guarded=self._plan.guarded))
+        self._plan.note_birth(process.pid)
+        if self._plan.on_birth is not None:
+            self._plan.on_birth(process)
+        return await process.__aenter__()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(
@@ -363,10 +358,12 @@ def open_process(
     ladder: Sequence[Step] = DEFAULT_LADDER,
     guard: bool = False,
     success_codes: AbstractSet[int] = frozenset({0}),
-    stop_signal: int = signal.SIGTERM,
+    stop_signal: int = SIGTERM,
     stderr_limit: int = STDERR_LIMIT,
+    on_stdout: Callable[[bytes], object] | None = None,
     on_stderr: Callable[[bytes], object] | None = None,
     on_unresponsive: Callable[[float], object] | None = None,
+    on_birth: Callable[[Process], object] | None = None,
     drain: float = DRAIN,
     marker: str | None = None,
 ) -> AbstractAsyncContextManager[Process, None]:
@@ -374,9 +371,11 @@ def open_process(
 
     On leaving, `ladder` takes it down; a kill is its last step whether written or not. `guard` puts the guard above it
     (Linux; elsewhere the process group has to do). `success_codes` are Normal exits besides 0. `stop_signal` is what
-    "terminate" sends. `stderr_limit` bytes of stderr are kept; `on_stderr(bytes)` gets all of it as it comes.
-    `on_unresponsive(seconds)` is told when a kill does not take. `drain` in seconds. `marker` goes into the environment
-    as PROCTOR_MARKER, see `survivors`; below an open ledger it ends a marker of that one's, see `open_ledger`.
+    "terminate" sends. `stderr_limit` bytes of stderr are kept; `on_stderr(bytes)` gets all of it as it comes, and
+    `on_stdout(bytes)`, if given, all of stdout in place of `receive`. `on_unresponsive(seconds)` is told when a kill
+    does not take. `on_birth(process)` is told of the process before anything else happens to it, and must not raise.
+    `drain` in seconds. `marker` goes into the environment as PROCTOR_MARKER, see `survivors`; below an open ledger it
+    ends a marker of that one's, see `open_ledger`.
 
     Entering raises NotFound, NotExecutable, CwdMissing or another SpawnFailed; then nothing is left running.
     """
@@ -388,8 +387,10 @@ def open_process(
         success_codes=success_codes,
         stop_signal=stop_signal,
         stderr_limit=stderr_limit,
+        on_stdout=on_stdout,
         on_stderr=on_stderr,
         on_unresponsive=on_unresponsive,
+        on_birth=on_birth,
         drain=drain,
         note_birth=note_birth,
     )

@@ -12,8 +12,9 @@ from typing import Literal, TypedDict
 
 from proctor.runtime.exits import ExitReason
 
-Stage = Literal["pipes", "spawn", "guard", "wait", "stdin", "stdout", "stderr"]
-"""Where it happened: making the pipes, starting the program, hearing from its guard, watching it, or on a pipe."""
+Stage = Literal["ready", "pipes", "spawn", "guard", "wait", "stdin", "stdout", "stderr"]
+"""Where it happened: preparing for its readiness, making the pipes, starting the program, hearing from its guard,
+watching it, or on a pipe."""
 
 
 class Context(TypedDict):
@@ -70,6 +71,15 @@ class CwdMissing(SpawnFailed):
     """The working directory is not there or may not be entered."""
 
 
+class PortTaken(ProcessError):
+    """`port` of `host`, by which a process was to show that it is ready, was answered before it was started."""
+
+    def __init__(self, host: str, port: int, *, argv0: str) -> None:
+        text = f"port {port} of {host} is answered by another process already; end that, or name another port"
+        super().__init__(text, stage="ready", argv0=argv0, pid=None, elapsed=0.0)
+        self.host, self.port = host, port
+
+
 class NoStdin(ProcessError):
     """The command was opened without a stdin pipe."""
 
@@ -103,6 +113,16 @@ class ProcessGone(ProcessError):
         super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
         self.exit = reason
         self.stderr = stderr
+
+
+def stdin_refused(
+    error: Exception, reason: ExitReason | None, stderr: bytes, context: Context
+) -> ProcessGone | StdinClosed:
+    """The error for a message that `error` kept from being written, to a process that has ended by `reason` or lives."""
+    if reason is None:
+        return StdinClosed(f"stdin takes nothing more: {error}", **context)
+    text = f"it has ended ({reason}), stdin takes nothing more"
+    return ProcessGone(text, reason=reason, stderr=stderr, **context)
 
 
 def spawn_refused(

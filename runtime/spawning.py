@@ -31,7 +31,11 @@ MARKER = "PROCTOR_MARKER"
 
 GUARD = str(Path(__file__).with_name("guard.py"))
 
-Stream = Literal["pipe", "null"]
+Stream = Literal["pipe", "null", "inherit"] | Path
+"""A pipe to us, /dev/null, the runtime's own, or a file that output is appended to."""
+
+
+_ELSEWHERE: Mapping[Stream, int | None] = {"null": subprocess.DEVNULL, "inherit": None}
 
 
 def _strings(value: Sequence[str]) -> tuple[str, ...]:
@@ -56,14 +60,15 @@ def _without_nul(
 class Command:
     """What to start: `argv`, the whole environment (nothing is inherited), the directory (None: the runtime's own).
 
-    The program is looked up on the PATH of `env`. A stream set to "null" is /dev/null; stdin is never the host's
-    (L28). Raises ValueError on an empty argv, a plain string as argv, or a NUL byte.
+    The program is looked up on the PATH of `env`. A stream set to "null" is /dev/null, to "inherit" the runtime's own,
+    to a Path that file, made with mode 0600 and appended to; stdin is never the host's (L28) nor a file. Raises
+    ValueError on an empty argv, a plain string as argv, or a NUL byte.
     """
 
     argv: tuple[str, ...] = attrs.field(converter=_strings, validator=_without_nul)
     env: Mapping[str, str] = attrs.field(converter=_copy, validator=_without_nul, repr=False)
     cwd: str | None = None
-    stdin: Stream = attrs.field(default="pipe", kw_only=True)
+    stdin: Literal["pipe", "null"] = attrs.field(default="pipe", kw_only=True)
     stdout: Stream = attrs.field(default="pipe", kw_only=True)
     stderr: Stream = attrs.field(default="pipe", kw_only=True)
 
@@ -77,6 +82,11 @@ class Ends:
     stderr: Outlet | None = None
     report: Outlet | None = None
 
+    @property
+    def piped(self) -> bool:
+        """Whether there is a pipe at all."""
+        return any(end is not None for end in (self.stdin, self.stdout, self.stderr, self.report))
+
     def close(self) -> None:
         """Close them all; a second call does nothing."""
         for end in (self.stdin, self.stdout, self.stderr, self.report):
@@ -84,26 +94,68 @@ class Ends:
                 end.close()
 
 
+Status = tuple[int | None, int | None]
+"""(exit code, None), or (None, signal), or (None, None) when somebody else reaped it."""
+
+TRACED_PAUSE = 0.05
+
+WATCHED_BY_DESCRIPTOR = sys.platform == "linux"
+"""Whether a death can be looked for at any moment, and waited for by any task, without a thread."""
+
+
 class Child:
     """A process that is ours to reap. `pid` is also the number of its session and of its group."""
+
+    __slots__ = ("_leading", "_news", "_pidfd", "_popen", "pid")
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self.pid = popen.pid
         self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid) if sys.platform == "linux" else -1
+        self._pidfd = os.pidfd_open(popen.pid) if WATCHED_BY_DESCRIPTOR else -1
+        self._leading = False
+        self._news: trio.Event | None = None
 
-    async def wait_dead(self) -> tuple[int | None, int | None]:
-        """Wait for its death: (exit code, None) or (None, signal), or (None, None) when somebody else reaped it."""
-        if self._pidfd == -1:
-            code = await trio.to_thread.run_sync(self._popen.wait, limiter=trio.CapacityLimiter(1))
-            return (code, None) if code >= 0 else (None, -code)
-        await trio.lowlevel.wait_readable(self._pidfd)
-        return _peek(self.pid)
+    def peek(self) -> Status | None:
+        """How it died, None while it lives. Before `reap` only."""
+        return _peek(self.pid) if WATCHED_BY_DESCRIPTOR else _status(self._popen.poll())
+
+    async def wait_dead(self) -> None:
+        """Wait until there is news of it: look with `peek`, and wait again if it lives. For any number of tasks.
+
+        Of several, one watches the descriptor and wakes the others when it is done or cancelled.
+        """
+        if not WATCHED_BY_DESCRIPTOR:
+            await trio.to_thread.run_sync(self._popen.wait, limiter=trio.CapacityLimiter(1))
+        elif self._leading:
+            await self._follow()
+        else:
+            await self._lead()
+
+    async def _follow(self) -> None:
+        if self._news is None:
+            self._news = trio.Event()
+        await self._news.wait()
+
+    async def _lead(self) -> None:
+        self._leading = True
+        try:
+            await trio.lowlevel.wait_readable(self._pidfd)
+            if self.peek() is None:  # dead, but a tracer has not let go of it
+                await trio.sleep(TRACED_PAUSE)
+        except trio.ClosedResourceError:
+            pass  # reaped by whoever saw its death first
+        finally:
+            self._leading = False
+            if self._news is not None:
+                self._news.set()
+                self._news = None
 
     def reap(self) -> None:
         """Let go of it, dead; call once."""
         self._popen.wait()
         if self._pidfd != -1:
+            if self._leading:
+                trio.lowlevel.notify_closing(self._pidfd)
             os.close(self._pidfd)
 
 
@@ -174,10 +226,22 @@ def _open(ends: Ends, command: Command, guarded: bool, theirs: contextlib.ExitSt
     if command.stderr == "pipe":
         ends.stderr, given["stderr"] = outlet()
         theirs.callback(os.close, given["stderr"])
+    for name, stream in (("stdout", command.stdout), ("stderr", command.stderr)):
+        if isinstance(stream, Path):
+            given[name] = _append_to(stream, command)
+            theirs.callback(os.close, given[name])
     if guarded:
         ends.report, given["report"] = outlet()
         theirs.callback(os.close, given["report"])
     return given
+
+
+def _append_to(path: Path, command: Command) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY, 0o600)
+    except OSError as error:
+        text = f"its output cannot go to {str(path)!r}: {error.strerror}; name a file that can be written"
+        raise SpawnFailed(text, stage="pipes", argv0=command.argv[0], cause=error) from error
 
 
 def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes]:
@@ -190,8 +254,8 @@ def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes
         env=command.env,
         cwd=command.cwd,
         stdin=given.get("stdin", subprocess.DEVNULL),
-        stdout=given.get("stdout", subprocess.DEVNULL),
-        stderr=given.get("stderr", subprocess.DEVNULL),
+        stdout=given.get("stdout", _ELSEWHERE.get(command.stdout)),
+        stderr=given.get("stderr", _ELSEWHERE.get(command.stderr)),
         pass_fds=() if report is None else (report,),
         start_new_session=True,
     )
@@ -206,14 +270,20 @@ def _watched(popen: subprocess.Popen[bytes]) -> Child:
         raise
 
 
-def _peek(pid: int) -> tuple[int | None, int | None]:
+def _peek(pid: int) -> Status | None:
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
-        found = None  # somebody else reaped it, or the host ignores SIGCHLD: its status is lost
+        return None, None  # somebody else reaped it, or the host ignores SIGCHLD: its status is lost
     if found is None:
-        return None, None
+        return None
     return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)
+
+
+def _status(code: int | None) -> Status | None:
+    if code is None:
+        return None
+    return (code, None) if code >= 0 else (None, -code)
 
 
 def _refused(

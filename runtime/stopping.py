@@ -15,8 +15,10 @@ caller decides whether a ladder may be cancelled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from signal import SIGKILL, SIGUSR1, Signals
 from typing import Literal, Protocol
 
@@ -63,6 +65,15 @@ DEFAULT_LADDER: tuple[Step, ...] = (
     Step("kill", KILL_PATIENCE),
 )
 """Close stdin, 5 s; the stop signal, 5 s; kill (R033, R034, L27)."""
+
+
+def fitted(ladder: Sequence[Step], seconds: float) -> tuple[Step, ...]:
+    """`ladder` with the graces before its kill shortened, all alike, so that the kill comes within `seconds`."""
+    polite = list(takewhile(lambda step: step.action != "kill", ladder))
+    graces = [min(step.grace, seconds) for step in polite]
+    scale = min(1.0, seconds / sum(graces)) if 0 < sum(graces) < math.inf else 1.0
+    shorter = [attrs.evolve(step, grace=grace * scale) for step, grace in zip(polite, graces, strict=True)]
+    return (*shorter, *ladder[len(polite) :])
 
 
 class Target(Protocol):

@@ -15,7 +15,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "runtime/children.py",
         "Children._call",
     ): "what a child left to be called, in the supervisor's task: told as an event",
-    ("runtime/process.py", "Process._tell"): "the owner's callback: an error in it ends no reader (L20)",
+    ("runtime/outputs.py", "Outputs.tell"): "the owner's callback: an error in it ends no reader (L20)",
     ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",

@@ -172,7 +172,14 @@ PROGRAMS = tuple(name_of(path) for path in programs())
 BY_FILE: Mapping[str, tuple[str, ...]] = {
     "subprocess": ("runtime/process.py", "runtime/spawning.py", "runtime/orphans.py", *PROGRAMS),
     "signal": (
-        *("runtime/process.py", "runtime/stopping.py", "runtime/orphans.py", *PROGRAMS),
+        *(
+            "runtime/process.py",
+            "runtime/group.py",
+            "runtime/program.py",
+            "runtime/stopping.py",
+            "runtime/orphans.py",
+            *PROGRAMS,
+        ),
         *(
             "runtime/supervisor.py",
             "runtime/run.py",

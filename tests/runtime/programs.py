@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import trio
 
@@ -42,3 +43,15 @@ async def gone(pid: int) -> None:
     with trio.fail_after(10):
         await trio.lowlevel.wait_readable(watch)
     os.close(watch)
+
+
+def filled(path: Path) -> bool:
+    """Whether there is a file with something in it."""
+    return path.exists() and path.stat().st_size > 0
+
+
+async def appears(path: Path) -> None:
+    """Wait for a file that a process of ours makes, with something in it."""
+    with trio.fail_after(10):
+        while not filled(path):  # noqa: ASYNC110  # nobody tells
+            await trio.sleep(0.01)
