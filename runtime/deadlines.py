@@ -59,12 +59,17 @@ class Deadlines:
         while lane and lane[0].settled:
             lane.popleft()
         if lane is None or (lane and lane[-1].deadline > call.deadline):
-            heapq.heappush(self._heap, (call.deadline, next(self._numbers), call))
+            self._add_odd(call)
         else:
             lane.append(call)
+            if len(lane) > self._limit:
+                self._forget_settled()
         if call.deadline < self._next:
             self._next = self._scope.deadline = call.deadline
-        if len(lane or self._heap) > self._limit:
+
+    def _add_odd(self, call: Timed) -> None:
+        heapq.heappush(self._heap, (call.deadline, next(self._numbers), call))
+        if len(self._heap) > self._limit:
             self._forget_settled()
 
     def _lane(self, timeout: float) -> deque[Timed] | None:

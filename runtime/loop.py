@@ -83,9 +83,13 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
-            outcome = None
-            if not _is_late(message, mailbox):
-                outcome = await _handle_call(actor, cell, message)
+            if _is_late(message, mailbox):
+                continue
+            cell.handling = message
+            try:
+                outcome = _answered(message, await actor.handle_call(message.msg, message))
+            finally:
+                _handled(message, cell)
         elif isinstance(message, Info):
             outcome = await actor.handle_info(message.msg)
         else:
@@ -106,21 +110,21 @@ def _is_late(call: Call, mailbox: Mailbox[Message]) -> bool:
     return call.expired
 
 
-async def _handle_call(actor: Actor, cell: Cell, call: Call) -> Stop | None:
-    cell.handling = call
-    try:
-        outcome = await actor.handle_call(call.msg, call)
-        if isinstance(outcome, Stop):
-            if outcome.reply is not NO_REPLY:
-                call.reply(outcome.reply)
-            return outcome
-        if outcome is not NO_REPLY:
-            call.reply(outcome.value if isinstance(outcome, Reply) else outcome)
+def _handled(call: Call, cell: Cell) -> None:
+    cell.handling = None
+    if not call.settled:
+        cell.calls[call] = None
+
+
+def _answered(call: Call, outcome: object) -> Stop | None:
+    if outcome is NO_REPLY:
         return None
-    finally:
-        cell.handling = None
-        if not call.settled:
-            cell.calls[call] = None
+    if isinstance(outcome, Stop):
+        if outcome.reply is not NO_REPLY:
+            call.reply(outcome.reply)
+        return outcome
+    call.reply(outcome.value if isinstance(outcome, Reply) else outcome)
+    return None
 
 
 async def _handle_stream(actor: Actor, sink: Sink) -> Any:

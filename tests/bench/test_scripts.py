@@ -32,6 +32,14 @@ def test_a_script_prints_one_table(script: str, arguments: list[str], works: dic
     assert done.stderr == ""
 
 
+def test_what_an_idle_actor_costs_is_one_table() -> None:
+    command = [sys.executable, "-m", "bench.idle", "--rounds=1", "--actors=20"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    first = [line.split("|")[1].strip() for line in done.stdout.splitlines()]
+    assert first == ["of each", "---", "an actor, idle", "an actor, used", "a Trio task"]
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize(("lines", "per_write"), [(1, 1), (15, 16), (512, 16), (599, 600), (1025, 600)])
 def test_the_writer_writes_as_many_lines_as_it_is_told(lines: int, per_write: int) -> None:
     command = [sys.executable, "-I", "-S", "bench/writer.py", str(lines), str(per_write)]

@@ -46,6 +46,9 @@ class Desk(Actor):
             case "twice":
                 reply(from_, "once")
                 return "twice"
+            case trio.Event():
+                await msg.wait()
+                return None
             case "error":
                 reply_error(from_, Boom("an answer"))
                 return NO_REPLY
@@ -235,6 +238,63 @@ async def test_a_call_waits_out_a_restart_if_told_X17(autojump_clock: MockClock)
         assert await sup.name("a").wait(1) is sup.name("a").ref()
 
 
+async def test_the_time_of_a_call_counts_from_the_end_of_its_wait_X17_M13(autojump_clock: MockClock) -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
+        await sup.terminate_child("desk")
+        begun = trio.current_time()
+
+        async def later() -> None:
+            await trio.sleep(2)
+            await sup.restart_child("desk")
+
+        nursery.start_soon(later)
+        with pytest.raises(CallTimeout, match="within 3 s"):
+            await sup.name("desk").call("later", timeout=3, wait_for=10)
+        assert trio.current_time() - begun == 5
+
+
+async def test_a_wait_goes_on_when_who_came_back_is_gone_before_the_caller_runs_X17(
+    autojump_clock: MockClock,
+) -> None:
+    notes: Notes = []
+    async with open_supervisor([player("a", notes)], intensity=10) as sup, trio.open_nursery() as nursery:
+        await sup.terminate_child("a")
+        got: list[object] = []
+
+        async def call() -> None:
+            got.append(await sup.name("a").call("incarnation", wait_for=10))
+
+        nursery.start_soon(call)
+        await settled()
+        other = ChildSpec("b", forever, restart="temporary")
+        ref = await sup.start_child(other)
+        sup.registry.register("a", ref)
+        sup.registry.unregister("a", ref)
+        await settled()
+        assert got == []
+        await sup.restart_child("a")
+        await settled()
+        assert got == [2]
+
+
+async def test_a_call_that_waited_learns_of_an_end_after_it_was_sent_X17_M15(
+    autojump_clock: MockClock,
+) -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
+        await sup.terminate_child("desk")
+        nursery.start_soon(sup.restart_child, "desk")
+
+        async def kill() -> None:
+            await settled()
+            sup.name("desk").kill()
+
+        nursery.start_soon(kill)
+        with pytest.raises(ActorExited):
+            await sup.name("desk").call("later", wait_for=10)
+
+
 async def test_a_ref_never_comes_back_however_long_one_waits_X17() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
@@ -297,6 +357,46 @@ async def test_the_callee_can_see_the_deadline_T14(autojump_clock: MockClock) ->
             await sup.name("desk").call("later", timeout=3)
         assert shelf[0].deadline == begun + 3
         assert shelf[0].settled
+
+
+async def test_a_caller_cancelled_while_it_waits_for_room_has_sent_nothing_M4() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        gate = trio.Event()
+        nursery.start_soon(ref.call, gate)
+        await settled()
+        nursery.start_soon(ref.call, "x")
+        await settled()
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as inner:
+                inner.start_soon(ref.call, "later")
+                inner.start_soon(ref.cast, "would be a crash")
+                await settled()
+                scope.cancel()
+        gate.set()
+        assert await ref.call("alive") == "alive"
+        assert shelf == []
+
+
+async def test_an_answer_before_the_sender_that_waited_for_room_runs_is_not_lost_T15_M4() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        gate = trio.Event()
+        nursery.start_soon(ref.call, gate)
+        await settled()
+        answers: list[int] = []
+
+        async def call(n: int) -> None:
+            answers.append(await ref.call(n))
+
+        for n in range(5):
+            nursery.start_soon(call, n)
+            await settled()
+        gate.set()
+        await settled()
+        assert sorted(answers) == [0, 1, 2, 3, 4]
 
 
 async def test_many_calls_with_many_deadlines_expire_in_time(autojump_clock: MockClock) -> None:

@@ -15,16 +15,16 @@ from tests.runtime.stage import settled
 class Relay(Actor):
     """Asks the next one while it handles a call, in the way the message says."""
 
-    async def init(self, seen: list[Any], next: str | None = None) -> None:
-        self.seen, self.next = seen, next
+    async def init(self, seen: list[Any], behind: str = "") -> None:
+        self.seen, self.behind = seen, behind
 
     async def handle_call(self, msg: Any, from_: Call) -> Any:
         self.seen.append((self.id, msg, from_.deadline))
         match msg:
             case ("relay", timeout):
-                return await self.supervisor.name(self.next or "").call("end", timeout)
+                return await self.supervisor.name(self.behind).call("end", timeout)
             case ("request", timeout):
-                return await self.supervisor.name(self.next or "").send_request("end", timeout).wait()
+                return await self.supervisor.name(self.behind).send_request("end", timeout).wait()
             case ("in a task", timeout):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.ask, timeout)
@@ -46,7 +46,7 @@ class Relay(Actor):
             await self.ask(None)
 
     async def ask(self, timeout: float | None) -> None:
-        await self.supervisor.name(self.next or "").call("end", timeout)
+        await self.supervisor.name(self.behind).call("end", timeout)
 
 
 def chain(seen: list[Any]) -> list[ChildSpec]:

@@ -32,6 +32,7 @@ class Sleeper(Actor):
                 await trio.sleep(seconds)
             case _:
                 return msg
+        return None
 
     async def handle_call(self, msg: Any, from_: object) -> Any:
         return msg

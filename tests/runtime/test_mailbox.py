@@ -495,6 +495,122 @@ async def test_a_sender_that_gives_up_leaves_no_hole() -> None:
         assert await box.take() == 3
 
 
+async def test_senders_without_room_are_let_in_in_their_order_and_nobody_overtakes_them_M4_M2() -> None:
+    box: Mailbox[int] = Mailbox(2, "block")
+    box.offer(1)
+    box.offer(2)
+    async with trio.open_nursery() as nursery:
+        for n in (3, 4, 5):
+            nursery.start_soon(box.put, n)
+            await settled()
+        assert box.take_nowait() == 1
+        assert not box.offer(6)
+        assert [box.take_nowait() for _ in range(4)] == [2, 3, 4, 5]
+        assert box.offer(6)
+        assert [box.take_nowait(), box.take_nowait()] == [6, None]
+
+
+async def test_a_sender_cancelled_in_the_tick_it_is_let_in_has_sent_M4_T15() -> None:
+    box: Mailbox[int] = Mailbox(1, "block")
+    box.offer(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.put, 2)
+        await settled()
+        assert box.take_nowait() == 1
+        nursery.cancel_scope.cancel()
+    assert not nursery.cancel_scope.cancelled_caught
+    assert box.take_nowait() == 2
+
+
+@pytest.mark.parametrize("end", ["close", "cancel"])
+async def test_a_sender_without_room_that_is_not_let_in_has_sent_nothing_M4(end: str) -> None:
+    box: Mailbox[int] = Mailbox(1, "block")
+    box.offer(1)
+    refused: list[int] = []
+
+    async def put(n: int) -> None:
+        try:
+            await box.put(n)
+        except trio.BrokenResourceError:
+            refused.append(n)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put, 2)
+        nursery.start_soon(put, 3)
+        await settled()
+        if end == "close":
+            assert box.close() == [1]
+        else:
+            nursery.cancel_scope.cancel()
+    assert sorted(refused) == ([2, 3] if end == "close" else [])
+    assert box.take_nowait() == (None if end == "close" else 1)
+    assert box.take_nowait() is None
+
+
+async def test_the_oldest_message_is_dropped_and_no_notice_M4_M26() -> None:
+    box: Mailbox[int] = Mailbox(2, "drop_oldest")
+    box.put_in_order(-1)
+    box.offer(1)
+    box.put_in_order(-2)
+    box.offer(2)
+    assert not box.offer(3)
+    assert box.displace(3) == 1
+    assert [box.take_nowait() for _ in range(5)] == [-1, -2, 2, 3, None]
+
+
+async def test_a_notice_taken_back_leaves_the_room_as_it_was_M25_M26() -> None:
+    box: Mailbox[int] = Mailbox(1, "raise")
+    box.put_in_order(-1)
+    box.offer(1)
+    box.withdraw(-1)
+    box.withdraw(-1)
+    assert not box.offer(2)
+    assert box.take_nowait() == 1
+    assert [box.offer(2), box.offer(3)] == [True, False]
+
+
+@pytest.mark.parametrize("overflow", ["block", "raise", "drop_newest", "drop_oldest"])
+async def test_after_a_refusal_what_is_queued_is_handed_out_and_nothing_is_dropped_for_more_M8_M4(
+    overflow: Overflow,
+) -> None:
+    box: Mailbox[int] = Mailbox(2, overflow)
+    box.offer(1)
+    box.put_system(2)
+    box.refuse()
+    assert not box.offer(3)
+    assert not box.waits()
+    with pytest.raises(trio.BrokenResourceError):
+        box.displace(3)
+    assert [await box.take() for _ in range(3)] == [2, 1, None]
+    assert not box.offer(3)
+
+
+async def test_a_halted_mailbox_hands_out_nothing_M7() -> None:
+    box: Mailbox[int] = Mailbox(2, "block")
+    box.offer(1)
+    box.put_system(2)
+    box.halt()
+    box.refuse()
+    assert await box.take() is None
+    assert box.close() == [2, 1]
+
+
+async def test_two_full_mailboxes_starve_nobody_M1() -> None:
+    turns: list[str] = []
+
+    class Busy(Actor):
+        async def handle_cast(self, msg: Any) -> None:
+            turns.append(self.id)
+
+    async with open_supervisor([ChildSpec(id, Busy, name=id) for id in "ab"]) as sup:
+        for _ in range(900):
+            await sup.name("a").cast(1)
+            await sup.name("b").cast(1)
+        await settled()
+    assert "b" in turns[: 3 * BURST]
+    assert "a" in turns[: 3 * BURST]
+
+
 async def test_a_cancelled_take_has_taken_nothing() -> None:
     box: Mailbox[int] = Mailbox(3, "block")
     with trio.move_on_after(0):
