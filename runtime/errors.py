@@ -104,10 +104,11 @@ class Restarting(SupervisionError):
 
 
 class WouldDeadlock(SupervisionError):
-    """A child asked the supervisor that is waiting for that very child to start or to stop (S56)."""
+    """A child asked a supervisor that is waiting for that very child to start or to stop, or waits for the end of
+    one that cannot end before it (S56)."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"supervisor {path!r} is waiting for the actor that asks: ask from another task")
+        super().__init__(f"supervisor {path!r} waits for the actor that asks: ask from another task")
         self.path = path
 
 

@@ -17,13 +17,14 @@ from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
-from proctor.runtime.errors import InvalidSpec
+from proctor.runtime.errors import InvalidSpec, WouldDeadlock
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
 from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
+from proctor.runtime.waiting import waited_for
 
 
 class Supervisor:
@@ -70,6 +71,31 @@ class Supervisor:
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
         await self._core.ask(partial(self._core.delete_child, id))
+
+    async def change(
+        self,
+        children: Sequence[ChildSpec] = (),
+        *,
+        strategy: Strategy | None = None,
+        intensity: int | None = None,
+        period: float | None = None,
+        auto_shutdown: AutoShutdown | None = None,
+    ) -> None:
+        """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
+
+        Nothing is started or stopped. A held child gets its new spec for its next start; what the supervisor does
+        about it (`restart`, `shutdown`, `significant`) holds at once. New children are added down, in their place of
+        the list; held ones that the list does not name stay as they are, after it. Raises `InvalidSpec`, and then
+        nothing has changed. Of a nested supervisor this holds until it is restarted, from its own spec.
+        """
+        flags = {
+            "strategy": strategy,
+            "intensity": intensity,
+            "period": period,
+            "auto_shutdown": auto_shutdown,
+        }
+        given = {name: value for name, value in flags.items() if value is not None}
+        await self._core.ask(partial(self._core.change, tuple(children), given))
 
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
@@ -120,17 +146,27 @@ class Supervisor:
         )
 
     async def stop(self, reason: ExitReason | None = None) -> None:
-        """Stop this supervisor and all below it, in order, and wait for that (S36, S42)."""
+        """Stop this supervisor and all below it, in order, and wait for that (S36, S42).
+
+        Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
+        waiting.
+        """
+        self._refuse_inside()
         self.ref.exit(reason or Shutdown())
         await self.wait_stopped()
 
     async def wait_stopped(self) -> ExitReason:
-        """Wait until it and all below it have ended: why."""
+        """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
         if self.ref.exit_reason is None:
+            self._refuse_inside()
             with self.ref.monitor() as monitor:
                 await monitor
         assert self.ref.exit_reason is not None
         return self.ref.exit_reason
+
+    def _refuse_inside(self) -> None:
+        if any(incarnation.context.supervisor.ref is self.ref for incarnation in waited_for()):
+            raise WouldDeadlock(self.path)
 
 
 Handle = TypeVar("Handle", bound=Supervisor)
