@@ -6,13 +6,14 @@ that gives up cancels the body and raises. What stands between a root and the pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import attrs
 
+from proctor.runtime.actor import Ignore
 from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
@@ -170,6 +171,7 @@ class Supervisor:
 
 
 Handle = TypeVar("Handle", bound=Supervisor)
+SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]
 T = TypeVar("T")
 
 
@@ -211,23 +213,34 @@ def _node(core: Core, slot: Slot) -> TreeNode:
 class NestedSupervisor:
     """The `start` of a supervisor that is a child."""
 
-    children: tuple[ChildSpec, ...]
+    children: tuple[ChildSpec, ...] | SetUp
     flags: Flags
 
-    async def __call__(self, *, task_status: Incarnation) -> None:
-        """Run it in the child's task."""
+    async def __call__(self, *, task_status: Incarnation) -> Ignore:
+        """Run it in the child's task. Returns only to ignore its start."""
         incarnation = task_status
-        core = Core(self.children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
+        children = await self._set_up()
+        if isinstance(children, Ignore):
+            return children
+        core = Core(children, self.flags, incarnation.cell, incarnation.cell.system, Supervisor)
         incarnation.warden = core
         await core.run(incarnation.started)
         if not incarnation.has_started and core.failure is not None:
             raise core.failure
         raise Exit(core.reason)
 
+    async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
+        if not callable(self.children):
+            return self.children
+        children = await self.children()
+        if not isinstance(children, Ignore):
+            check_childspecs(children, self.flags.auto_shutdown)
+        return children
+
 
 def supervisor_spec(
     id: str,
-    children: Sequence[ChildSpec] = (),
+    children: Sequence[ChildSpec] | SetUp = (),
     *,
     strategy: Strategy = "one_for_one",
     intensity: int = 1,
@@ -237,14 +250,18 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
+    `children` may be an async function without arguments, called at each start, before anything of it is started: it
+    returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
     if spec.get("watchdog") is not None:
         raise InvalidSpec("watchdog", spec["watchdog"], "None for a supervisor", of=id)
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
-    check_childspecs(children, auto_shutdown)
-    return ChildSpec(id, NestedSupervisor(tuple(children), flags), type="supervisor", **spec)
+    if not callable(children):
+        check_childspecs(children, auto_shutdown)
+        children = tuple(children)
+    return ChildSpec(id, NestedSupervisor(children, flags), type="supervisor", **spec)
 
 
 @overload
