@@ -129,7 +129,7 @@ class Children:
             )
             incarnation.kill()
             await self._await_death(incarnation)
-        self.awaited = None
+        self.awaited = incarnation.patience = None
         return late
 
     def _ignored(self, slot: Slot) -> None:

@@ -229,8 +229,10 @@ class Core:
     def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
         if not self._window.add(trio.current_time(), reason):
             return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
-        backoff, row = slot.spec.backoff, slot.attempt + 1
-        return f"{row} restarts of {slot.spec.id!r} in a row" if is_too_long(backoff, row) else None
+        backoff = slot.spec.backoff
+        if backoff is None or not is_too_long(backoff, slot.attempt + 1):
+            return None
+        return f"more than {backoff.max_in_row} restarts of {slot.spec.id!r} in a row"
 
     def _delay(self, slot: Slot) -> float:
         if slot.spec.backoff is None:

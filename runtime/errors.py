@@ -58,7 +58,7 @@ class ProbeFailed(RuntimeFault):
     """A ready child failed its liveness probe so many times in a row (X7); the last `error` is the `__cause__`."""
 
     def __init__(self, failures: int, error: BaseException) -> None:
-        super().__init__(f"the probe failed {failures} times in a row: {error!r}")
+        super().__init__(f"the liveness probe failed, {failures} in a row: {error!r}")
         self.failures, self.error = failures, error
         self.__cause__ = error
 
