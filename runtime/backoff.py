@@ -35,6 +35,6 @@ def ends_row(backoff: Backoff | None, ready_for: float) -> bool:
     return ready_for >= (backoff.max_delay if backoff.reset_after is None else backoff.reset_after)
 
 
-def is_too_long(backoff: Backoff | None, row: int) -> bool:
+def is_too_long(backoff: Backoff, row: int) -> bool:
     """Whether a row of so many restarts is more than is allowed (X3)."""
-    return backoff is not None and backoff.max_in_row is not None and row > backoff.max_in_row
+    return backoff.max_in_row is not None and row > backoff.max_in_row

@@ -27,6 +27,7 @@ from proctor.runtime.health import KILL_PATIENCE, Watch
 from proctor.runtime.kept import Kept
 from proctor.runtime.slots import ChildState, Slot
 from proctor.runtime.spec import ChildSpec, Grace
+from proctor.runtime.waiting import waited_for
 
 if TYPE_CHECKING:
     from proctor.runtime.supervisor import AnySupervisor
@@ -66,7 +67,7 @@ class Children:
 
     def waits_for_current_task(self) -> bool:
         """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
-        return any(map(_waits_in, self.awaited))
+        return any(child in self.awaited for child in waited_for())
 
     async def start(self, slot: Slot) -> Incarnation:
         """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
@@ -135,6 +136,7 @@ class Children:
             incarnation.kill()
             await self._await_death(incarnation)
         self.awaited.discard(incarnation)
+        incarnation.patience = None
         return late
 
     def _ignored(self, slot: Slot) -> None:
@@ -249,12 +251,3 @@ class Children:
         spec = slot.spec
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
             self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))
-
-
-def _waits_in(incarnation: Incarnation) -> bool:
-    """Whether the current task is the child's own or one that it waits for; its nursery's tasks are not."""
-    task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-    while task is not None and task is not incarnation.cell.task:
-        nursery = task.parent_nursery
-        task = None if nursery is None or incarnation.owns(nursery) else nursery.parent_task
-    return task is not None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -24,6 +24,7 @@ from proctor.runtime import decide, events
 from proctor.runtime.backoff import delay, is_too_long
 from proctor.runtime.calls import Call
 from proctor.runtime.cell import Cell
+from proctor.runtime.change import changed_flags, changed_slots
 from proctor.runtime.child import Incarnation
 from proctor.runtime.children import Children
 from proctor.runtime.errors import (
@@ -231,8 +232,10 @@ class Core:
     def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
         if not self._window.add(trio.current_time(), reason):
             return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
-        backoff, row = slot.spec.backoff, slot.attempt + 1
-        return f"{row} restarts of {slot.spec.id!r} in a row" if is_too_long(backoff, row) else None
+        backoff = slot.spec.backoff
+        if backoff is None or not is_too_long(backoff, slot.attempt + 1):
+            return None
+        return f"more than {backoff.max_in_row} restarts of {slot.spec.id!r} in a row"
 
     def _delay(self, slot: Slot) -> float:
         if slot.spec.backoff is None:
@@ -318,6 +321,17 @@ class Core:
         if slot.incarnation is not None:
             raise AlreadyStarted(id, slot.incarnation.cell.ref)
         raise AlreadyPresent(id)
+
+    async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
+        """S73."""
+        self.flags = flags = changed_flags(self.flags, given, specs, self.slots)
+        self._window.intensity, self._window.period = flags.intensity, flags.period
+        slots = changed_slots(self.slots, specs)
+        self.slots.clear()
+        self.slots.update(slots)
+        for id, slot in slots.items():
+            if slot.state == "restarting" and slot.spec.restart == "temporary":
+                self.children.drop(id)
 
     async def terminate_child(self, id: str) -> None:
         """S49."""

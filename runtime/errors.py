@@ -58,7 +58,7 @@ class ProbeFailed(RuntimeFault):
     """A ready child failed its liveness probe so many times in a row (X7); the last `error` is the `__cause__`."""
 
     def __init__(self, failures: int, error: BaseException) -> None:
-        super().__init__(f"the probe failed {failures} times in a row: {error!r}")
+        super().__init__(f"the liveness probe failed, {failures} in a row: {error!r}")
         self.failures, self.error = failures, error
         self.__cause__ = error
 
@@ -112,10 +112,11 @@ class Restarting(SupervisionError):
 
 
 class WouldDeadlock(SupervisionError):
-    """A child asked the supervisor that is waiting for that very child to start or to stop (S56)."""
+    """A child asked a supervisor that is waiting for that very child to start or to stop, or waits for the end of
+    one that cannot end before it (S56)."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"supervisor {path!r} is waiting for the actor that asks: ask from another task")
+        super().__init__(f"supervisor {path!r} waits for the actor that asks: ask from another task")
         self.path = path
 
 

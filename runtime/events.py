@@ -84,7 +84,7 @@ class ChildTerminated(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildRestarting(SupervisorEvent):
-    """A restart was decided. `attempt` counts those since the child was last ready; `delay` is in seconds."""
+    """A restart was decided: the `attempt`-th in a row (X2), put off for `delay` seconds (X1)."""
 
     kind = "child_restarting"
     attempt: int

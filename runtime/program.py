@@ -24,9 +24,9 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import trio
 
-from proctor.runtime.actor import alone
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.exits import Exit, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.loop import alone
 from proctor.runtime.notify import Notify
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import ProcessError

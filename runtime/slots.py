@@ -42,6 +42,11 @@ class Slot:
     names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
 
+    def change(self, spec: ChildSpec) -> None:
+        """Another spec, for the next start; a temporary child that runs needs no arguments any more (S16)."""
+        begun = spec.restart == "temporary" and self.incarnation is not None
+        self.spec = attrs.evolve(spec, args=()) if begun else spec
+
     def begin(self, incarnation: Incarnation) -> None:
         """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
         self.incarnation, self.state, self.at_rest = incarnation, "starting", False

@@ -6,24 +6,26 @@ that gives up cancels the body and raises. What stands between a root and the pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NoReturn, TypeVar, overload
+from typing import Any, NoReturn, TypeAlias, TypeVar, overload
 
 import attrs
 
+from proctor.runtime.actor import Ignore
 from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
-from proctor.runtime.errors import InvalidSpec
+from proctor.runtime.errors import InvalidSpec, WouldDeadlock
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
 from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
+from proctor.runtime.waiting import waited_for
 
 Handle = TypeVar("Handle", bound="AnySupervisor")
 
@@ -110,17 +112,27 @@ class AnySupervisor:
         )
 
     async def stop(self, reason: ExitReason | None = None) -> None:
-        """Stop this supervisor and all below it, in order, and wait for that (S36, S42)."""
+        """Stop this supervisor and all below it, in order, and wait for that (S36, S42).
+
+        Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
+        waiting.
+        """
+        self._refuse_inside()
         self.ref.exit(reason or Shutdown())
         await self.wait_stopped()
 
     async def wait_stopped(self) -> ExitReason:
-        """Wait until it and all below it have ended: why."""
+        """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
         if self.ref.exit_reason is None:
+            self._refuse_inside()
             with self.ref.monitor() as monitor:
                 await monitor
         assert self.ref.exit_reason is not None
         return self.ref.exit_reason
+
+    def _refuse_inside(self) -> None:
+        if any(incarnation.context.supervisor.ref is self.ref for incarnation in waited_for()):
+            raise WouldDeadlock(self.path)
 
 
 class Supervisor(AnySupervisor):
@@ -145,11 +157,37 @@ class Supervisor(AnySupervisor):
         """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
         await self._core.ask(partial(self._core.delete_child, id))
 
+    async def change(
+        self,
+        children: Sequence[ChildSpec] = (),
+        *,
+        strategy: Strategy | None = None,
+        intensity: int | None = None,
+        period: float | None = None,
+        auto_shutdown: AutoShutdown | None = None,
+    ) -> None:
+        """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
+
+        Nothing is started or stopped. A held child gets its new spec for its next start; what the supervisor does
+        about it (`restart`, `shutdown`, `significant`) holds at once. New children are added down, in their place of
+        the list; held ones that the list does not name stay as they are, after it. Raises `InvalidSpec`, and then
+        nothing has changed. Of a nested supervisor this holds until it is restarted, from its own spec.
+        """
+        flags = {
+            "strategy": strategy,
+            "intensity": intensity,
+            "period": period,
+            "auto_shutdown": auto_shutdown,
+        }
+        given = {name: value for name, value in flags.items() if value is not None}
+        await self._core.ask(partial(self._core.change, tuple(children), given))
+
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
         return (await self._core.ask(partial(_later, lambda: self._core.held(id)))).spec
 
 
+SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]
 T = TypeVar("T")
 
 
@@ -187,19 +225,6 @@ def _node(core: Core, slot: Slot) -> TreeNode:
     )
 
 
-@attrs.frozen
-class NestedSupervisor:
-    """The `start` of a supervisor that is a child."""
-
-    children: tuple[ChildSpec, ...]
-    flags: Flags
-
-    async def __call__(self, *, task_status: Incarnation) -> None:
-        """Run it in the child's task."""
-        cell = task_status.cell
-        await run_nested(Core(self.children, self.flags, cell, cell.system, Supervisor), task_status)
-
-
 async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
     """Run a supervisor in the task of the child `incarnation`. For the `start` of nested supervisors."""
     incarnation.warden = core
@@ -209,9 +234,33 @@ async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
     raise Exit(core.reason)
 
 
+@attrs.frozen
+class NestedSupervisor:
+    """The `start` of a supervisor that is a child."""
+
+    children: tuple[ChildSpec, ...] | SetUp
+    flags: Flags
+
+    async def __call__(self, *, task_status: Incarnation) -> Ignore:
+        """Run it in the child's task. Returns only to ignore its start."""
+        children = await self._set_up()
+        if isinstance(children, Ignore):
+            return children
+        cell = task_status.cell
+        return await run_nested(Core(children, self.flags, cell, cell.system, Supervisor), task_status)
+
+    async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
+        if not callable(self.children):
+            return self.children
+        children = await self.children()
+        if not isinstance(children, Ignore):
+            check_childspecs(children, self.flags.auto_shutdown)
+        return children
+
+
 def supervisor_spec(
     id: str,
-    children: Sequence[ChildSpec] = (),
+    children: Sequence[ChildSpec] | SetUp = (),
     *,
     strategy: Strategy = "one_for_one",
     intensity: int = 1,
@@ -221,14 +270,18 @@ def supervisor_spec(
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
+    `children` may be an async function without arguments, called at each start, before anything of it is started: it
+    returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
     if spec.get("watchdog") is not None:
         raise InvalidSpec("watchdog", spec["watchdog"], "None for a supervisor", of=id)
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
-    check_childspecs(children, auto_shutdown)
-    return ChildSpec(id, NestedSupervisor(tuple(children), flags), type="supervisor", **spec)
+    if not callable(children):
+        check_childspecs(children, auto_shutdown)
+        children = tuple(children)
+    return ChildSpec(id, NestedSupervisor(children, flags), type="supervisor", **spec)
 
 
 @overload

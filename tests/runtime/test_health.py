@@ -383,7 +383,7 @@ async def test_failures_in_a_row_are_a_crash_with_the_last_error_X7(
         when, reason = await ended(sup)
         assert isinstance(reason, Crash)
         assert isinstance(reason.error, ProbeFailed)
-        assert str(reason.error) == f"the probe failed 3 times in a row: {text}"
+        assert str(reason.error) == f"the liveness probe failed, 3 in a row: {text}"
         assert reason.error.__cause__ is reason.error.error
         assert reason.error.failures == 3
         assert times == [0, 10, 20]

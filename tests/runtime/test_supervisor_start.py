@@ -273,7 +273,7 @@ async def test_a_child_that_asks_its_own_supervisor_while_starting_is_refused_S5
 
 async def test_a_grandchild_that_asks_the_root_while_starting_is_refused_too_S56() -> None:
     async def asks(*, task_status: trio.TaskStatus[None]) -> None:
-        with pytest.raises(WouldDeadlock, match="supervisor 'root' is waiting"):
+        with pytest.raises(WouldDeadlock, match="supervisor 'root' waits for"):
             await root[0].which_children()
         async with trio.open_nursery() as nursery:
 
