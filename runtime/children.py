@@ -6,7 +6,7 @@ whatever that takes: asked, then killed after its grace (S36-S39), then waited f
 state they describe (X11).
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
-`awaited` are the children that are waited for right now, to start or to stop. Down children are
+`awaited` are the children that are waited for right now, each with the event that ends the wait. Down children are
 held for a later start unless `forgetful`.
 
 Not here: which child is started or stopped, and when (`core`, `decide`).
@@ -43,7 +43,7 @@ class Children:
         self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
-        self.awaited: set[Incarnation] = set()
+        self.awaited: dict[Incarnation, trio.Event] = {}
         self.forgetful = False
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
@@ -64,7 +64,7 @@ class Children:
 
     def waits_for_current_task(self) -> bool:
         """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
-        return any(map(_waits_in, self.awaited))
+        return any(not over.is_set() and _waits_in(child) for child, over in self.awaited.items())
 
     async def start(self, slot: Slot) -> Incarnation:
         """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
@@ -108,7 +108,7 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited.add(incarnation)
+        self.awaited[incarnation] = incarnation.settled
         with trio.CancelScope() as self._start_scope:
             if limit is not None:
                 self._start_scope.deadline = trio.current_time() + limit
@@ -118,7 +118,7 @@ class Children:
             incarnation.kill()
             await self._await_death(incarnation)
             late = Crash(StartTimeout(limit)) if limit is not None and not self._aborted else None
-        self.awaited.discard(incarnation)
+        del self.awaited[incarnation]
         return late
 
     def _ignored(self, slot: Slot) -> None:
@@ -171,9 +171,9 @@ class Children:
             slot.state = "down"
             return
         slot.state = "stopping"
-        self.awaited.add(incarnation)
+        self.awaited[incarnation] = incarnation.ended
         await self._end(incarnation)
-        self.awaited.discard(incarnation)
+        del self.awaited[incarnation]
         self._stopped(slot, incarnation)
 
     async def _end(self, incarnation: Incarnation) -> None:
