@@ -170,10 +170,11 @@ class _Source(Generic[Item]):
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        if inspect.isasyncgen(self._items):
-            await self._items.aclose()
-        elif inspect.isgenerator(self._items):
-            self._items.close()
+        items: object = self._items
+        if inspect.isasyncgen(items):
+            await items.aclose()
+        elif inspect.isgenerator(items):
+            items.close()
 
 
 @asynccontextmanager
