@@ -6,7 +6,7 @@ whatever that takes: asked, then killed after its grace (S36-S39), then waited f
 state they describe (X11).
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
-`awaited` are the children that are waited for right now, to start or to stop. Down children are
+`awaited` are the children that are waited for right now, each with the event that ends the wait. Down children are
 held for a later start unless `forgetful`.
 
 Not here: which child is started or stopped, and when (`core`, `decide`).
@@ -25,6 +25,7 @@ from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
 from proctor.runtime.health import KILL_PATIENCE, Watch
 from proctor.runtime.kept import Kept
+from proctor.runtime.once import Once
 from proctor.runtime.slots import ChildState, Slot
 from proctor.runtime.spec import ChildSpec, Grace
 from proctor.runtime.waiting import waited_for
@@ -43,7 +44,7 @@ class Children:
         self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
-        self.awaited: set[Incarnation] = set()
+        self.awaited: dict[Incarnation, Once] = {}
         self.forgetful = False
         self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
@@ -67,7 +68,7 @@ class Children:
 
     def waits_for_current_task(self) -> bool:
         """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
-        return any(child in self.awaited for child in waited_for())
+        return any(not self.awaited[child].is_set() for child in waited_for() if child in self.awaited)
 
     async def start(self, slot: Slot) -> Incarnation:
         """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
@@ -122,7 +123,7 @@ class Children:
             raise taken from None
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
-        self.awaited.add(incarnation)
+        self.awaited[incarnation] = incarnation.settled
         begun = trio.current_time()
         with trio.CancelScope() as incarnation.patience:
             self._start_scope = incarnation.patience
@@ -135,7 +136,7 @@ class Children:
             late = Killed() if limit is None or self._aborted else Crash(StartTimeout(took))
             incarnation.kill()
             await self._await_death(incarnation)
-        self.awaited.discard(incarnation)
+        del self.awaited[incarnation]
         incarnation.patience = None
         return late
 
@@ -218,11 +219,11 @@ class Children:
             slot.state = "down"
             return
         slot.state = "stopping"
-        self.awaited.add(incarnation)
+        self.awaited[incarnation] = incarnation.ended
         if incarnation.watch is not None:
             incarnation.watch.hand_over()
         await self._end(incarnation, slot.spec.grace)
-        self.awaited.discard(incarnation)
+        del self.awaited[incarnation]
         self._stopped(slot, incarnation)
 
     async def _end(self, incarnation: Incarnation, grace: Grace) -> None:

@@ -27,6 +27,7 @@ from proctor.runtime import (
     Shutdown,
     StartError,
     WouldDeadlock,
+    current_actor,
     open_supervisor,
 )
 from proctor.runtime.child import Incarnation
@@ -404,6 +405,19 @@ async def test_a_child_starts_another_beside_itself_but_not_while_it_starts_itse
     async with open_dynamic_supervisor() as sup:
         ref = await sup.start_child(ChildSpec("p", Parent))
         assert await ref.call("go") == "root/x"
+
+
+async def test_a_child_may_ask_its_supervisor_as_soon_as_it_is_ready_S56() -> None:
+    counted: list[int] = []
+
+    async def asks(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        counted.append((await current_actor().supervisor.count_children()).active)
+
+    async with open_dynamic_supervisor() as sup:
+        await sup.start_child(ChildSpec("a", asks, restart="temporary"))
+        await settled()
+    assert counted == [1]
 
 
 async def test_ten_thousand_finished_temporary_children_leave_nothing_S68() -> None:
