@@ -244,7 +244,9 @@ def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dic
 
 
 def _append_to(path: Path, command: Command) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO nobody reads refuses
+    flags = (
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
+    )  # a FIFO nobody reads refuses
     try:
         fd = os.open(path, flags, 0o600)
     except OSError as error:
