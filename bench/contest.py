@@ -144,7 +144,7 @@ def _seconds(watch: Stopwatch, work: Work) -> float:
     return watch.cpu if work.by == "cpu" else watch.wall
 
 
-HEADINGS = ("work", "", "contender", "per second", "CPU s per million", "ratio", "range")
+HEADINGS = ("work", "", "contender", "per second", "CPU s per million", "ratio (CPU)", "range")
 
 
 def table(results: Iterable[Result]) -> str:
@@ -164,7 +164,7 @@ def _row(result: Result) -> tuple[str, ...]:
         f"**{name}**" if is_reference else name,
         f"{result.rate:,.0f}",
         f"{result.cpu:.2f}",
-        f"{result.ratio:.2f} {result.work.by}",
+        f"{result.ratio:.2f}" if result.work.by == "cpu" else f"{result.ratio:.2f} (wall)",
         "" if is_reference else f"{result.lowest:.2f} to {result.highest:.2f}",
     )
 
