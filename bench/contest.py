@@ -3,7 +3,7 @@
 Guarantees: in every round each contender of a work runs once, in an order that turns by one from round to round, after
 a collection of garbage and one short run that is not counted. A ratio is taken within a round and the median of those
 is printed, so a machine that is slow for a while is slow for all. CPU seconds are those of this process, in user and
-kernel mode; a child's are its own affair.
+kernel mode; a child's are its own affair. Where a work waits for children, wall time is what is compared.
 
 Not handled: the frequency of the cores, and what else the machine does; that shows as the range of the ratio.
 """
@@ -24,6 +24,7 @@ import attrs
 import trio
 
 Role = Literal["limit", "ours", "peer"]
+Measure = Literal["cpu", "wall"]
 ROUNDS = 7
 MILLION = 1_000_000
 
@@ -81,12 +82,13 @@ class Contender:
 
 @attrs.frozen
 class Work:
-    """`size` items, done by each contender; ratios are to the one named `reference`."""
+    """`size` items, done by each contender; ratios are to the one named `reference`, of what `by` says."""
 
     name: str
     size: int
     reference: str
     contenders: tuple[Contender, ...]
+    by: Measure = "cpu"
 
     def only(self, *names: str) -> Work:
         """The same with fewer contenders, in the order given."""
@@ -97,7 +99,7 @@ class Work:
 @attrs.frozen
 class Result:
     """Medians over the rounds. `rate` is items per second of wall time, `cpu` seconds per million items, `ratio` the
-    reference's CPU seconds by the contender's (more is better), with its lowest and highest."""
+    reference's CPU seconds, or those of wall time, by the contender's (more is better), with its lowest and highest."""
 
     work: Work
     contender: Contender
@@ -123,7 +125,10 @@ def hold(work: Work, rounds: int) -> list[Result]:
 
 def _sum_up(work: Work, contender: Contender, watches: Mapping[str, Sequence[Stopwatch]]) -> Result:
     own, reference = watches[contender.name], watches[work.reference]
-    ratios = [other.cpu / max(mine.cpu, 1e-9) for mine, other in zip(own, reference, strict=True)]
+    ratios = [
+        _seconds(other, work) / max(_seconds(mine, work), 1e-9)
+        for mine, other in zip(own, reference, strict=True)
+    ]
     return Result(
         work=work,
         contender=contender,
@@ -133,6 +138,10 @@ def _sum_up(work: Work, contender: Contender, watches: Mapping[str, Sequence[Sto
         lowest=min(ratios),
         highest=max(ratios),
     )
+
+
+def _seconds(watch: Stopwatch, work: Work) -> float:
+    return watch.cpu if work.by == "cpu" else watch.wall
 
 
 HEADINGS = ("work", "", "contender", "per second", "CPU s per million", "ratio (CPU)", "range")
@@ -155,7 +164,7 @@ def _row(result: Result) -> tuple[str, ...]:
         f"**{name}**" if is_reference else name,
         f"{result.rate:,.0f}",
         f"{result.cpu:.2f}",
-        f"{result.ratio:.2f}",
+        f"{result.ratio:.2f}" if result.work.by == "cpu" else f"{result.ratio:.2f} (wall)",
         "" if is_reference else f"{result.lowest:.2f} to {result.highest:.2f}",
     )
 

@@ -263,9 +263,12 @@ class Core:
         self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
 
     def _plan(self, slot: Slot) -> decide.Plan:
+        alone = (
+            self.flags.strategy == "one_for_one"
+        )  # among thousands, the others are not worth a list each time
         members = [
             decide.Member(id, held.spec.restart, held.incarnation is not None)
-            for id, held in self.slots.items()
+            for id, held in ({slot.spec.id: slot} if alone else self.slots).items()
         ]
         return decide.group_plan(self.flags.strategy, members, slot.spec.id)
 

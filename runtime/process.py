@@ -7,8 +7,8 @@ The exit is what the status says (R040), the end of output what the pipe says; n
 
 Invariants. Nothing is awaited between the birth of the process and its having an owner. The dead leader stays a
 zombie until its group has been killed, so that its number cannot belong to strangers. stderr is read from the first
-moment by a task that only the end of stderr ends. A process with a pipe has a task that watches for its exit; one
-without needs none: whoever asks or waits looks. After the exit everything that was in the pipes is still handed
+moment by a task that only the end of stderr ends. A task watches for the exit where somebody could be stuck on a pipe
+without it; elsewhere it needs none: whoever asks or waits looks. After the exit everything that was in the pipes is still handed
 out; where a grandchild holds a pipe open, what it writes later than `drain` seconds after the exit is not. The ladder
 runs once, in a task of its own, shielded: whoever waits for it may be cancelled, it may not.
 
@@ -97,7 +97,8 @@ class Process:
         self._child = child
         self._ends = ends
         self._group = Group(child.pid, plan.guarded, self.note)
-        self._watched = ends.piped or not WATCHED_BY_DESCRIPTOR
+        heard = ends.stdout is None or plan.on_stdout is not None
+        self._watched = ends.stdin is not None or not heard or not WATCHED_BY_DESCRIPTOR
         self._detail: Shutdown | None = None
         self._exit: ExitReason | None = None
         self._ended_at: float | None = None
@@ -248,7 +249,7 @@ class Process:
         self._nursery = await self._tasks.__aenter__()
         if self._watched:
             self._nursery.start_soon(_shielded, self._watch)
-            self._outputs.start(self._nursery)
+        self._outputs.start(self._nursery)
         if self._ends.report is not None:
             await self._hear_guard(self._ends.report)
         return self
@@ -274,8 +275,7 @@ class Process:
 
     async def _watch(self) -> None:
         await self._see_exit()
-        if self._ends.piped:
-            await self._outputs.drain(self._plan.drain)
+        await self._outputs.drain(self._plan.drain)
 
     async def _see_exit(self) -> ExitReason:
         while self._exit is None:
@@ -284,7 +284,7 @@ class Process:
         return self._exit
 
     def _look(self) -> None:
-        status = self._child.peek()
+        status = self._child.peek() if self._exit is None else None  # once reaped, there is nothing to look at
         if status is None:
             return
         sent = self._group.sent(self.kill_sent, self._detail or Shutdown())
@@ -310,6 +310,9 @@ class Process:
     async def _close(self) -> None:
         self.begin_stop()
         if self._ends.piped:
+            if not self._watched:
+                await self._down.wait()
+                await self._outputs.drain(self._plan.drain)
             await self._outputs.collect()
         if not self._down.is_set():
             await self._down.wait()

@@ -16,7 +16,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,16 +165,23 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     Raises NotFound, NotExecutable, CwdMissing or another SpawnFailed, and then leaves nothing. What a guard could not
     start is known later, from `report`: its pid or `!ERRNO`.
     """
-    ends = Ends()
-    with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
-        undo.callback(ends.close)
-        with _stage(command, "pipes"):
-            given = _open(ends, command, guarded, theirs)
-        with _stage(command, "spawn"):
-            popen = _popen(command, given)
-        with _stage(command, "wait"):
-            child = _watched(popen)
-        undo.pop_all()
+    ends, theirs = Ends(), list[int]()
+    stage: Stage = "pipes"
+    born = False
+    try:
+        given = _open(ends, command, guarded, theirs)
+        stage = "spawn"
+        popen = _popen(command, given)
+        stage = "wait"
+        child = _watched(popen)
+        born = True
+    except OSError as error:
+        raise _refused(error, command, stage) from error
+    finally:
+        for fd in theirs:
+            os.close(fd)
+        if not born:
+            ends.close()
     return child, ends
 
 
@@ -215,33 +222,38 @@ def survivors(marker: str) -> list[int]:
     return sorted(found)
 
 
-def _open(ends: Ends, command: Command, guarded: bool, theirs: contextlib.ExitStack) -> dict[str, int]:
+def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:
     given: dict[str, int] = {}
     if command.stdin == "pipe":
         ends.stdin, given["stdin"] = inlet()
-        theirs.callback(os.close, given["stdin"])
+        theirs.append(given["stdin"])
     if command.stdout == "pipe":
         ends.stdout, given["stdout"] = outlet(wide=True)  # this one alone: a user's pipe memory is rationed
-        theirs.callback(os.close, given["stdout"])
+        theirs.append(given["stdout"])
     if command.stderr == "pipe":
         ends.stderr, given["stderr"] = outlet()
-        theirs.callback(os.close, given["stderr"])
+        theirs.append(given["stderr"])
     for name, stream in (("stdout", command.stdout), ("stderr", command.stderr)):
         if isinstance(stream, Path):
             given[name] = _append_to(stream, command)
-            theirs.callback(os.close, given[name])
+            theirs.append(given[name])
     if guarded:
         ends.report, given["report"] = outlet()
-        theirs.callback(os.close, given["report"])
+        theirs.append(given["report"])
     return given
 
 
 def _append_to(path: Path, command: Command) -> int:
+    flags = (
+        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
+    )  # a FIFO nobody reads refuses
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY, 0o600)
+        fd = os.open(path, flags, 0o600)
     except OSError as error:
         text = f"its output cannot go to {str(path)!r}: {error.strerror}; name a file that can be written"
         raise SpawnFailed(text, stage="pipes", argv0=command.argv[0], cause=error) from error
+    os.set_blocking(fd, True)
+    return fd
 
 
 def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes]:
@@ -293,11 +305,3 @@ def _refused(
     return spawn_refused(
         error, argv0=argv0, cwd=command.cwd, path=path, stage=stage, pid=pid, elapsed=elapsed
     )
-
-
-@contextlib.contextmanager
-def _stage(command: Command, stage: Stage) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _refused(error, command, stage) from error

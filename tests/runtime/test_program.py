@@ -276,7 +276,7 @@ async def test_the_exit_is_not_kept_waiting_by_a_grandchild_in_another_session_t
 ) -> None:
     script = f"setsid sleep 60 & echo $! > {tmp_path}/pid; exit 3"
     async with open_supervisor([]) as sup:
-        ref = await sup.start_child(shell(script, restart="temporary", on_output=lambda _: None))
+        ref = await sup.start_child(shell(script, restart="temporary", on_output=bytes.strip))
         with ref.monitor() as monitor, trio.fail_after(5):
             assert (await monitor).reason == ExitStatus(code=3)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -346,8 +346,9 @@ def test_the_environment_given_is_the_whole_one() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_where_the_spec_is_made_S2(fields: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {"id": "p"} | fields
     with pytest.raises(InvalidSpec, match=text):
-        process(("true",), **{"id": "p", **fields})
+        process(("true",), **given)
 
 
 @pytest.mark.parametrize("argv", [(), "sleep 1", ("a\0b",)])

@@ -3,17 +3,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from proctor.runtime import (
-    ChildSpec,
     Crash,
     InvalidSpec,
     Killed,
@@ -22,60 +19,15 @@ from proctor.runtime import (
     StartTimeout,
     open_supervisor,
 )
-from proctor.runtime.cell import Control
-from proctor.runtime.exits import Exit, ExitStatus, Normal
-from proctor.runtime.notify import Notify, belongs
+from proctor.runtime.exits import ExitStatus, Normal
+from proctor.runtime.notify import Notify
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import PortTaken
-from proctor.runtime.program import process
 from proctor.runtime.readiness import File, Output, Port, Readiness
-from tests.runtime.programs import ENV, appears
+from tests.runtime.programs import appears
+from tests.runtime.starting import Recorder, ending_with, program, shell
 
 QUIET = trio.testing.wait_all_tasks_blocked
-
-
-def shell(script: str, ready: Readiness, **spec: Any) -> ChildSpec:
-    fields: dict[str, Any] = {"id": "p", "name": "p", "env": ENV, "restart": "temporary"}
-    return process(("sh", "-c", script), ready=ready, **(fields | spec))
-
-
-def program(source: str, ready: Readiness, *argv: str, **spec: Any) -> ChildSpec:
-    fields: dict[str, Any] = {"id": "p", "name": "p", "env": ENV, "restart": "temporary"}
-    return process((sys.executable, "-I", "-S", "-c", source, *argv), ready=ready, **(fields | spec))
-
-
-@attrs.define
-class Recorder:
-    """A `task_status` that notes what it is told."""
-
-    warden: Control | None = None
-    told: list[object] = attrs.field(factory=list[object])
-    news: trio.Event = attrs.field(factory=trio.Event)
-    process: Process | None = None
-
-    def started(self, value: object = None) -> None:
-        assert isinstance(value, Process)
-        self.process = value
-        self._note("started")
-
-    def beat(self) -> None:
-        self._note("beat")
-
-    def extend(self, seconds: float) -> None:
-        self._note(seconds)
-
-    def ready(self, is_ready: bool = True) -> None:
-        self._note(is_ready)
-
-    def _note(self, what: object) -> None:
-        self.told.append(what)
-        self.news.set()
-        self.news = trio.Event()
-
-    async def until(self, count: int) -> None:
-        with trio.fail_after(10):
-            while len(self.told) < count:
-                await self.news.wait()
 
 
 # -- output
@@ -209,21 +161,12 @@ async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder_X5_D5(tmp_path: 
     status = Recorder()
     async with trio.open_nursery() as nursery:
         start = shell(script, Output("never")).start
-        nursery.start_soon(_ending_with, Normal(), start, status)
+        nursery.start_soon(ending_with, Normal(), start, status)
         await appears(tmp_path / "up")
         assert status.warden is not None
         status.warden.stop(Shutdown())
     assert (tmp_path / "asked").exists()
     assert status.told == []
-
-
-async def _ending_with(reason: object, start: Any, status: Recorder) -> None:
-    if reason == Normal():
-        await start(task_status=status)
-        return
-    with pytest.raises(Exit) as ended:
-        await start(task_status=status)
-    assert ended.value.reason == reason
 
 
 @pytest.mark.parametrize(("how", "reason"), [("stop", Shutdown("no")), ("kill", Killed())])
@@ -241,7 +184,7 @@ async def test_a_start_ended_before_the_process_is_there_starts_none_T6(
     with socket.create_server(("127.0.0.1", 0), backlog=1) as server:
         start = shell(f"touch {tmp_path}/started", Port(server.getsockname()[1])).start
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_ending_with, reason, start, status)
+            nursery.start_soon(ending_with, reason, start, status)
             while status.warden is None:
                 await trio.lowlevel.checkpoint()
             end(status)
@@ -306,128 +249,3 @@ async def test_a_port_that_somebody_else_answers_is_a_failed_start_and_starts_no
     assert isinstance(caught.value.__cause__, PortTaken)
     assert f"port {port} of 127.0.0.1 is answered by another process already" in str(caught.value.__cause__)
     assert os.listdir(tmp_path) == []
-
-
-# -- a notify socket
-
-SAY = """
-import os, socket, sys, time
-out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-out.connect(os.environ["NOTIFY_SOCKET"])
-def say(text):
-    out.send(text.encode())
-"""
-
-
-async def test_a_process_is_ready_when_it_notifies_and_its_status_can_be_seen_X5() -> None:
-    source = SAY + "say('STATUS=loading'); time.sleep(0.1); say('READY=1\\nSTATUS=serving'); time.sleep(60)"
-    async with open_supervisor([program(source, Notify())]) as sup:
-        info = sup.name("p").ref().info
-        assert isinstance(info, Process)
-        assert info.status == "serving"
-
-
-async def test_what_a_process_notifies_reaches_the_supervisor_in_order_X4_X5_X6() -> None:
-    source = (
-        SAY
-        + """
-for text in ("WATCHDOG=1", "EXTEND_TIMEOUT_USEC=2500000", "EXTEND_TIMEOUT_USEC=soon", "READY=0", "nonsense", "",
-             "READY=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=1", "RELOADING=1", "READY=1", "STOPPING=1\\nSTATUS=bye"):
-    say(text)
-time.sleep(60)
-"""
-    )
-    status = Recorder()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_ending_with, Killed(), program(source, Notify()).start, status)
-        await status.until(6)
-        assert status.told == [2.5, "started", "beat", False, True, False]
-        assert status.process is not None
-        assert status.process.status == "bye"
-        assert status.warden is not None
-        status.warden.kill()
-
-
-def modes(path: Path) -> list[tuple[bool, int]]:
-    folder = path.parent
-    return [(path.is_socket(), folder.stat().st_mode & 0o777)] if folder.exists() else []
-
-
-async def test_the_socket_is_private_and_gone_with_the_process_X5(tmp_path: Path) -> None:
-    source = (
-        SAY
-        + f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['NOTIFY_SOCKET']); say('READY=1'); time.sleep(60)"
-    )
-    before = sorted(os.listdir("/proc/self/fd"))
-    async with open_supervisor([program(source, Notify())]):
-        path = Path((tmp_path / "path").read_text())
-        assert modes(path) == [(True, 0o700)]
-    assert modes(path) == []
-    assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-async def test_a_stranger_is_not_heard_and_a_child_of_the_process_is_X5(tmp_path: Path) -> None:
-    source = (
-        SAY
-        + f"""
-open({str(tmp_path / "path")!r}, 'w').write(os.environ['NOTIFY_SOCKET'])
-while not os.path.exists({str(tmp_path / "go")!r}):
-    time.sleep(0.01)
-if os.fork() == 0:
-    os.setsid()
-    say('STATUS=child\\nREADY=1')
-time.sleep(60)
-"""
-    )
-    status = Recorder()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_ending_with, Killed(), program(source, Notify(), guard=True).start, status)
-        await appears(tmp_path / "path")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-            stranger.sendto(b"STATUS=stranger\nREADY=1", (tmp_path / "path").read_text())
-        await trio.sleep(0.1)
-        assert status.told == []
-        (tmp_path / "go").touch()
-        await status.until(1)
-        assert status.process is not None
-        assert status.process.status == "child"
-        assert status.warden is not None
-        status.warden.kill()
-
-
-async def test_descriptors_that_come_with_a_message_are_not_taken_X5() -> None:
-    source = (
-        SAY
-        + """
-for _ in range(20):
-    socket.send_fds(out, [b"FDSTORE=1"], [0, 1, 2])
-say("READY=1")
-time.sleep(60)
-"""
-    )
-    async with open_supervisor([]) as sup:
-        before = len(os.listdir("/proc/self/fd"))
-        await sup.start_child(program(source, Notify()))
-        assert len(os.listdir("/proc/self/fd")) == before + 3  # the socket, a pidfd, stderr
-        await sup.terminate_child("p")
-
-
-async def test_the_watchdog_of_the_spec_is_told_to_the_program_X6() -> None:
-    source = SAY + "say('READY=1\\nSTATUS=' + os.environ['WATCHDOG_USEC']); time.sleep(60)"
-    spec = program(source, Notify(), watchdog=2.5)
-    status = Recorder()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_ending_with, Killed(), spec.start, status)
-        await status.until(1)
-        assert status.process is not None
-        assert status.process.status == "2500000"
-        assert status.warden is not None
-        status.warden.kill()
-
-
-def test_a_sender_belongs_by_session_by_descent_or_when_it_can_no_longer_be_asked_X5() -> None:
-    own = os.getpid()
-    assert belongs(own, os.getsid(0))
-    assert belongs(own, os.getppid())
-    assert not belongs(1, own)
-    assert belongs(2**22 + 1, own)
