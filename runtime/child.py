@@ -56,7 +56,7 @@ Result = TypeVar("Result")
 
 
 class Warden(Control, Protocol):
-    """A supervisor in the task of its incarnation: ends it, and says at its end which names were still due."""
+    """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
 
     @property
     def left(self) -> Mapping[str, Kept]:
@@ -175,7 +175,7 @@ class Incarnation:
 
     def hear_exit(self, signal: ExitSignal) -> bool:
         """Take the end of one that it was linked to (M27); a supervisor does not."""
-        if self.warden is not None:
+        if self.spec.type == "supervisor":
             return False
         if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
             self.mailbox.put_in_order(Info(signal))

@@ -284,7 +284,9 @@ class Process:
         return self._exit
 
     def _look(self) -> None:
-        status = self._child.peek() if self._exit is None else None  # once reaped, there is nothing to look at
+        status = (
+            self._child.peek() if self._exit is None else None
+        )  # once reaped, there is nothing to look at
         if status is None:
             return
         sent = self._group.sent(self.kill_sent, self._detail or Shutdown())

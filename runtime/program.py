@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, valid_signals
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -26,6 +27,7 @@ import trio
 
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.exits import Exit, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.kept import Kept
 from proctor.runtime.loop import alone
 from proctor.runtime.notify import Notify
 from proctor.runtime.process import Command, Process, open_process
@@ -80,6 +82,8 @@ class Program:
 
 class _Run:
     """One process, from before its start to its end, and who may end it."""
+
+    left: Mapping[str, Kept] = MappingProxyType({})
 
     def __init__(self, program: Program, report: Report) -> None:
         self.asked: ExitReason | None = None

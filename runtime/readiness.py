@@ -25,7 +25,7 @@ from proctor.runtime.process_errors import PortTaken
 from proctor.runtime.spawning import Command
 
 if TYPE_CHECKING:
-    from proctor.runtime.cell import Control
+    from proctor.runtime.child import Warden
     from proctor.runtime.process import Process
 
 POLL = 0.05
@@ -42,7 +42,7 @@ Pattern: TypeAlias = "str | bytes | re.Pattern[bytes] | Callable[[bytes], bool]"
 class Report(Protocol):
     """What a child's `task_status` takes: `started` once, then `beat` and `ready`; `extend` before."""
 
-    warden: Control | None
+    warden: Warden | None
 
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start."""
