@@ -21,6 +21,9 @@ PATIENCE = 5.0
 _NAMED = 5
 
 
+async def _nobody(text: str) -> None: ...
+
+
 def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
     """`$XDG_STATE_HOME/proctor/hosts`, or below `~/.local/state`. Raises FileNotFoundError where there is no home."""
     environ = os.environ if environ is None else environ
@@ -31,18 +34,18 @@ def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 @asynccontextmanager
-async def noted(told: Told | None = None) -> AsyncGenerator[None]:
+async def noted(told: Told = _nobody) -> AsyncGenerator[None]:
     """Kill what earlier hosts have left; then note every process that is opened in the block. `told` gets a line when
     something was found."""
     async with AsyncExitStack() as stack:
-        if current_ledger() is None:
-            for line in await _opened(stack):
-                if told is not None:
-                    await told(line)
+        for line in await _opened(stack):
+            await told(line)
         yield
 
 
 async def _opened(stack: AsyncExitStack) -> Sequence[str]:
+    if current_ledger() is not None:
+        return []
     try:
         ledger = await stack.enter_async_context(open_ledger(hosts_folder()))
         return list(account(await ledger.sweep(limit=PATIENCE)))

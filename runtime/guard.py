@@ -12,8 +12,8 @@ stderr and exits with 127 (not found) or 126, and with 125 when it cannot do its
 The runtime is watched by pidfd: one end of a pipe could be inherited, and a parent-death signal follows the thread
 that spawned. The program has a parent-death signal, which is sound here as the guard has a single thread.
 
-Not handled: guard and runtime killed in the same instant (the program dies, its descendants live), processes that
-cannot die (after 10 s the guard leaves them behind). Linux only; standard library only, and little of it: a guard is
+Not handled: guard and runtime killed in the same instant (the program dies, its descendants live until the next start
+sweeps them, see `ledger`), processes that cannot die (after 10 s the guard leaves them behind). Linux only; standard library only, and little of it: a guard is
 started with every program. `_signal` is what `signal` wraps in enums, for a third of the whole start-up.
 """
 

@@ -408,6 +408,18 @@ async def test_leaving_kills_what_still_carries_a_marker_and_removes_the_ledger(
     assert left_in(folder) == []
 
 
+async def test_leaving_kills_what_a_killed_guard_could_not(folder: Path) -> None:
+    async with open_ledger(folder) as ledger:
+        async with open_process(
+            python(FAMILY + "time.sleep(600)"), guard=True, ladder=AT_ONCE, drain=0.1
+        ) as process:
+            await ready(process)
+            os.kill(process.pid, signal.SIGKILL)
+            await process.wait()
+        assert marked(ledger.key)
+    assert marked(ledger.key) == []
+
+
 async def test_leaving_kills_also_when_the_block_was_cancelled(folder: Path) -> None:
     ledger = open_ledger(folder)
     with trio.CancelScope() as scope:

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.actors.discovery import Product
+from proctor.cli import doctor
+from proctor.cli.cleanup import Proof
+from proctor.runtime import procfs
+from proctor.runtime.ledger import Swept
+from proctor.runtime.orphans import Orphan, find_marked
+from tests.proctor.command import Ended, proctor, running
+
+NAMES = [
+    "python",
+    "platform",
+    "pidfd",
+    "proc",
+    "guard",
+    "subreaper",
+    "state",
+    "files",
+    "claude",
+    "credentials",
+]
+
+
+def grades(done: Ended) -> dict[str, str]:
+    return {name: grade for grade, name, *_ in (line.split() for line in done.out.splitlines())}
+
+
+def program(tmp_path: Path, script: str) -> dict[str, str]:
+    path = tmp_path / "claude"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"PROCTOR_CLAUDE": str(path)}
+
+
+def test_a_machine_that_is_fit_passes_every_check(home: Path, tmp_path: Path) -> None:
+    done = proctor("doctor", home=home, env=program(tmp_path, "echo 2.1.9"))
+    assert (done.status, done.err) == (0, "")
+    assert grades(done) == dict.fromkeys(NAMES, "ok")
+    assert f"Claude Code 2.1.9 at {tmp_path}/claude" in done.out
+
+
+def test_an_agent_that_is_not_installed_is_a_warning(home: Path) -> None:
+    done = proctor("doctor", home=home, env={"PROCTOR_CLAUDE": "/no/such/program"})
+    assert (done.status, grades(done)["claude"]) == (0, "warn")
+
+
+def test_an_agent_that_does_not_work_is_a_failure_with_what_it_said_R027(home: Path, tmp_path: Path) -> None:
+    done = proctor("doctor", home=home, env=program(tmp_path, "echo out; echo broken >&2; exit 3"))
+    assert (done.status, grades(done)["claude"]) == (1, "fail")
+    [line] = [line for line in done.out.splitlines() if " claude " in line]
+    assert "exit status 3" in line
+    assert "out" in line
+    assert "broken" in line
+
+
+def test_a_state_folder_that_cannot_be_written_is_a_failure(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = proctor("doctor", home=home, env={"XDG_STATE_HOME": str(tmp_path / "file")})
+    assert (done.status, grades(done)["state"]) == (1, "fail")
+    assert "set XDG_STATE_HOME" in done.out
+
+
+def test_keys_are_told_by_name_only(home: Path) -> None:
+    done = proctor("doctor", home=home, env={"OPENAI_API_KEY": "very-secret"})
+    assert "set: OPENAI_API_KEY; an agent gets none of them unless it is named" in done.out
+    assert "very-secret" not in done.out
+
+
+def test_the_checks_as_json_are_the_same_checks(home: Path) -> None:
+    done = proctor("doctor", "-o", "json", home=home)
+    facts: dict[str, Any] = json.loads(done.out)
+    assert facts["ok"] is True
+    assert [check["name"] for check in facts["checks"]] == NAMES
+    assert {check["grade"] for check in facts["checks"]} <= {"ok", "warn"}
+
+
+@pytest.mark.parametrize(
+    ("check", "grade"),
+    [
+        (doctor.check_python((3, 10, 9)), "fail"),
+        (doctor.check_python((3, 11, 0)), "ok"),
+        (doctor.check_platform("Darwin", "24"), "warn"),
+        (doctor.check_files(256), "warn"),
+        (doctor.check_files(1024), "ok"),
+        (doctor.check_files(resource.RLIM_INFINITY), "ok"),
+    ],
+)
+def test_a_check_that_is_not_ok_says_what_to_do(check: doctor.Check, grade: doctor.Grade) -> None:
+    assert check.grade == grade
+    assert bool(check.advice) == (grade != "ok")
+
+
+def test_a_check_is_one_line() -> None:
+    assert str(doctor.Check("proc", "fail", "no\n/proc\x1b", "mount it")) == (
+        "fail  proc         no /proc\\x1b; mount it"
+    )
+
+
+async def test_a_product_is_looked_for_as_agents_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_OTHER", str(tmp_path))
+    other = Product(name="Other", program="other", variable="PROCTOR_OTHER", places=(), install="get it")
+    check = await doctor.check_product(other)
+    assert (check.grade, "it is a directory" in check.text) == ("fail", True)
+
+
+# the proof
+
+
+def test_a_killed_runtime_leaves_nothing_and_a_stranger_goes_on_L23(home: Path) -> None:
+    done = proctor("doctor", "--prove-cleanup", "--children", "6", home=home)
+    first, second, *rest = done.out.splitlines()
+    assert done.err == ""
+    assert first == (
+        "killed a runtime with 6 children and 18 processes below it, 6 of them in sessions of their own"
+    )
+    assert second.endswith(": nothing")
+    assert rest == [
+        "killed by the sweep of the next start: nothing",
+        "a stranger under a noted number: untouched",
+        "proved",
+    ]
+    assert done.status == 0
+
+
+def test_the_proof_as_json(home: Path) -> None:
+    done = proctor("doctor", "--prove-cleanup", "--children", "1", "-o", "json", home=home)
+    facts: dict[str, Any] = json.loads(done.out)
+    assert facts.pop("seconds") < 5
+    assert (done.status, facts) == (
+        0,
+        {
+            "holds": True,
+            "children": 1,
+            "processes": 4,
+            "apart": 2,
+            "left": [],
+            "swept": [],
+            "stranger_untouched": True,
+        },
+    )
+
+
+def test_a_proof_without_time_fails_and_lists_what_is_left(home: Path) -> None:
+    done = proctor("doctor", "--prove-cleanup", "--children", "4", "--seconds", "0", "-o", "json", home=home)
+    facts: dict[str, Any] = json.loads(done.out)
+    assert (done.status, facts["holds"], facts["stranger_untouched"]) == (1, False, True)
+    assert {orphan["marker"].rpartition("/")[2] for orphan in facts["left"]} <= {"family", "alone"}
+    assert facts["left"]
+
+
+@pytest.mark.parametrize("name", ["left", "killed", "unkillable", "unsure", "harmed"])
+def test_a_proof_holds_when_nothing_is_left_and_nobody_harmed(name: str) -> None:
+    one = (Orphan(1, 1, "sh", "m"),)
+    swept = Swept(
+        killed=one if name == "killed" else (),
+        left=one if name == "unkillable" else (),
+        sure=name != "unsure",
+    )
+    proof = Proof(
+        children=1,
+        processes=4,
+        apart=2,
+        seconds=0.1,
+        left=one if name == "left" else (),
+        swept=swept,
+        untouched=name != "harmed",
+    )
+    assert proof.holds == (name == "killed")
+    assert list(proof.lines())[-1] == ("proved" if name == "killed" else "NOT proved")
+
+
+@pytest.mark.parametrize("words", [("--children", "0"), ("--seconds", "-1"), ("--seconds", "inf")])
+def test_a_proof_of_nothing_is_refused(words: tuple[str, str], home: Path) -> None:
+    done = proctor("doctor", "--prove-cleanup", *words, home=home)
+    assert (done.status, done.complaint) == (
+        2,
+        "proctor: --children is 1 or more, --seconds 0 or more (see proctor doctor --help)",
+    )
+
+
+def the_runtime_of(doctor: int) -> tuple[int, str]:
+    """The pid and the key of the runtime that is to be killed, once it has begun to start children."""
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        for pid in Path(f"/proc/{doctor}/task/{doctor}/children").read_text().split():
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            ledgers = list(Path(words[3]).glob("*.ledger")) if "proctor.cli.victim" in words else []
+            if ledgers and find_marked({ledgers[0].stem}):
+                return int(pid), ledgers[0].stem
+        time.sleep(0.02)
+    raise AssertionError("no runtime was started")
+
+
+def test_an_interrupted_proof_leaves_nothing_either(home: Path) -> None:
+    with running("doctor", "--prove-cleanup", "--children", "400", home=home) as command:
+        victim, key = the_runtime_of(command.process.pid)
+        command.signal(signal.SIGINT)
+        assert command.end() == 130
+        assert procfs.stat_of(victim) is None
+    limit = time.monotonic() + 5
+    while find_marked({key}) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert find_marked({key}) == ()

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proctor.runtime import procfs
+from proctor.runtime.orphans import find_marked
+from tests.proctor.command import proctor, running, wait_for
+
+Script = Callable[..., str]
+KEY = "0123456789abcdef" * 2
+FLEET = '[[agents]]\nkind = "scripted"\nname = "a"\nscript = "{script}"\nprompt = "hi"\n'
+
+
+@pytest.fixture
+def orphan(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a host left, which is noted in the state folder as dead."""
+    folder, place = home / "state" / "proctor" / "hosts", procfs.this_place()
+    folder.mkdir(parents=True)
+    title = f"proctor-ledger 1 {KEY} {place.machine} {place.boot} {place.namespace}\n"
+    (folder / f"{KEY}.ledger").write_text(title)
+    env = {"PATH": os.environ["PATH"], "PROCTOR_MARKER": f"{KEY}/1/a"}
+    with subprocess.Popen(["sleep", "600"], env=env, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_a_start_kills_what_an_earlier_one_left_and_says_so_in_a_line(
+    home: Path, tmp_path: Path, script: Script, orphan: subprocess.Popen[bytes], command: str
+) -> None:
+    agent = script('{"reply": "hello"}')
+    (tmp_path / "fleet.toml").write_text(FLEET.format(script=agent.partition(":")[2]))
+    words = ("run", agent, "hi", "--quiet") if command == "run" else ("up", str(tmp_path / "fleet.toml"))
+    done = proctor(*words, home=home)
+    told = f"proctor: killed a process that an earlier run had left: sleep ({orphan.pid})"
+    assert (done.status, done.complaint) == (0, told)
+    assert orphan.wait() == -signal.SIGKILL
+    assert list((home / "state" / "proctor" / "hosts").iterdir()) == []
+    assert told not in proctor(*words, home=home).err
+
+
+def test_the_next_run_finds_what_a_run_left_that_died_together_with_its_guard(
+    home: Path, script: Script
+) -> None:
+    hangs = script('{"say": "I begin."}', '{"sleep": 600}')
+    with running("run", hangs, "hi", home=home) as command:
+        command.said(b"I begin.")
+        ledger = wait_for(home / "state" / "proctor" / "hosts", "*.ledger")
+        noted = [re.split(" +", line) for line in ledger.read_text().splitlines()[1:]]
+        [(guard, _, marker)] = noted
+        assert marker.startswith(f"{ledger.stem}/1/")
+        os.kill(int(guard), signal.SIGSTOP)  # it sees nothing of the other's death
+        command.signal(signal.SIGKILL)
+        command.end()
+    assert find_marked({ledger.stem})
+    done = proctor("run", script('{"reply": "hello"}'), "hi", "--quiet", home=home)
+    assert re.match(
+        r"proctor: killed 2 processes that an earlier run had left: python\S* \(\d+\), ", done.complaint
+    )
+    assert find_marked({ledger.stem}) == ()
