@@ -8,6 +8,8 @@ from proctor.runtime import (
     ActorExited,
     ChildSpec,
     Crash,
+    Exit,
+    Shutdown,
     StartError,
     StartFailed,
     Supervisor,
@@ -67,3 +69,21 @@ async def test_a_start_that_was_too_late_stays_so_when_its_supervisor_stops_mean
 async def _refused(sup: Supervisor, spec: ChildSpec) -> None:
     with pytest.raises(ActorExited):
         await sup.start_child(spec)
+
+
+async def test_a_permanent_child_that_left_before_it_could_be_killed_is_reported_S37_S39(
+    autojump_clock: MockClock,
+) -> None:
+    async def leaves(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        await trio.sleep(1)
+        raise Exit(Shutdown())
+
+    async with open_supervisor([ChildSpec("x", leaves, shutdown="brutal_kill")]) as sup:
+        with sup.events() as events:
+            async with trio.open_nursery() as nursery:
+                spec = ChildSpec("slow", slow_behind_a_shield, (2.0,))
+                nursery.start_soon(_refused, sup, spec)
+                await trio.sleep(1.5)
+                await sup.stop()
+            assert "shutdown_error root/x" in kinds(events)
