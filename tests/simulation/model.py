@@ -264,7 +264,7 @@ class Guide:
         place.child, place.state, place.exit = None, "down", reason
         self._tell("child_exited", place, reason)
         asked = "killed" if place.node.shutdown == "brutal_kill" else "shutdown"
-        expected = {asked, "shutdown"} if place.node.restart == "permanent" else {asked, "shutdown", "normal"}
+        expected = {asked} if place.node.restart == "permanent" else {asked, "shutdown", "normal"}
         if reason not in expected and not self.killed:
             self.see("shutdown error")
             self._tell("shutdown_error", place, reason)

@@ -75,9 +75,9 @@ def disagreement(program: Program, run: Callable[[Program], Story] = happened) -
     return difference(run(program), expected) if model.is_certain else ""
 
 
-def disagrees(program: Program) -> bool:
+def disagrees(program: Program, run: Callable[[Program], Story] = happened) -> bool:
     try:
-        return bool(disagreement(program))
+        return bool(disagreement(program, run))
     except (InvalidSpec, IndexError):  # made smaller, it makes no sense
         return False
 
@@ -166,8 +166,22 @@ def test_a_failure_is_written_as_a_program_that_can_be_pasted(some: list[Program
 
 
 def test_a_difference_is_shown_with_what_came_before() -> None:
-    text = difference(happened(CRASHING), Prediction(attrs.evolve(CRASHING, ops=())).tell())
-    assert text.startswith("answers differ at 0, after nothing\n  seen:")
-    assert "child_restarting" in difference(
-        happened(CRASHING, {**RESTARTS, ("permanent", "crash"): "keep"}), Prediction(CRASHING).tell()
+    wrong: dict[Any, Action] = {**RESTARTS, ("permanent", "crash"): "keep"}
+    text = difference(happened(CRASHING, wrong), Prediction(CRASHING).tell())
+    before, seen, expected = text.partition("  seen:")[0], *text.partition("  seen:")[2].split("  expected:")
+    assert "events differ at 4, after" in before
+    assert "child_terminated" in before
+    assert "supervisor_stopped" in seen
+    assert "child_restarting" in expected
+
+
+def test_a_failure_is_shrunk_to_what_matters(some: list[Program]) -> None:
+    wrong: dict[Any, Action] = {**RESTARTS, ("transient", "normal"): "restart"}
+
+    def fails(program: Program) -> bool:
+        return disagrees(program, lambda program: happened(program, wrong))
+
+    least = smallest(next(filter(fails, some)), fails)
+    assert least == Program(
+        root=Tree("root", (Worker("a", (Life(lasts=0, end="normal"),), restart="transient"),))
     )
