@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,12 +14,11 @@ from proctor.runtime.spec import AutoShutdown, Restart, Strategy
 from tests.simulation.prediction import Prediction
 from tests.simulation.program import Life, Op, Program, Tree, Worker, written
 from tests.simulation.programs import programs
+from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story, difference
 from tests.simulation.world import happened
 
-PROGRAMS = int(os.environ.get("SIMULATE", "10000"))
-SEED = int(os.environ.get("SIMULATE_SEED") or int.from_bytes(os.urandom(4), "big"))
 PARTS = 5
 """Tests that the search is cut into, so that none lasts as long as one that hangs."""
 
