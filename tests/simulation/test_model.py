@@ -54,7 +54,7 @@ SIGHTS = (
         "restart_child failed",
     ),
     *("delete_child", "start_child of a held id", "start_child failed", "cancelled", "leave", "raise"),
-    "ended before it was ready",
+    *("ended before it was ready", "interrupted", "interrupted twice", "no restart after an interrupt"),
 )
 
 CRASHING = Program(root=Tree("root", (Worker("a", (Life(lasts=2), Life())),)), ops=(Op(8, "look"),))
