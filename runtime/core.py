@@ -141,12 +141,11 @@ class Core:
     async def run(self, ready: Callable[[], None]) -> None:
         """Start the children, serve, stop the children. `failure` says why it could not start or gave up."""
         async with trio.open_nursery() as self.children.nursery:
-            await self._start_first()
-            if not self._ending:
+            if await self._start_first() and not self._ending:
                 ready()
                 self._served = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
-                await self._serve()
+            await self._serve()
             await self._stop_children()
             self.children.leave()
 
@@ -165,16 +164,16 @@ class Core:
         while not self._ending:
             if self._exits:
                 await self._on_exit(self._exits.popleft())
-            elif self._requests:
+            elif self._requests and self._may_start:
                 await self._requests.popleft()()
             else:
                 self._news = trio.Event()
                 await self._news.wait()
 
-    async def _start_first(self) -> None:
+    async def _start_first(self) -> bool:
         for spec in self._first:
             if not self._may_start:
-                return
+                return False
             self.slots[spec.id] = slot = Slot(spec)
             try:
                 await self.children.start(slot)
@@ -182,6 +181,7 @@ class Core:
                 self.failure = self.failure or (None if self._ending else error)
                 self._reason = self._reason or Shutdown("start failed")
         self._first = ()
+        return True
 
     async def _on_exit(self, incarnation: Incarnation) -> None:
         slot = self.slots.get(incarnation.spec.id)

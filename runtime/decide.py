@@ -67,10 +67,8 @@ def is_reported(restart: Restart, reason: ExitReason) -> bool:
 
 def is_shutdown_error(restart: Restart, grace: Grace, reason: ExitReason) -> bool:
     """Whether a stop on request ended otherwise than asked for (S37, S39)."""
-    how = exit_class(reason)
-    if grace == "brutal_kill" and how == "killed":
-        return False
-    return how != "shutdown" and not (how == "normal" and restart != "permanent")
+    how, asked = exit_class(reason), "killed" if grace == "brutal_kill" else "shutdown"
+    return how != asked and (restart == "permanent" or how not in ("normal", "shutdown"))
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.clockwork import Signal, Steps, Wait
-from tests.simulation.program import Life, Node, Tree
+from tests.simulation.program import Life, Node, Tree, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -120,9 +120,14 @@ class Child:
         return False
 
     def _lasts(self, life: Life) -> Generator[Wait, None, bool]:
+        assert isinstance(self.node, Worker)
         ticks = None if life.lasts is None else max(1, life.lasts)
         interrupted = yield from self._pause(ticks, "life")
         self.reason = life.end
+        if life.end == "interrupt" and not interrupted:
+            self.reason = "shutdown"
+            self._universe.race |= self.node.stubborn or not life.cleanup
+            self._universe.interrupt()
         return interrupted
 
     def _clean_up(self, life: Life, heeded: tuple[Signal, ...] | None) -> Steps:

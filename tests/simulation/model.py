@@ -58,7 +58,16 @@ class Universe:
     names: dict[str, Child] = attrs.field(factory=dict[str, Child])
     places: dict[str, Child] = attrs.field(factory=dict[str, Child])
     race: bool = False
-    """A supervisor ended in the instant in which it became ready and went on to act: who came first is open (T12)."""
+    """A supervisor ended in the instant in which it became ready and went on to act, or a
+    child that interrupted the program ended in that instant: who came first is open (T12)."""
+
+    interrupts: int = 0
+    on_interrupt: Callable[[], object] = int
+
+    def interrupt(self) -> None:
+        """The program is asked to end from within a child (T5)."""
+        self.interrupts += 1
+        self.on_interrupt()
 
     def tell(self, kind: str, path: str, detail: str = "") -> None:
         """An event, now."""
@@ -85,6 +94,11 @@ class Guide:
     @property
     def ending(self) -> bool:
         return self.reason is not None
+
+    @property
+    def may_start(self) -> bool:
+        """Not while it ends (S41), nor once the program was interrupted (T5)."""
+        return not self.ending and not self.universe.interrupts
 
     def stop(self, reason: str = "shutdown") -> None:
         """End in order (S36); a start under way is aborted (D5)."""
@@ -123,13 +137,13 @@ class Guide:
 
     def run(self) -> Steps:
         """Start the children, serve, stop the children (S7, S55, S36)."""
-        yield from self._start_all()
-        if not self.ending:
+        complete = yield from self._start_all()
+        if complete and not self.ending:
             self.served, self.acts_at = True, self.universe.clock.now if self.exits or self.requests else -1.0
             self._happen(self.settled)
             self._ready()
             self.universe.tell("supervisor_started", self.path)
-            yield from self._serve()
+        yield from self._serve()
         yield from self._stop_all(list(self.places.values()))
         self.places.clear()
         self.dead = True
@@ -143,20 +157,21 @@ class Guide:
             self.universe.tell("supervisor_stopped", self.path, reason)
         self._happen(self.ended, self.settled)
 
-    def _start_all(self) -> Steps:
+    def _start_all(self) -> Doing[bool]:
         for node in self.tree.children:
-            if self.ending:
-                return
+            if not self.may_start:
+                return False
             self.places[node.id] = place = Place(node)
             if not (yield from self.start(place)) and not self.ending:
                 self.failed, self.reason = place.error, "shutdown"
                 self.see("initial start failed")
+        return True
 
     def _serve(self) -> Steps:
         while not self.ending:
             if self.exits:
                 yield from self._exited(self.exits.popleft())
-            elif self.requests:
+            elif self.requests and self.may_start:
                 yield from self.requests.popleft()()
             else:
                 self._news = Signal()
@@ -264,7 +279,7 @@ class Guide:
         place.child, place.state, place.exit = None, "down", reason
         self._tell("child_exited", place, reason)
         asked = "killed" if place.node.shutdown == "brutal_kill" else "shutdown"
-        expected = {asked, "shutdown"} if place.node.restart == "permanent" else {asked, "shutdown", "normal"}
+        expected = {asked} if place.node.restart == "permanent" else {asked, "shutdown", "normal"}
         if reason not in expected and not self.killed:
             self.see("shutdown error")
             self._tell("shutdown_error", place, reason)
@@ -294,6 +309,10 @@ class Guide:
         return self.tree.auto_shutdown == "any_significant" or not active
 
     def _restart(self, place: Place, cause: str) -> Steps:
+        if not self.may_start:
+            place.state = "down"
+            self.see("no restart after an interrupt")
+            return
         if not self._has_budget():
             self._give_up(place, cause)
             return
@@ -323,7 +342,7 @@ class Guide:
 
     def _start_again(self, group: Sequence[Place]) -> Steps:
         for place in group:
-            if self.ending:
+            if not self.may_start:
                 self.see("stop during a restart")
                 return
             if not (yield from self.start(place)):

@@ -31,6 +31,8 @@ class Boom(Exception):
 
 
 def _fail(end: str) -> None:
+    if end == "interrupt":
+        raise KeyboardInterrupt
     raise Exit(ENDS[end]) if end in ENDS else Boom(end)
 
 

@@ -19,7 +19,9 @@ class Prediction:
         self._universe = Universe(program)
         self._root = Guide(program.root, "root", self._universe, lambda: None)
         self._over, self._gave_up, self._cancelled = Signal(), Signal(), Signal()
+        self._interrupted = Signal()
         self._how = ""
+        self._universe.on_interrupt = self._interrupt
 
     def tell(self) -> Story:
         """The story."""
@@ -50,15 +52,25 @@ class Prediction:
 
     def _run_with(self) -> Steps:
         root, clock = self._root, self._universe.clock
+        cut = (self._cancelled, self._gave_up, self._interrupted)
         yield Wait((root.settled,))
-        if not self._cancelled.happened and not self._gave_up.happened:
-            yield Wait((self._cancelled, self._gave_up), clock.now + self._program.moment(0, "settling"))
-        yield Wait((self._cancelled, self._gave_up, self._over))
+        yield Wait(cut, clock.now + self._program.moment(0, "settling"))
+        yield Wait((*cut, self._over))
         raised = self._how == "raise" and not self._cancelled.happened
         self._see_end()
         root.stop()
         yield Wait((root.ended,))
         self._universe.story.outcome = Answer(clock.now, self._outcome(raised))
+
+    def _interrupt(self) -> None:
+        """The first stops the tree in order, the second kills it (T5)."""
+        if self._universe.interrupts == 1:
+            self._root.see("interrupted")
+            self._root.stop()
+        else:
+            self._root.see("interrupted twice")
+            self._root.kill()
+        self._universe.clock.happen(self._interrupted)
 
     def _see_end(self) -> None:
         if not self._root.served:
@@ -67,6 +79,8 @@ class Prediction:
             self._root.see(self._how)
 
     def _outcome(self, raised: bool) -> str:
+        if self._universe.interrupts:
+            return "interrupted"
         if self._root.failed:
             return self._root.failed
         if raised:

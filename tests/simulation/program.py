@@ -21,7 +21,7 @@ FRACTION = 2.0**-38
 """Times 32 random bits it is below a sixteenth of a tick; up to 2 ** 14 s no bit of a sum is lost."""
 
 Start: TypeAlias = Literal["ready", "fails", "ignores", "hangs", "shielded"]
-End: TypeAlias = Literal["crash", "normal", "shutdown", "status"]
+End: TypeAlias = Literal["crash", "normal", "shutdown", "status", "interrupt"]
 Verb: TypeAlias = Literal[
     "exit",
     "kill",
@@ -131,6 +131,13 @@ class Program:
     ties: bool = False
     seed: int = 0
 
+    def makes_sense(self) -> bool:
+        """Whether every spec in it is allowed; one made smaller may not be."""
+        started = [op.child for op in self.ops if op.do == "start"]
+        return _is_allowed(self.root, None) and all(
+            child is not None and _is_allowed(child, None) for child in started
+        )
+
     def script(self) -> tuple[Op, ...]:
         """All ops, the last leave included, and a cancellation for what is still starting or stopping then."""
         return (*self.ops, Op(self.leave, "leave"), Op(self.leave + PATIENCE, "cancel"))
@@ -144,6 +151,14 @@ class Program:
         if self.ties:
             return max(ticks, 1) * TICK
         return ticks * TICK + (crc32(repr(key).encode()) + 1) * FRACTION
+
+
+def _is_allowed(node: Node, rule: AutoShutdown | None) -> bool:
+    if node.significant and (node.restart == "permanent" or rule == "never"):
+        return False
+    if isinstance(node, Worker):
+        return bool(node.lives)
+    return all(_is_allowed(child, node.auto_shutdown) for child in node.children)
 
 
 def written(value: object, indent: str = "") -> str:

@@ -37,7 +37,8 @@ REBIRTHS: tuple[Mapping[str, Any], ...] = (
     {"start": "shielded", "after": 4},
 )
 DEATHS: tuple[Mapping[str, Any], ...] = (
-    *({} for _ in range(6)),
+    *({} for _ in range(8)),
+    {"lasts": 4, "end": "interrupt", "cleanup": 2},
     *(
         {"lasts": lasts, "end": end}
         for lasts, end in product((2, 7), ("crash", "normal", "shutdown", "status"))
@@ -116,7 +117,7 @@ class Chooser:
         return Tree(id, self._children(flags, 0, depth + 1), **flags, **self._treatment(parent))
 
     def _lives(self) -> tuple[Life, ...]:
-        lives = [Life(**self._pick(BIRTHS), **self._pick(DEATHS), **self._pick(CLEANUPS))]
+        lives = [Life(**{**self._pick(BIRTHS), **self._pick(CLEANUPS), **self._pick(DEATHS)})]
         for _ in range(self._pick((0, 0, 1, 2, 3))):
             lives.append(Life(**self._pick(REBIRTHS), **self._pick(DEATHS)))
         if lives[-1].lasts is not None and len(lives) > 1:

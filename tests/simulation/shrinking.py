@@ -23,17 +23,20 @@ def smallest(value: T, fails: Callable[[T], bool]) -> T:
         value = smaller
 
 
-def simpler(value: Any) -> Iterator[Any]:
+def simpler(value: object) -> Iterator[Any]:
     """What is a little simpler than `value`, the boldest first."""
-    if isinstance(value, tuple):
-        yield from _simpler_tuple(cast("tuple[Any, ...]", value))
-    elif attrs.has(type(value)):
-        yield from _simpler_record(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield from sorted({0, value // 2, value - 1} - {value, -1})
+    match value:
+        case tuple():
+            yield from _simpler_tuple(cast("tuple[object, ...]", value))
+        case bool() | str() | None:
+            return
+        case int():
+            yield from sorted({0, value // 2, value - 1} - {value, -1})
+        case _:
+            yield from _simpler_record(value)
 
 
-def _simpler_tuple(values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _simpler_tuple(values: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
     for at in range(len(values)):
         yield values[:at] + values[at + 1 :]
     for at, value in enumerate(values):
@@ -42,7 +45,8 @@ def _simpler_tuple(values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _simpler_record(value: Any) -> Iterator[Any]:
-    fields = [field for field in attrs.fields(type(value)) if getattr(value, field.name) != field.default]
+    kind = cast("type[attrs.AttrsInstance]", type(value))
+    fields = [field for field in attrs.fields(kind) if getattr(value, field.name) != field.default]
     for field in fields:
         if field.default is not attrs.NOTHING:
             yield attrs.evolve(value, **{field.name: field.default})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -8,13 +10,16 @@ from proctor.runtime import (
     ActorExited,
     ChildSpec,
     Crash,
+    Exit,
+    Shutdown,
     StartError,
     StartFailed,
     Supervisor,
     open_supervisor,
+    supervisor_spec,
 )
 from proctor.runtime.errors import StartTimeout
-from tests.runtime.stage import heard, kinds
+from tests.runtime.stage import Stubborn, forever, heard, kinds
 
 
 async def slow_behind_a_shield(seconds: float, *, task_status: trio.TaskStatus[None]) -> None:
@@ -67,3 +72,72 @@ async def test_a_start_that_was_too_late_stays_so_when_its_supervisor_stops_mean
 async def _refused(sup: Supervisor, spec: ChildSpec) -> None:
     with pytest.raises(ActorExited):
         await sup.start_child(spec)
+
+
+async def test_a_permanent_child_that_left_before_it_could_be_killed_is_reported_S37_S39(
+    autojump_clock: MockClock,
+) -> None:
+    async def leaves(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        await trio.sleep(1)
+        raise Exit(Shutdown())
+
+    async with open_supervisor([ChildSpec("x", leaves, shutdown="brutal_kill")]) as sup:
+        with sup.events() as events:
+            async with trio.open_nursery() as nursery:
+                spec = ChildSpec("slow", slow_behind_a_shield, (2.0,))
+                nursery.start_soon(_refused, sup, spec)
+                await trio.sleep(1.5)
+                await sup.stop()
+            assert "shutdown_error root/x" in kinds(events)
+
+
+async def interrupts(*, task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    try:
+        await trio.sleep(1)
+    finally:
+        raise KeyboardInterrupt
+
+
+def slow_to_stop(id: str) -> ChildSpec:
+    return ChildSpec(id, Stubborn, (3.0,), shutdown=10.0)
+
+
+async def told_by_an_interrupted_program(ask: Callable[[Supervisor], Awaitable[None]]) -> list[str]:
+    """What it tells when `ask` asks one that stands far back in the row of those that are stopped."""
+    slow_to_stop = ChildSpec("last", Stubborn, (3.0,), shutdown=10.0)
+    tree = [supervisor_spec("under", []), slow_to_stop, ChildSpec("interrupts", interrupts)]
+    try:
+        async with open_supervisor(tree) as sup, trio.open_nursery() as nursery:
+            events = sup.events()
+            nursery.start_soon(_shielded, ask, sup.supervisor("under"))
+            await trio.sleep_forever()
+    except KeyboardInterrupt:
+        return kinds(events)
+
+
+async def test_a_supervisor_whose_start_an_interrupt_cut_short_never_says_that_it_is_ready_T5_S7(
+    autojump_clock: MockClock,
+) -> None:
+    halves = [ChildSpec("first", slow_behind_a_shield, (2.0,)), ChildSpec("second", forever)]
+
+    async def ask(sup: Supervisor) -> None:
+        await _refused(sup, supervisor_spec("halved", halves))
+
+    told = await told_by_an_interrupted_program(ask)
+    assert "child_started root/under/halved/first" in told
+    assert "supervisor_started root/under/halved" not in told
+
+
+async def test_an_interrupted_program_starts_nothing_on_request_T5(autojump_clock: MockClock) -> None:
+    async def ask(sup: Supervisor) -> None:
+        await trio.sleep(2)
+        await _refused(sup, ChildSpec("x", forever))
+
+    assert "child_started root/under/x" not in await told_by_an_interrupted_program(ask)
+
+
+async def _shielded(ask: Callable[[Supervisor], Awaitable[None]], sup: Supervisor) -> None:
+    with trio.CancelScope(shield=True):
+        await ask(sup)

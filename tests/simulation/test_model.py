@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -9,18 +8,16 @@ from typing import Any
 import attrs
 import pytest
 
-from proctor.runtime import InvalidSpec
 from proctor.runtime.decide import RESTARTS, Action, ExitClass
 from proctor.runtime.spec import AutoShutdown, Restart, Strategy
 from tests.simulation.prediction import Prediction
 from tests.simulation.program import Life, Op, Program, Tree, Worker, written
 from tests.simulation.programs import programs
+from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story, difference
 from tests.simulation.world import happened
 
-PROGRAMS = int(os.environ.get("SIMULATE", "10000"))
-SEED = int(os.environ.get("SIMULATE_SEED") or int.from_bytes(os.urandom(4), "big"))
 PARTS = 5
 """Tests that the search is cut into, so that none lasts as long as one that hangs."""
 
@@ -57,7 +54,7 @@ SIGHTS = (
         "restart_child failed",
     ),
     *("delete_child", "start_child of a held id", "start_child failed", "cancelled", "leave", "raise"),
-    "ended before it was ready",
+    *("ended before it was ready", "interrupted", "interrupted twice", "no restart after an interrupt"),
 )
 
 CRASHING = Program(root=Tree("root", (Worker("a", (Life(lasts=2), Life())),)), ops=(Op(8, "look"),))
@@ -75,11 +72,8 @@ def disagreement(program: Program, run: Callable[[Program], Story] = happened) -
     return difference(run(program), expected) if model.is_certain else ""
 
 
-def disagrees(program: Program) -> bool:
-    try:
-        return bool(disagreement(program))
-    except (InvalidSpec, IndexError):  # made smaller, it makes no sense
-        return False
+def disagrees(program: Program, run: Callable[[Program], Story] = happened) -> bool:
+    return program.makes_sense() and bool(disagreement(program, run))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -166,8 +160,22 @@ def test_a_failure_is_written_as_a_program_that_can_be_pasted(some: list[Program
 
 
 def test_a_difference_is_shown_with_what_came_before() -> None:
-    text = difference(happened(CRASHING), Prediction(attrs.evolve(CRASHING, ops=())).tell())
-    assert text.startswith("answers differ at 0, after nothing\n  seen:")
-    assert "child_restarting" in difference(
-        happened(CRASHING, {**RESTARTS, ("permanent", "crash"): "keep"}), Prediction(CRASHING).tell()
+    wrong: dict[Any, Action] = {**RESTARTS, ("permanent", "crash"): "keep"}
+    text = difference(happened(CRASHING, wrong), Prediction(CRASHING).tell())
+    before, seen, expected = text.partition("  seen:")[0], *text.partition("  seen:")[2].split("  expected:")
+    assert "events differ at 4, after" in before
+    assert "child_terminated" in before
+    assert "supervisor_stopped" in seen
+    assert "child_restarting" in expected
+
+
+def test_a_failure_is_shrunk_to_what_matters(some: list[Program]) -> None:
+    wrong: dict[Any, Action] = {**RESTARTS, ("transient", "normal"): "restart"}
+
+    def fails(program: Program) -> bool:
+        return disagrees(program, lambda program: happened(program, wrong))
+
+    least = smallest(next(filter(fails, some)), fails)
+    assert least == Program(
+        root=Tree("root", (Worker("a", (Life(lasts=0, end="normal"),), restart="transient"),))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
@@ -34,7 +35,7 @@ from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable, exit_class
 from proctor.testing import simulate
 from tests.simulation.players import Boom, Played, stubborn
-from tests.simulation.program import Node, Op, Program, Tree, Worker
+from tests.simulation.program import Node, Op, Program, Tree, Worker, written
 from tests.simulation.story import Answer, Result, Story, Told
 
 CAP = 2.0**13
@@ -87,21 +88,7 @@ class World:
         self._events: Subscription
 
     async def run(self) -> Story:
-        """The whole story."""
-        with trio.move_on_after(CAP) as cap:
-            async with trio.open_nursery() as nursery:
-                for number, op in enumerate(self._program.script()):
-                    nursery.start_soon(self._perform, number, op)
-                self._story.outcome = self._answer(await self._supervise())
-        if cap.cancelled_caught:
-            self._story.outcome = self._answer("hangs")
-        self._story.events = [_told(event) async for event in self._events]
-        return self._story
-
-    def _answer(self, result: Result) -> Answer:
-        return Answer(trio.current_time(), result)
-
-    async def _supervise(self) -> str:
+        """The whole story. Raises `InvalidSpec` for a program that makes no sense."""
         program, root = self._program, self._program.root
         opened = open_supervisor(
             _specs(program, root, "root"),
@@ -109,12 +96,31 @@ class World:
             restarts=self._restarts,
             **_flags(program, root, "root"),
         )
+        with trio.move_on_after(CAP) as cap:
+            await self._play(opened)
+        if cap.cancelled_caught:
+            self._story.outcome = self._answer("hangs")
+        self._story.events = [_told(event) async for event in self._events]
+        return self._story
+
+    async def _play(self, opened: AbstractAsyncContextManager[Supervisor]) -> None:
+        async with trio.open_nursery() as nursery:
+            for number, op in enumerate(self._program.script()):
+                nursery.start_soon(self._perform, number, op)
+            self._story.outcome = self._answer(await self._supervise(opened))
+
+    def _answer(self, result: Result) -> Answer:
+        return Answer(trio.current_time(), result)
+
+    async def _supervise(self, opened: AbstractAsyncContextManager[Supervisor]) -> str:
         try:
             with self._with:
                 async with opened:
                     await self._body()
         except (MaxRestartsExceeded, StartError, Boom) as error:
             return _raised(error)
+        except KeyboardInterrupt:
+            return "interrupted"
         return "cancelled" if self._with.cancelled_caught else "clean"
 
     def _handle(self, core: Core) -> Supervisor:
@@ -221,5 +227,9 @@ def _told(event: SupervisorEvent) -> Told:
 
 
 def happened(program: Program, restarts: RestartTable = RESTARTS) -> Story:
-    """The story of a program by the real runtime."""
-    return simulate(World(program, restarts).run, seed=program.seed)
+    """The story of a program by the real runtime. An error of the runtime's own says with which program."""
+    try:
+        return simulate(World(program, restarts).run, seed=program.seed)
+    except Exception as error:
+        error.add_note(written(program))
+        raise
