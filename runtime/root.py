@@ -168,6 +168,7 @@ async def open_root(
     restarts: RestartTable,
 ) -> AsyncGenerator[Supervisor, None]:
     """A root supervisor of checked `children` for the length of an `async with`."""
+    await trio.lowlevel.checkpoint_if_cancelled()  # a child started now would run to its first checkpoint (T6)
     root = Root(children, flags, name, handle, System(restarts))
     try:
         async with trio.open_nursery() as outer:
