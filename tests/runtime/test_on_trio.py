@@ -75,6 +75,17 @@ async def test_the_shield_of_a_stop_lasts_as_long_as_the_graces_T2(
     assert scope.cancelled_caught
 
 
+async def test_the_children_stop_at_once_though_the_body_is_shielded_T2(autojump_clock: MockClock) -> None:
+    begun = trio.current_time()
+    with trio.move_on_after(1) as scope:
+        async with open_supervisor([ChildSpec("a", Stubborn, (2,))]) as sup:
+            with trio.CancelScope(shield=True):
+                assert await sup.wait_stopped() == Shutdown()
+                assert trio.current_time() - begun == 3
+                await trio.sleep(5)
+    assert scope.cancelled_caught
+
+
 async def test_a_cancellation_of_the_body_alone_is_the_bodys_own_T2() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
@@ -234,6 +245,25 @@ async def test_a_child_in_a_thread_is_not_reported_dead_while_the_thread_lives_T
     assert notes == ["+b", "-b"]
 
 
+async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end_T10_S45(
+    autojump_clock: MockClock,
+) -> None:
+    async def shielded(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async with open_supervisor([ChildSpec("a", shielded, shutdown=math.inf)]) as sup:
+        events, begun = sup.events(), trio.current_time()
+        sup.ref.exit(Shutdown())
+        await trio.sleep(10)
+        assert kinds(events) == []
+        sup.ref.kill()
+        assert await sup.wait_stopped() == Killed()
+    told = [(event.kind, event.time - begun) for event in heard(events)]
+    assert told == [("child_unresponsive", 15), ("child_exited", 60), ("supervisor_stopped", 60)]
+
+
 async def test_requests_are_done_in_the_order_in_which_they_came_T12(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
@@ -327,8 +357,9 @@ class Counts(Actor):
 
     async def count(self, sink: Sink) -> None:
         try:
-            for number in range(1000):
+            for number in range(3):
                 await sink.send(number)
+            await trio.sleep_forever()
         finally:
             self.notes.append("production over")
 
@@ -339,10 +370,11 @@ async def test_a_stream_left_early_is_closed_when_its_block_is_left_T18(how: str
     async with open_supervisor([ChildSpec("a", Counts, (notes,), name="a")]) as sup:
         try:
             async with sup.name("a").stream("count", demand=2) as items:
-                async for _ in items:
-                    if how == "error":
+                async for number in items:
+                    if number == 2 and how == "error":
                         raise Boom
-                    break
+                    if number == 2:
+                        break
         except Boom:
             pass
         await settled()
