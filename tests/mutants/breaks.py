@@ -92,7 +92,7 @@ def _only_describes(node: ast.AST, parent: ast.AST) -> bool:
     match parent:
         case ast.AnnAssign(annotation=annotation) if node is annotation or _names_a_type(annotation):
             return True
-        case ast.arg() | ast.JoinedStr():
+        case ast.arg() | ast.JoinedStr() | ast.Call(func=ast.Name(id="TypeVar")):
             return True
         case ast.Dict(keys=keys) if node in keys or _is_text(node):
             return True

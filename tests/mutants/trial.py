@@ -18,7 +18,7 @@ from pathlib import Path
 import attrs
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 30.0
+LIMIT = 60.0
 KEPT_OUT = shutil.ignore_patterns("__pycache__", "node_modules", ".hypothesis", "mutants")
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=trial")
 

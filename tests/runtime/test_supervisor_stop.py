@@ -272,11 +272,12 @@ async def test_a_crash_in_terminate_is_the_reason_with_the_first_crash_as_its_co
 
 async def test_a_kill_cuts_terminate_short_T8(autojump_clock: MockClock) -> None:
     async with open_supervisor([stubborn("a", 1000, shutdown=math.inf)]) as sup:
-        ref = sup.child("a").ref()
+        ref, begun = sup.child("a").ref(), trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sup.stop)
             await trio.sleep(2)
             ref.kill()
+        assert trio.current_time() - begun == 2
     assert ref.exit_reason == Killed()
 
 
