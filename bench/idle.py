@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,9 @@ async def timed(many: Many, count: int) -> tuple[float, ...]:
     return start.cpu / count * MILLION, stop.cpu / count * MILLION
 
 
-MEASURES = (traced, resident, timed)
+Measure = Callable[[Many, int], Awaitable[tuple[float, ...]]]
+
+MEASURES: tuple[Measure, ...] = (traced, resident, timed)
 
 
 def alone(kind: str, measure: int, count: int) -> list[float]:

@@ -8,8 +8,8 @@ a stream item that was sent before stays received (M26).
 A child that keeps its mailbox over a restart has its queued casts kept by its place at the supervisor instead, and
 queued calls and streams fail with `ActorRestarting` (X13).
 
-Invariant: a call is in the mailbox, then `handling`, then in `calls` if it is to be answered later; so all that may
-still be answered are found at the end.
+Invariant: a call that may still be answered is in the mailbox, in its handler, or in `calls`, where a handler that
+ends without an answer puts it, however it ends. So all are found at the end.
 
 Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
 """

@@ -177,4 +177,4 @@ def seconds_left(timeout: float | None, task: Task, now: float) -> float:
     limit, own = math.inf if timeout is None else timeout, OWN.get()
     if own is None or own.handling is None or own.task is not task:
         return limit
-    return min(limit, own.handling.deadline - now)
+    return min(limit, max(0.0, own.handling.deadline - now))

@@ -25,6 +25,11 @@ class Relay(Actor):
                 return await self.supervisor.name(self.behind).call("end", timeout)
             case ("request", timeout):
                 return await self.supervisor.name(self.behind).send_request("end", timeout).wait()
+            case ("relay too late", seconds):
+                await trio.sleep(seconds)
+                with pytest.raises(CallTimeout, match="within 0 s"):
+                    await self.supervisor.name(self.behind).call(("sleep", 1), None)
+                self.seen.append("told")
             case ("in a task", timeout):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.ask, timeout)

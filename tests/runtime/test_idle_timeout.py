@@ -64,8 +64,8 @@ async def test_any_message_starts_the_time_anew_M11(kind: str, autojump_clock: M
     idle: list[float] = []
 
     class Talks(Sleeper):
-        async def init(self, *args: Any) -> None:
-            await super().init(*args)
+        async def init(self, idle: list[float], timeout: float | None = None) -> None:
+            await super().init(idle, timeout)
             if kind == "info":
                 self.nursery.start_soon(self.talk)
 

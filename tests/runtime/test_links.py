@@ -250,7 +250,7 @@ async def test_linked_functions_end_together_M27() -> None:
 
 async def test_a_link_made_while_starting_may_end_the_start_M27_S11() -> None:
     class Links(Twin):
-        async def init(self, *args: Any) -> None:
+        async def init(self, notes: list[object] | None = None, trap: bool = False) -> None:
             self.link(self.supervisor.name("nobody"))
             await trio.sleep_forever()
 

@@ -107,7 +107,7 @@ async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() 
     ]
 
 
-async def test_a_full_mailbox_blocks_its_senders_M4() -> None:
+async def test_a_full_mailbox_blocks_its_senders_M4_X12_D8() -> None:
     notes: Notes = []
     gate = trio.Event()
     async with open_supervisor([gated(notes, gate, mailbox=2)]) as sup:
@@ -156,7 +156,7 @@ async def test_a_blocked_sender_is_released_when_its_target_dies_M4() -> None:
     ("overflow", "handled", "dropped"),
     [("drop_newest", [1, 2], [3]), ("drop_oldest", [2, 3], [1])],
 )
-async def test_a_full_mailbox_may_drop_and_tells_M4(
+async def test_a_full_mailbox_may_drop_and_tells_M4_X12_D8(
     overflow: Overflow, handled: list[int], dropped: list[int]
 ) -> None:
     notes: Notes = []
@@ -174,7 +174,7 @@ async def test_a_full_mailbox_may_drop_and_tells_M4(
     assert [note for note in notes if note.startswith("end")][1:] == [f"end {n}" for n in handled]
 
 
-async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4() -> None:
+async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4_X12_D8() -> None:
     notes: Notes = []
     gate = trio.Event()
     specs = [
@@ -454,7 +454,43 @@ async def test_a_withdrawn_monitor_leaves_no_down_behind_M25() -> None:
     assert order == []
 
 
-async def test_a_busy_mailbox_lets_others_run() -> None:
+async def test_a_kill_overtakes_what_a_drain_would_still_handle_M6_M8_D4() -> None:
+    notes: Notes = []
+    async with (
+        open_supervisor([gated(notes, trio.Event(), drain=True)]) as sup,
+        trio.open_nursery() as nursery,
+    ):
+        ref = sup.name("a").ref()
+        await ref.cast("wait")
+        await settled()
+        await ref.cast(1)
+        nursery.start_soon(sup.terminate_child, "a")
+        await settled()
+        assert ref.is_alive()
+        ref.kill()
+    assert str(ref.exit_reason) == "killed"
+    assert notes == ["begin wait"]
+
+
+async def test_a_dead_letter_says_what_for_whom_and_why_and_never_blocks_X10() -> None:
+    async with open_supervisor([gated([], trio.Event())]) as sup:
+        ref = sup.name("a").ref()
+        ref.kill()
+        await settled()
+        with sup.events(buffer=2) as events:
+            for n in range(5):
+                await ref.cast(n)
+                sup.name("nobody").cast_nowait(n)
+            letters = [event for event in heard(events) if isinstance(event, DeadLetter)]
+            assert events.dropped == 8
+        assert [(e.msg, e.target, e.path, e.why) for e in letters] == [
+            (4, ref, "root/a", "no such actor"),
+            (4, letters[1].target, "nobody", "no such actor"),
+        ]
+        assert str(letters[1].target) == "<name 'nobody'>"
+
+
+async def test_a_busy_mailbox_lets_others_run_M1() -> None:
     box: Mailbox[int] = Mailbox(10 * BURST, "block")
     for n in range(10 * BURST):
         assert box.offer(n)

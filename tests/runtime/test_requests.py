@@ -253,6 +253,19 @@ async def test_requests_are_handed_out_in_the_order_of_their_answers_M21() -> No
             await requests.receive()
 
 
+async def test_those_that_ended_before_anybody_asked_keep_their_order_M21() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([office(shelf)]) as sup:
+        requests = Requests()
+        for label in "abc":
+            requests.add(sup.name("o").send_request("later"), label)
+        await settled()
+        for n in (1, 2, 0):
+            reply(shelf[n], n)
+        assert [label async for label, _ in requests] == ["b", "c", "a"]
+        assert len(requests) == 0
+
+
 async def test_a_collection_waits_no_longer_than_told_and_takes_more_meanwhile_M21(
     autojump_clock: MockClock,
 ) -> None:

@@ -148,6 +148,24 @@ async def test_a_stream_that_was_closed_before_it_was_handled_is_not_produced_M2
     assert notes == []
 
 
+async def test_a_stream_that_was_not_entered_or_was_left_gives_nothing_T18() -> None:
+    notes: Notes = []
+    async with open_supervisor([source(notes)]) as sup:
+        items = sup.name("s").stream("endless", demand=3)
+        with pytest.raises(trio.ClosedResourceError):
+            await anext(items)
+        await settled()
+        assert notes == []
+        async with items:
+            async for item in items:
+                if item == 1:
+                    break
+        await settled()
+        assert notes[-1] == "production over"
+        with pytest.raises(trio.ClosedResourceError):
+            await items.receive_batch()
+
+
 async def test_several_consumers_are_served_at_once() -> None:
     async with (
         open_supervisor([source()]) as sup,
