@@ -159,7 +159,7 @@ class Supervisor(AnySupervisor):
 
     async def change(
         self,
-        children: Sequence[ChildSpec] = (),
+        children: Sequence[ChildSpec] | None = None,
         *,
         strategy: Strategy | None = None,
         intensity: int | None = None,
@@ -180,7 +180,7 @@ class Supervisor(AnySupervisor):
             "auto_shutdown": auto_shutdown,
         }
         given = {name: value for name, value in flags.items() if value is not None}
-        await self._core.ask(partial(self._core.change, tuple(children), given))
+        await self._core.ask(partial(self._core.change, tuple(children or ()), given))
 
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
