@@ -18,6 +18,11 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("runtime/outputs.py", "Outputs.tell"): "the owner's callback: an error in it ends no reader (L20)",
     ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
+    ("runtime/task_stream.py", "TaskStream.feed"): "the owner's items: raised from the owner's block (S71)",
+    (
+        "runtime/task_stream.py",
+        "open_task_stream",
+    ): "raised again outside the nursery, so that it leaves bare",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
     ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",

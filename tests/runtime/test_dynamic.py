@@ -129,6 +129,20 @@ async def test_a_name_that_is_taken_refuses_the_start_and_nothing_stays_S12_S63(
         await sup.start_child(player("w", notes, name="m"))
 
 
+async def test_a_start_begins_when_the_one_before_is_ready_S55(autojump_clock: MockClock) -> None:
+    times: list[float] = []
+
+    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
+        times.append(trio.current_time())
+        await trio.sleep(2)
+        task_status.started()
+
+    async with open_dynamic_supervisor() as sup, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(sup.start_child, ChildSpec("s", slow, restart="temporary"))
+    assert times == [0, 2, 4]
+
+
 async def test_a_start_that_fails_is_raised_and_nothing_stays_S47_S63() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:

@@ -36,6 +36,10 @@ async def odd(number: int) -> int:
     return number
 
 
+async def sleeps(_number: int) -> None:
+    await trio.sleep_forever()
+
+
 class Floor:
     """Counts who is on it at once, and notes who came and went."""
 
@@ -67,9 +71,11 @@ async def test_results_come_in_the_order_of_the_items_S71(autojump_clock: MockCl
 
 
 async def test_results_come_as_they_are_done_if_told_S71(autojump_clock: MockClock) -> None:
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream([3, 1, 2], nap, max_concurrency=3, ordered=False) as outcomes:
-            assert await values(outcomes) == [1, 2, 3]
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream([3, 1, 2], nap, max_concurrency=3, ordered=False) as outcomes,
+    ):
+        assert await values(outcomes) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -92,14 +98,17 @@ async def test_without_a_limit_given_there_is_one_S71() -> None:
 
 async def test_items_start_in_their_order_S71(autojump_clock: MockClock) -> None:
     floor = Floor()
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream(range(6), floor.step, max_concurrency=2, ordered=False) as outcomes:
-            await values(outcomes)
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream(range(6), floor.step, max_concurrency=2, ordered=False) as outcomes,
+    ):
+        await values(outcomes)
     assert [note for note in floor.notes if note[0] == "+"] == [f"+{n}" for n in range(6)]
 
 
 async def test_no_items_no_outcomes_S71() -> None:
-    async with open_task_supervisor() as tasks, tasks.async_stream([], nap) as outcomes:
+    none: list[float] = []
+    async with open_task_supervisor() as tasks, tasks.async_stream(none, nap) as outcomes:
         assert await values(outcomes) == []
         assert await values(outcomes) == []
 
@@ -113,13 +122,15 @@ async def test_items_are_taken_no_faster_than_outcomes_are_S71(autojump_clock: M
             yield number
 
     floor = Floor()
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream(endless(), floor.step, max_concurrency=2) as outcomes:
-            await trio.sleep(100)
-            assert taken == [0, 1]
-            assert await anext(outcomes) == TaskResult(0)
-            await trio.sleep(100)
-            assert taken == [0, 1, 2]
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream(endless(), floor.step, max_concurrency=2) as outcomes,
+    ):
+        await trio.sleep(100)
+        assert taken == [0, 1]
+        assert await anext(outcomes) == TaskResult(0)
+        await trio.sleep(100)
+        assert taken == [0, 1, 2]
 
 
 async def test_items_that_come_late_are_waited_for_without_holding_up_results_S71(
@@ -150,9 +161,11 @@ async def test_the_crash_of_an_item_ends_the_caller_if_linked_S71(
 
 
 async def test_the_crash_of_an_item_is_an_outcome_if_not_linked_S71(autojump_clock: MockClock) -> None:
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream_nolink([1, 2, 3], odd, max_concurrency=3) as outcomes:
-            first, second, third = [outcome async for outcome in outcomes]
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream_nolink([1, 2, 3], odd, max_concurrency=3) as outcomes,
+    ):
+        first, second, third = [outcome async for outcome in outcomes]
     assert (first, third) == (TaskResult(1), TaskResult(3))
     assert isinstance(second, TaskExit)
     assert second.item == 2
@@ -161,18 +174,20 @@ async def test_the_crash_of_an_item_is_an_outcome_if_not_linked_S71(autojump_clo
 
 
 async def test_an_item_that_somebody_ends_is_an_outcome_if_not_linked_S71() -> None:
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream_nolink([0], lambda _: trio.sleep_forever()) as outcomes:
-            await settled()
-            tasks.tree().children[0].ref.kill()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
-            assert [outcome async for outcome in outcomes] == [TaskExit(0, Killed())]
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream_nolink([0], sleeps) as outcomes,
+    ):
+        await settled()
+        tasks.tree().children[0].ref.kill()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+        assert [outcome async for outcome in outcomes] == [TaskExit(0, Killed())]
 
 
 @pytest.mark.parametrize("linked", [True, False])
 async def test_an_items_time_out_ends_the_caller_S71(autojump_clock: MockClock, linked: bool) -> None:
     async with open_task_supervisor() as tasks:
         stream = tasks.async_stream if linked else tasks.async_stream_nolink
-        with pytest.raises(TaskTimeout, match="'?root/nap.* was not done within 2 s"):
+        with pytest.raises(TaskTimeout, match=r"root/nap.* was not done within 2 s"):
             async with stream([1, 9], nap, max_concurrency=2, timeout=2):
                 await trio.sleep_forever()
         assert trio.current_time() == 2
@@ -203,9 +218,11 @@ async def test_each_items_time_begins_with_its_own_start_S71(autojump_clock: Moc
 
 
 async def test_without_a_time_out_an_item_may_take_for_ever_S71(autojump_clock: MockClock) -> None:
-    async with open_task_supervisor() as tasks:
-        async with tasks.async_stream([10_000], nap, timeout=None) as outcomes:
-            assert await values(outcomes) == [10_000]
+    async with (
+        open_task_supervisor() as tasks,
+        tasks.async_stream([10_000], nap, timeout=None) as outcomes,
+    ):
+        assert await values(outcomes) == [10_000]
 
 
 async def test_an_item_that_outlives_its_kill_keeps_its_room_S71(autojump_clock: MockClock) -> None:
@@ -213,7 +230,8 @@ async def test_an_item_that_outlives_its_kill_keeps_its_room_S71(autojump_clock:
 
     async def stubborn(number: int) -> int:
         with trio.CancelScope(shield=True):
-            return await floor.step(number)
+            await floor.step(number)
+        return number
 
     async with (
         open_task_supervisor() as tasks,
