@@ -257,7 +257,12 @@ class Process:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _shielded(self._close)
+        self.begin_stop()
+        if self._ends.piped or not self._down.is_set():
+            await _shielded(self._wait_for_the_end)
+        self.note("drained")
+        self._ends.close()
+        self.note("closed")
         # shielded, and told of no error: the body's own is to leave bare, neither in the group of a nursery that the
         # caller cannot see nor replaced by a cancellation that came meanwhile
         self._nursery.cancel_scope.shield = True
@@ -309,18 +314,13 @@ class Process:
         self.note("reaped")
         self._down.set()
 
-    async def _close(self) -> None:
-        self.begin_stop()
+    async def _wait_for_the_end(self) -> None:
         if self._ends.piped:
             if not self._watched:
                 await self._down.wait()
                 await self._outputs.drain(self._plan.drain)
             await self._outputs.collect()
-        if not self._down.is_set():
-            await self._down.wait()
-        self.note("drained")
-        self._ends.close()
-        self.note("closed")
+        await self._down.wait()
 
     def _context(self, stage: Stage) -> Context:
         return {"stage": stage, "argv0": self.command.argv[0], "pid": self.pid, "elapsed": self.elapsed}

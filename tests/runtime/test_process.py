@@ -131,15 +131,15 @@ async def test_no_descriptor_but_the_three_pipes_is_inherited(guard: bool) -> No
 
 
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
-async def test_a_process_leads_a_session_in_the_directory_given(
+async def test_a_process_leads_a_session_in_the_directory_given_T19(
     tmp_path: Path, guard: bool
-) -> None:  # T19, L33
+) -> None:  # L33
     async with open_process(Command(("sh", "-c", "pwd; cat"), ENV, str(tmp_path)), guard=guard) as process:
         assert os.getsid(process.pid) == os.getpgid(process.leader_pid) == process.pgid == process.pid
         assert await line(process) == f"{tmp_path}\n".encode()
 
 
-async def test_nothing_is_started_in_a_cancelled_scope(tmp_path: Path) -> None:  # T6
+async def test_nothing_is_started_in_a_cancelled_scope_T6(tmp_path: Path) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         async with open_process(sh(f"touch {tmp_path}/started")):
@@ -175,13 +175,13 @@ async def test_busy_worker_threads_do_not_keep_a_process_from_starting() -> None
         ("kill -15 $$", ExitStatus(signal=15)),
     ],
 )
-async def test_an_exit_of_its_own_is_told_by_its_status(script: str, reason: object) -> None:  # T19, L32
+async def test_an_exit_of_its_own_is_told_by_its_status_T19(script: str, reason: object) -> None:  # L32
     async with open_process(sh(script), success_codes=frozenset({0, 4})) as process:
         assert await process.wait() == reason
     assert process.exit == reason
 
 
-async def test_a_process_that_closes_its_output_and_lives_on_is_running() -> None:  # R040
+async def test_a_process_that_closes_its_output_and_lives_on_is_running_T19() -> None:  # R040
     async with open_process(sh("exec >&- 2>&-; read line; exit 5")) as process:
         assert await process.receive() == b""
         assert process.exit is None
@@ -189,13 +189,13 @@ async def test_a_process_that_closes_its_output_and_lives_on_is_running() -> Non
         assert await process.wait() == ExitStatus(code=5)
 
 
-async def test_a_process_whose_grandchild_holds_the_pipe_has_ended() -> None:  # R040
+async def test_a_process_whose_grandchild_holds_the_pipe_has_ended_T19() -> None:  # R040
     async with open_process(sh("sleep 60 & echo started"), drain=0.1) as process:
         assert await process.wait() == Normal()
         assert await everything(process) == b"started\n"
 
 
-async def test_output_of_a_grandchild_is_waited_for_some_time() -> None:
+async def test_output_of_a_grandchild_is_waited_for_some_time_T19() -> None:
     async with open_process(sh("(sleep 0.2; echo late) & echo early"), drain=30) as process:
         assert await process.wait() == Normal()
         assert await everything(process) == b"early\nlate\n"
@@ -341,7 +341,7 @@ async def test_writing_to_a_dead_process_is_an_error_at_once_with_its_exit_and_s
     assert (caught.value.pid, caught.value.stage) == (process.pid, "stdin")  # R106
 
 
-async def test_a_closed_reader_is_an_error_at_once_and_not_the_reason_of_the_exit() -> None:  # T19
+async def test_a_closed_reader_is_an_error_at_once_and_not_the_reason_of_the_exit_T19() -> None:
     async with open_process(sh("exec <&-; echo closed; sleep 0.2; exit 6")) as process:
         await line(process)
         with pytest.raises(StdinClosed, match="the process closed its end"):

@@ -46,7 +46,7 @@ both = pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
         (DEAF, Killed(), ["close_stdin", "terminate", "kill"]),  # R033
     ],
 )
-async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_order(  # R037, T19
+async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_order_T19(  # R037
     script: str, reason: ExitReason, climbed: list[str], guard: bool
 ) -> None:
     async with open_process(sh(script), ladder=QUICK, guard=guard) as process:
@@ -173,7 +173,7 @@ async def test_a_ladder_can_ask_in_the_process_own_words() -> None:
     assert steps(process)[:2] == ["write", "exited"]
 
 
-async def test_the_stop_signal_is_the_one_configured() -> None:
+async def test_the_stop_signal_is_the_one_configured_T19() -> None:
     script = "trap 'exit 0' HUP; echo ready; while :; do sleep 0.05; done"
     async with open_process(sh(script), ladder=(Step("terminate"),), stop_signal=signal.SIGHUP) as process:
         await line(process)
@@ -192,8 +192,21 @@ async def test_a_process_that_flushes_after_the_end_of_its_input_is_given_the_ti
     assert (process.exit, transcript.read_text()) == (Normal(), "flushed\n")
 
 
+@both
+async def test_a_signal_reaches_every_member_of_the_group_T19(guard: bool) -> None:
+    heed = "trap 'echo heard' USR2; echo ready; while :; do sleep 0.02; done"
+    async with open_process(sh(f"({heed}) & {heed}"), ladder=AT_ONCE, guard=guard) as process:
+        said = b""
+        while said.count(b"ready") < 2:
+            said += await process.receive()
+        process.signal(signal.SIGUSR2)
+        with trio.fail_after(5):
+            while said.count(b"heard") < 2:
+                said += await process.receive()
+
+
 @pytest.mark.parametrize("leader", ["echo; wait", "echo"], ids=["leader alive", "leader dead"])
-async def test_the_group_goes_with_its_leader(leader: str) -> None:  # L33
+async def test_the_group_goes_with_its_leader_T19(leader: str) -> None:  # L33
     script = f"trap '' TERM; sleep 60 & echo $!; sleep 61 & echo $!; {leader}"
     async with open_process(sh(script), ladder=QUICK, drain=0.1) as process:
         said = b""
@@ -218,7 +231,7 @@ def tasks() -> int:
 
 
 @both
-async def test_after_many_runs_half_of_them_cancelled_nothing_is_left(
+async def test_after_many_runs_half_of_them_cancelled_nothing_is_left_T19(
     guard: bool,
 ) -> None:  # R031, R032, R036
     ladder = (Step("terminate", 0.1), Step("kill"))
