@@ -167,7 +167,8 @@ async def open_root(
     seed: int | None = None,
 ) -> AsyncGenerator[AnySupervisor, None]:
     """A root supervisor, made by `make` for its cell and its tree, for the length of an `async with`."""
-    await trio.lowlevel.checkpoint_if_cancelled()  # a child started now would run to its first checkpoint (T6)
+    # a child started in a cancelled scope would run to its first checkpoint (T6)
+    await trio.lowlevel.checkpoint_if_cancelled()
     root = Root(make, name, System(restarts, seed))
     try:
         async with trio.open_nursery() as outer:

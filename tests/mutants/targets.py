@@ -17,6 +17,7 @@ TARGETS = (
             "tests/runtime/test_supervisor_stop.py",
         ),
     ),
+    Target("runtime/backoff.py", own=("tests/runtime/test_backoff.py",), afar=()),
 )
 
 # module, function, the lines before and after: why nobody can tell

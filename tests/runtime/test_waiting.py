@@ -12,7 +12,6 @@ from proctor.runtime import (
     ChildSpec,
     ExitReason,
     Shutdown,
-    Supervisor,
     WouldDeadlock,
     current_actor,
     open_supervisor,
@@ -20,17 +19,18 @@ from proctor.runtime import (
 )
 from proctor.runtime.spec import Probe
 from proctor.runtime.status import ChildStatus
+from proctor.runtime.supervisor import AnySupervisor
 from tests.runtime.stage import Notes, picture, player, settled
 
-Wait = Callable[[Supervisor], Awaitable[object]]
-WAITS: list[Wait] = [Supervisor.stop, Supervisor.wait_stopped]
+Wait = Callable[[AnySupervisor], Awaitable[object]]
+WAITS: list[Wait] = [AnySupervisor.stop, AnySupervisor.wait_stopped]
 TEXT = "supervisor 'root' waits for the actor that asks"
 
 
 class Waits(Actor):
     """Waits for the end of `whose` supervisor in the hook named, and notes what came of it."""
 
-    async def init(self, hook: str, wait: Wait, seen: list[object], whose: list[Supervisor]) -> None:
+    async def init(self, hook: str, wait: Wait, seen: list[object], whose: list[AnySupervisor]) -> None:
         self.hook, self.wait, self.seen, self.whose = hook, wait, seen, whose
         await self.try_in("init")
 
