@@ -147,7 +147,9 @@ def main() -> None:
     parser.add_argument("--measure", type=int, default=0, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone is not None:
-        print(*trio.run(MEASURES[chosen.measure], KINDS[chosen.alone], chosen.actors))
+        measure, many = MEASURES[int(chosen.measure)], KINDS[str(chosen.alone)]
+        figures = trio.run(measure, many, int(chosen.actors))
+        print(*figures)
     else:
         print(table({kind: row(kind, chosen.actors, chosen.rounds) for kind in KINDS}))
 

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from proctor.runtime import (
@@ -23,7 +21,7 @@ from proctor.runtime import (
     UnknownMessage,
     open_supervisor,
 )
-from proctor.runtime.mailbox import BURST, Mailbox
+from proctor.runtime.mailbox import BURST
 from proctor.runtime.spec import Overflow
 from tests.runtime.stage import Boom, Notes, heard, settled
 
@@ -490,147 +488,6 @@ async def test_a_dead_letter_says_what_for_whom_and_why_and_never_blocks_X10() -
         assert str(letters[1].target) == "<name 'nobody'>"
 
 
-async def test_a_busy_mailbox_lets_others_run_M1() -> None:
-    box: Mailbox[int] = Mailbox(10 * BURST, "block")
-    for n in range(10 * BURST):
-        assert box.offer(n)
-    assert not box.offer(-1)
-    turns = 0
-
-    async def counts() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(counts)
-        assert [await box.take() for _ in range(10 * BURST)] == list(range(10 * BURST))
-        nursery.cancel_scope.cancel()
-    assert turns >= 8
-
-
-async def test_a_sender_that_gives_up_leaves_no_hole() -> None:
-    box: Mailbox[int] = Mailbox(1, "block")
-    box.offer(1)
-    scope = trio.CancelScope()
-
-    async def put() -> None:
-        with scope:
-            await box.put(2)
-
-    async def offer() -> None:
-        box.offer(3)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(put)
-        await settled()
-        scope.cancel()
-        assert await box.take() == 1
-        nursery.start_soon(offer)
-        assert await box.take() == 3
-
-
-async def test_senders_without_room_are_let_in_in_their_order_and_nobody_overtakes_them_M4_M2() -> None:
-    box: Mailbox[int] = Mailbox(2, "block")
-    box.offer(1)
-    box.offer(2)
-    async with trio.open_nursery() as nursery:
-        for n in (3, 4, 5):
-            nursery.start_soon(box.put, n)
-            await settled()
-        assert box.take_nowait() == 1
-        assert not box.offer(6)
-        assert [box.take_nowait() for _ in range(4)] == [2, 3, 4, 5]
-        assert box.offer(6)
-        assert [box.take_nowait(), box.take_nowait()] == [6, None]
-
-
-async def test_a_sender_cancelled_in_the_tick_it_is_let_in_has_sent_M4_T15() -> None:
-    box: Mailbox[int] = Mailbox(1, "block")
-    box.offer(1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(box.put, 2)
-        await settled()
-        assert box.take_nowait() == 1
-        nursery.cancel_scope.cancel()
-    assert not nursery.cancel_scope.cancelled_caught
-    assert box.take_nowait() == 2
-
-
-@pytest.mark.parametrize("end", ["close", "cancel"])
-async def test_a_sender_without_room_that_is_not_let_in_has_sent_nothing_M4(end: str) -> None:
-    box: Mailbox[int] = Mailbox(1, "block")
-    box.offer(1)
-    refused: list[int] = []
-
-    async def put(n: int) -> None:
-        try:
-            await box.put(n)
-        except trio.BrokenResourceError:
-            refused.append(n)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(put, 2)
-        nursery.start_soon(put, 3)
-        await settled()
-        if end == "close":
-            assert box.close() == [1]
-        else:
-            nursery.cancel_scope.cancel()
-    assert sorted(refused) == ([2, 3] if end == "close" else [])
-    assert box.take_nowait() == (None if end == "close" else 1)
-    assert box.take_nowait() is None
-
-
-async def test_the_oldest_message_is_dropped_and_no_notice_M4_M26() -> None:
-    box: Mailbox[int] = Mailbox(2, "drop_oldest")
-    box.put_in_order(-1)
-    box.offer(1)
-    box.put_in_order(-2)
-    box.offer(2)
-    assert not box.offer(3)
-    assert box.displace(3) == 1
-    assert [box.take_nowait() for _ in range(5)] == [-1, -2, 2, 3, None]
-
-
-async def test_a_notice_taken_back_leaves_the_room_as_it_was_M25_M26() -> None:
-    box: Mailbox[int] = Mailbox(1, "raise")
-    box.put_in_order(-1)
-    box.offer(1)
-    box.withdraw(-1)
-    box.withdraw(-1)
-    assert not box.offer(2)
-    assert box.take_nowait() == 1
-    assert [box.offer(2), box.offer(3)] == [True, False]
-
-
-@pytest.mark.parametrize("overflow", ["block", "raise", "drop_newest", "drop_oldest"])
-async def test_after_a_refusal_what_is_queued_is_handed_out_and_nothing_is_dropped_for_more_M8_M4(
-    overflow: Overflow,
-) -> None:
-    box: Mailbox[int] = Mailbox(2, overflow)
-    box.offer(1)
-    box.put_system(2)
-    box.refuse()
-    assert not box.offer(3)
-    assert not box.waits()
-    with pytest.raises(trio.BrokenResourceError):
-        box.displace(3)
-    assert [await box.take() for _ in range(3)] == [2, 1, None]
-    assert not box.offer(3)
-
-
-async def test_a_halted_mailbox_hands_out_nothing_M7() -> None:
-    box: Mailbox[int] = Mailbox(2, "block")
-    box.offer(1)
-    box.put_system(2)
-    box.halt()
-    box.refuse()
-    assert await box.take() is None
-    assert box.close() == [2, 1]
-
-
 async def test_two_full_mailboxes_starve_nobody_M1() -> None:
     turns: list[str] = []
 
@@ -645,53 +502,6 @@ async def test_two_full_mailboxes_starve_nobody_M1() -> None:
         await settled()
     assert "b" in turns[: 3 * BURST]
     assert "a" in turns[: 3 * BURST]
-
-
-async def test_a_cancelled_take_has_taken_nothing() -> None:
-    box: Mailbox[int] = Mailbox(3, "block")
-    with trio.move_on_after(0):
-        await box.take()
-    box.offer(1)
-    assert await box.take() == 1
-
-
-class Model:
-    """What a mailbox holds, in plain lists."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.system, self.user = size, list[int](), list[tuple[int, bool]]()
-
-    def room(self) -> bool:
-        return sum(1 for _, notice in self.user if not notice) < self.size
-
-    def take(self) -> int | None:
-        if self.system:
-            return self.system.pop(0)
-        return self.user.pop(0)[0] if self.user else None
-
-
-@given(
-    ops=st.lists(st.sampled_from(["offer", "system", "notice", "take"]), max_size=60), size=st.integers(1, 4)
-)
-def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M6_M26(ops: list[str], size: int) -> None:
-    async def main() -> None:
-        box, model = Mailbox[int](size, "raise"), Model(size)
-        for n, op in enumerate(ops, start=1):
-            if op == "offer":
-                room = model.room()
-                assert box.offer(n) == room
-                model.user += [(n, False)] if room else []
-            elif op == "system":
-                box.put_system(n)
-                model.system.append(n)
-            elif op == "notice":
-                box.put_in_order(n)
-                model.user.append((n, True))
-            elif (wanted := model.take()) is not None:
-                assert await box.take() == wanted
-        assert box.close() == model.system + [n for n, _ in model.user]
-
-    trio.run(main)
 
 
 async def test_an_error_in_a_handler_reaches_the_caller_as_an_exit_M10() -> None:
