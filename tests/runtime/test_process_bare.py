@@ -43,9 +43,10 @@ async def test_several_tasks_wait_for_one_exit_without_a_pipe_T19(script: str, r
     async def wait(process: Process) -> None:
         seen.append(await process.wait())
 
-    async with open_process(bare(f"sleep 0.1; {script}")) as process, trio.open_nursery() as nursery:
-        for _ in range(3):
-            nursery.start_soon(wait, process)
+    with trio.fail_after(5):
+        async with open_process(bare(f"sleep 0.1; {script}")) as process, trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(wait, process)
     assert seen == [reason] * 3
 
 
