@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proctor.runtime.actor import (
+    IDLE,
     IGNORE,
     NO_REPLY,
     Actor,
@@ -12,9 +13,11 @@ from proctor.runtime.actor import (
     Stop,
     current_actor,
 )
-from proctor.runtime.calls import Address, Call, Name, Ref, reply, reply_error
+from proctor.runtime.calls import Address, Name, Ref
+from proctor.runtime.dynamic import DynamicSupervisor, dynamic_supervisor_spec, open_dynamic_supervisor
 from proctor.runtime.errors import (
     ActorExited,
+    ActorRestarting,
     AlreadyPresent,
     AlreadyRegistered,
     AlreadyStarted,
@@ -22,21 +25,28 @@ from proctor.runtime.errors import (
     CallTimeout,
     InvalidSpec,
     MailboxFull,
+    MaxChildren,
     MaxRestartsExceeded,
     NoMailbox,
+    NoPartitions,
     NotFound,
+    ProbeFailed,
     Restarting,
+    ResultTaken,
     Running,
     StartError,
     StartTimeout,
     StreamClosed,
     StreamError,
     SupervisionError,
+    TaskTimeout,
     UnknownMessage,
+    WatchdogTimeout,
     WouldDeadlock,
 )
 from proctor.runtime.events import (
     ChildExited,
+    ChildReady,
     ChildRestarting,
     ChildStarted,
     ChildTerminated,
@@ -64,60 +74,106 @@ from proctor.runtime.exits import (
     Shutdown,
     is_clean,
 )
+from proctor.runtime.ledger import Ledger, Swept, current_ledger, open_ledger
+from proctor.runtime.links import ExitSignal, link, unlink
+from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.monitors import Down, Monitor
+from proctor.runtime.notify import Notify
+from proctor.runtime.orphans import Orphan
+from proctor.runtime.partition import (
+    PartitionSupervisor,
+    open_partition_supervisor,
+    partition_supervisor_spec,
+)
+from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.process_errors import PortTaken, ProcessError
+from proctor.runtime.program import plain_environment, process
+from proctor.runtime.readiness import File, Output, Port, Readiness
 from proctor.runtime.registry import Registry
+from proctor.runtime.requests import Request, Requests
 from proctor.runtime.run import run
 from proctor.runtime.slots import ChildCounts, ChildInfo, TreeNode
-from proctor.runtime.spec import ChildSpec, Flags, check_childspecs
+from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
+from proctor.runtime.status import ChildStatus
+from proctor.runtime.stopping import Step
 from proctor.runtime.streams import Sink, Stream
-from proctor.runtime.supervisor import Supervisor, open_supervisor, supervisor_spec
+from proctor.runtime.supervisor import AnySupervisor, Supervisor, open_supervisor, supervisor_spec
+from proctor.runtime.task_stream import TaskExit, TaskResult, TaskStream
+from proctor.runtime.tasks import Task, TaskSupervisor, open_task_supervisor, task_supervisor_spec
 
 __all__ = [
+    "IDLE",
     "IGNORE",
     "NO_REPLY",
     "Actor",
     "ActorContext",
     "ActorExited",
+    "ActorRestarting",
     "Address",
     "AlreadyPresent",
     "AlreadyRegistered",
     "AlreadyStarted",
+    "AnySupervisor",
+    "Backoff",
     "Call",
     "CallTimeout",
     "CallingSelf",
     "ChildCounts",
     "ChildExited",
     "ChildInfo",
+    "ChildReady",
     "ChildRestarting",
     "ChildSpec",
     "ChildStarted",
+    "ChildStatus",
     "ChildTerminated",
     "ChildUnresponsive",
+    "Command",
     "Continue",
     "Crash",
     "DeadLetter",
     "DeliveryError",
     "Down",
+    "DynamicSupervisor",
     "Exit",
     "ExitReason",
+    "ExitSignal",
     "ExitStatus",
+    "File",
     "Flags",
     "InvalidSpec",
     "Killed",
     "LateReply",
+    "Ledger",
     "MailboxFull",
+    "MaxChildren",
     "MaxRestarts",
     "MaxRestartsExceeded",
     "Monitor",
     "Name",
     "NoMailbox",
+    "NoPartitions",
     "NoProc",
     "Normal",
     "NotFound",
+    "Notify",
+    "Orphan",
+    "Output",
+    "PartitionSupervisor",
+    "Port",
+    "PortTaken",
+    "Probe",
+    "ProbeFailed",
+    "Process",
+    "ProcessError",
+    "Readiness",
     "Ref",
     "Registry",
     "Reply",
+    "Request",
+    "Requests",
     "Restarting",
+    "ResultTaken",
     "Running",
     "RuntimeFault",
     "Shutdown",
@@ -126,6 +182,7 @@ __all__ = [
     "StartError",
     "StartFailed",
     "StartTimeout",
+    "Step",
     "Stop",
     "Stream",
     "StreamClosed",
@@ -136,15 +193,36 @@ __all__ = [
     "SupervisorEvent",
     "SupervisorStarted",
     "SupervisorStopped",
+    "Swept",
+    "Task",
+    "TaskExit",
+    "TaskResult",
+    "TaskStream",
+    "TaskSupervisor",
+    "TaskTimeout",
     "TreeNode",
     "UnknownMessage",
+    "WatchdogTimeout",
     "WouldDeadlock",
     "check_childspecs",
     "current_actor",
+    "current_ledger",
+    "dynamic_supervisor_spec",
     "is_clean",
+    "link",
+    "open_dynamic_supervisor",
+    "open_ledger",
+    "open_partition_supervisor",
+    "open_process",
     "open_supervisor",
+    "open_task_supervisor",
+    "partition_supervisor_spec",
+    "plain_environment",
+    "process",
     "reply",
     "reply_error",
     "run",
     "supervisor_spec",
+    "task_supervisor_spec",
+    "unlink",
 ]

@@ -164,7 +164,8 @@ class _Run:
     def _end(self, process: Process) -> None:
         match process.exit:
             case None | Normal():
-                return
+                if self.asked is not None:  # as an actor that was asked to end and did
+                    raise Exit(self.asked)
             case ExitStatus() as status:
                 stderr = process.stderr[-QUOTED:] if process.command.stderr == "pipe" else b""
                 raise Exit(attrs.evolve(status, stderr=stderr))

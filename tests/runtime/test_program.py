@@ -30,7 +30,7 @@ from proctor.runtime.program import Program, plain_environment, process
 from proctor.runtime.readiness import File, Output
 from proctor.runtime.stopping import Step, fitted
 from tests.runtime.programs import ENV, appears, gone
-from tests.runtime.stage import heard
+from tests.runtime.stage import heard, kinds
 
 DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 READY = Output("ready\n")
@@ -112,6 +112,16 @@ async def test_the_stop_signal_is_the_one_of_the_spec_T19() -> None:
         ref = sup.name("p").ref()
         await sup.terminate_child("p")
         assert ref.exit_reason == ExitStatus(code=7)
+
+
+async def test_a_permanent_program_that_takes_its_leave_when_asked_is_no_error_T19_S39() -> None:
+    script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    async with open_supervisor([shell(script, ready=READY)]) as sup:
+        events = sup.events()
+        ref = sup.name("p").ref()
+        await sup.terminate_child("p")
+        assert ref.exit_reason == Shutdown()
+        assert kinds(events) == ["child_exited root/p"]
 
 
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
@@ -292,7 +302,7 @@ async def test_a_program_reads_no_input_unless_its_owner_wants_to_write_L28() ->
         assert isinstance(ref.info, Process)
         await ref.info.send(b"hello\n")
         await sup.terminate_child("p")
-        assert ref.exit_reason == Normal()
+        assert ref.exit_reason == Shutdown()
     assert b"".join(got) == b"hello\n"
 
 

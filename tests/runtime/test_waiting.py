@@ -73,7 +73,7 @@ async def test_a_grandchild_that_waits_for_the_roots_end_is_refused_S56(
     wait: Wait, autojump_clock: MockClock
 ) -> None:
     seen: list[object] = []
-    whose: list[Supervisor] = []
+    whose: list[AnySupervisor] = []
     inner = supervisor_spec("s", [ChildSpec("a", Waits, ("terminate", wait, seen, whose))])
     async with open_supervisor([inner]) as sup:
         whose.append(sup)
@@ -82,12 +82,12 @@ async def test_a_grandchild_that_waits_for_the_roots_end_is_refused_S56(
 
 
 async def test_a_child_may_stop_a_supervisor_that_does_not_hold_it_S56() -> None:
-    whose: list[Supervisor] = []
+    whose: list[AnySupervisor] = []
     seen: list[object] = []
     notes: Notes = []
     children = [
         supervisor_spec("s", [player("b", notes)], restart="temporary"),
-        ChildSpec("a", Waits, ("handle_call", Supervisor.stop, seen, whose), name="a"),
+        ChildSpec("a", Waits, ("handle_call", AnySupervisor.stop, seen, whose), name="a"),
     ]
     async with open_supervisor(children) as sup:
         whose.append(sup.supervisor("s"))
@@ -155,10 +155,10 @@ async def test_a_check_may_stop_the_supervisor_of_its_child_S56_X7() -> None:
 
 async def test_a_supervisor_that_has_ended_can_be_waited_for_by_anybody_S56() -> None:
     seen: list[object] = []
-    whose: list[Supervisor] = []
+    whose: list[AnySupervisor] = []
     async with open_supervisor([]) as ended:
         whose.append(ended)
-    spec = ChildSpec("a", Waits, ("handle_call", Supervisor.wait_stopped, seen, whose), name="a")
+    spec = ChildSpec("a", Waits, ("handle_call", AnySupervisor.wait_stopped, seen, whose), name="a")
     async with open_supervisor([spec]) as sup:
         await sup.name("a").call("wait")
     assert seen == []
@@ -192,7 +192,7 @@ async def test_a_task_of_a_grandchilds_nursery_may_ask_the_root_that_waits_for_i
         async def ask(self) -> None:
             answers.append((await whose[0].count_children()).active)
 
-    whose: list[Supervisor] = []
+    whose: list[AnySupervisor] = []
     async with open_supervisor() as sup:
         whose.append(sup)
         await sup.start_child(supervisor_spec("s", [ChildSpec("a", Asks)]))
@@ -210,7 +210,7 @@ async def test_a_grandchild_that_asks_its_grandparent_in_terminate_is_refused_S5
             seen.append("refused")
 
     seen: list[str] = []
-    whose: list[Supervisor] = []
+    whose: list[AnySupervisor] = []
     async with open_supervisor([supervisor_spec("s", [ChildSpec("a", Asks)])]) as sup:
         whose.append(sup)
         await sup.terminate_child("s")
