@@ -30,11 +30,12 @@ class Child:
     def take_names(self) -> bool:
         """Hold its place and its name, unless the name is held by somebody alive (S12, M29)."""
         name, names = self.node.name, self._universe.names
-        if name is not None and name in names:
-            return False
-        self._universe.places[self.path] = self
         if name is not None:
+            self._universe.touch(name, self._under.path)
+            if name in names:
+                return False
             names[name] = self
+        self._universe.places[self.path] = self
         return True
 
     def _become_ready(self) -> None:
@@ -83,6 +84,7 @@ class Child:
         universe = self._universe
         del universe.places[self.path]
         if self.node.name is not None:
+            universe.touch(self.node.name, self._under.path)
             del universe.names[self.node.name]
 
     def _supervise(self, guide: Guide) -> Steps:
