@@ -19,7 +19,7 @@ class Child:
     def __init__(self, node: Node, path: str, number: int, under: Guide) -> None:
         self.node, self.path, self.number = node, path, number
         self._under, self._universe = under, under.universe
-        self.ready = self.ignored = False
+        self.ready = self.ignored = self.given_up = False
         self.reason = ""
         self.guide: Guide | None = None
         self.settled, self.ended = Signal(), Signal()
@@ -108,6 +108,8 @@ class Child:
     def _starts(self, life: Life) -> Generator[Wait, None, bool]:
         if life.start == "shielded":
             yield Wait((), self._universe.clock.now + self._length(life.after, "start"))
+            asked = self._asked.happened or self._killed.happened
+            self._universe.race |= asked and not self.given_up  # ready and ended in one instant
             self._become_ready()
             return False
         interrupted = yield from self._pause(life.after, "start")

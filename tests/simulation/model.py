@@ -230,6 +230,7 @@ class Guide:
             return ""
         late = "killed" if self.stopping.happened else "crash"
         self.see("start aborted" if self.stopping.happened else "start timed out")
+        child.given_up = True
         child.kill()
         yield from self._death_of(child)
         if child.ready:
