@@ -19,7 +19,7 @@ class Child:
     def __init__(self, node: Node, path: str, number: int, under: Guide) -> None:
         self.node, self.path, self.number = node, path, number
         self._under, self._universe = under, under.universe
-        self.ready = self.ignored = False
+        self.ready = self.ignored = self.given_up = False
         self.reason = ""
         self.guide: Guide | None = None
         self.settled, self.ended = Signal(), Signal()
@@ -30,11 +30,12 @@ class Child:
     def take_names(self) -> bool:
         """Hold its place and its name, unless the name is held by somebody alive (S12, M29)."""
         name, names = self.node.name, self._universe.names
-        if name is not None and name in names:
-            return False
-        self._universe.places[self.path] = self
         if name is not None:
+            self._universe.touch(name, self._under.path)
+            if name in names:
+                return False
             names[name] = self
+        self._universe.places[self.path] = self
         return True
 
     def _become_ready(self) -> None:
@@ -83,6 +84,7 @@ class Child:
         universe = self._universe
         del universe.places[self.path]
         if self.node.name is not None:
+            universe.touch(self.node.name, self._under.path)
             del universe.names[self.node.name]
 
     def _supervise(self, guide: Guide) -> Steps:
@@ -106,6 +108,8 @@ class Child:
     def _starts(self, life: Life) -> Generator[Wait, None, bool]:
         if life.start == "shielded":
             yield Wait((), self._universe.clock.now + self._length(life.after, "start"))
+            asked = self._asked.happened or self._killed.happened
+            self._universe.race |= asked and not self.given_up  # ready and ended in one instant
             self._become_ready()
             return False
         interrupted = yield from self._pause(life.after, "start")

@@ -57,9 +57,10 @@ class Universe:
     sights: set[str] = attrs.field(factory=set[str])
     names: dict[str, Child] = attrs.field(factory=dict[str, Child])
     places: dict[str, Child] = attrs.field(factory=dict[str, Child])
+    touched: dict[str, tuple[float, str]] = attrs.field(factory=dict[str, tuple[float, str]])
     race: bool = False
     """A supervisor ended in the instant in which it became ready and went on to act, or a
-    child that interrupted the program ended in that instant: who came first is open (T12)."""
+    child that interrupted the program ended in that instant, or two wanted one name: who came first is open (T12)."""
 
     interrupts: int = 0
     on_interrupt: Callable[[], object] = int
@@ -68,6 +69,12 @@ class Universe:
         """The program is asked to end from within a child (T5)."""
         self.interrupts += 1
         self.on_interrupt()
+
+    def touch(self, name: str, by: str) -> None:
+        """A name is taken or given back; by two supervisors in one instant, it is a race."""
+        instant, other = self.touched.get(name, (-1.0, by))
+        self.race |= instant == self.clock.now and other != by
+        self.touched[name] = (self.clock.now, by)
 
     def tell(self, kind: str, path: str, detail: str = "") -> None:
         """An event, now."""
@@ -223,6 +230,7 @@ class Guide:
             return ""
         late = "killed" if self.stopping.happened else "crash"
         self.see("start aborted" if self.stopping.happened else "start timed out")
+        child.given_up = True
         child.kill()
         yield from self._death_of(child)
         if child.ready:

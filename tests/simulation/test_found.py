@@ -14,6 +14,7 @@ from proctor.runtime import (
     Shutdown,
     StartError,
     StartFailed,
+    Subscription,
     Supervisor,
     open_supervisor,
     supervisor_spec,
@@ -108,13 +109,14 @@ async def told_by_an_interrupted_program(ask: Callable[[Supervisor], Awaitable[N
     """What it tells when `ask` asks one that stands far back in the row of those that are stopped."""
     slow_to_stop = ChildSpec("last", Stubborn, (3.0,), shutdown=10.0)
     tree = [supervisor_spec("under", []), slow_to_stop, ChildSpec("interrupts", interrupts)]
+    heard_by: list[Subscription] = []
     try:
         async with open_supervisor(tree) as sup, trio.open_nursery() as nursery:
-            events = sup.events()
+            heard_by.append(sup.events())
             nursery.start_soon(_shielded, ask, sup.supervisor("under"))
             await trio.sleep_forever()
     except KeyboardInterrupt:
-        return kinds(events)
+        return kinds(heard_by[0])
 
 
 async def test_a_supervisor_whose_start_an_interrupt_cut_short_never_says_that_it_is_ready_T5_S7(
