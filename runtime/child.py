@@ -38,7 +38,7 @@ from proctor.runtime.exits import (
     normalised,
 )
 from proctor.runtime.kept import Kept
-from proctor.runtime.loop import Ended, alone, live
+from proctor.runtime.loop import Ended, live, raise_alone
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.messages import Info
 from proctor.runtime.once import Once
@@ -254,7 +254,7 @@ class Incarnation:
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
         except BaseExceptionGroup as group:
-            raise alone(group) from None
+            raise_alone(group)
         return None
 
     async def _terminated_alone(self, reason: ExitReason) -> ExitReason | None:

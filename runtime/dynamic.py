@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 import trio
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from proctor.runtime.child import Incarnation
     from proctor.runtime.slots import Slot
     from proctor.runtime.system import System
+
+
+Handle = TypeVar("Handle", bound="DynamicSupervisor")
 
 
 class DynamicCore(Core):
@@ -148,6 +151,33 @@ def dynamic_supervisor_spec(
     return ChildSpec(id, NestedDynamic(flags), type="supervisor", **spec)
 
 
+@overload
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = ...,
+    extra_arguments: Iterable[Any] = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    seed: int | None = ...,
+) -> AbstractAsyncContextManager[DynamicSupervisor]: ...
+
+
+@overload
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = ...,
+    extra_arguments: Iterable[Any] = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    handle: Callable[[DynamicCore], Handle],
+    seed: int | None = ...,
+) -> AbstractAsyncContextManager[Handle]: ...
+
+
 def open_dynamic_supervisor(
     *,
     max_children: int | None = None,
@@ -156,12 +186,15 @@ def open_dynamic_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
-) -> AbstractAsyncContextManager[DynamicSupervisor]:
+    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor,
+    seed: int | None = None,
+) -> AbstractAsyncContextManager[AnySupervisor]:
     """A root dynamic supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     At most `max_children` run or wait for a restart at a time. `extra_arguments` come before each spec's own, at
-    restarts too. `period` is in seconds; `auto_shutdown` is `"never"` (S5). Raises `InvalidSpec` before anything
-    starts; leaving raises `MaxRestartsExceeded` (S35).
+    restarts too. `period` is in seconds; `auto_shutdown` is `"never"` (S5). `handle` builds what the `with` gives, a
+    `DynamicSupervisor` or one of its subclasses. The same `seed` gives the same random delays of back-off (X16).
+    Raises `InvalidSpec` before anything starts; leaving raises `MaxRestartsExceeded` (S35).
     """
     flags = DynamicFlags(
         intensity=intensity,
@@ -170,5 +203,4 @@ def open_dynamic_supervisor(
         max_children=max_children,
         extra_arguments=extra_arguments,
     )
-    opened = open_root(partial(DynamicCore, flags, DynamicSupervisor), name or "root")
-    return cast("AbstractAsyncContextManager[DynamicSupervisor]", opened)
+    return open_root(partial(DynamicCore, flags, handle), name or "root", seed=seed)

@@ -15,7 +15,7 @@ Not here: when it is started and stopped, and what its end is called (`child`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import trio
 
@@ -58,12 +58,18 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
             return outcome.reason if isinstance(outcome, Stop) else outcome
         return None
     except BaseExceptionGroup as group:
-        raise alone(group) from None
+        raise_alone(group)
 
 
-def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a nursery of ours wrapped: the one exception by itself, several as the group."""
-    return group.exceptions[0] if len(group.exceptions) == 1 else group
+def raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise what a nursery of ours wrapped: the one exception by itself, as it was, several as the group."""
+    error = group.exceptions[0] if len(group.exceptions) == 1 else group
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context  # not the group that it was in
+        del error, context, group  # its traceback leads here
 
 
 async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: object) -> Stop | None:

@@ -161,16 +161,18 @@ def open_partition_supervisor(
     intensity: int = 1,
     period: float = 5.0,
     name: str | None = None,
+    seed: int | None = None,
 ) -> AbstractAsyncContextManager[PartitionSupervisor]:
     """A root partition supervisor for the length of an `async with`: `partitions` children like `spec`.
 
     `partitions` left out is the number of processors. Their ids are "0", "1" …; `arguments(k)` are the args of
-    partition k, left out: those of `spec`, the same for all. `period` is in seconds. Raises `InvalidSpec` before
-    anything starts; entering raises `StartError`, leaving `MaxRestartsExceeded` (S35).
+    partition k, left out: those of `spec`, the same for all. `period` is in seconds. The same `seed` gives the same
+    random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError`,
+    leaving `MaxRestartsExceeded` (S35).
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
     specs = _specs(spec, partitions, arguments)
-    opened = open_root(partial(PartitionCore, specs, flags), name or "root")
+    opened = open_root(partial(PartitionCore, specs, flags), name or "root", seed=seed)
     return cast("AbstractAsyncContextManager[PartitionSupervisor]", opened)
 
 

@@ -67,7 +67,7 @@ class Slot:
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
         """The incarnation ended; nobody stands here."""
         ended = self.incarnation
-        if ended is not None and ended.has_started:
+        if ended is not None and ended.cell.ref is self.latest:  # a start that was too late was none
             ready_for = ended.ended_at - ended.started_at
             self.attempt = 0 if ends_row(self.spec.backoff, ready_for) else self.attempt
         self.incarnation, self.state = None, state

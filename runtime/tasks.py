@@ -303,13 +303,18 @@ def task_supervisor_spec(
 
 
 def open_task_supervisor(
-    *, max_children: int | None = None, intensity: int = 1, period: float = 5.0, name: str | None = None
+    *,
+    max_children: int | None = None,
+    intensity: int = 1,
+    period: float = 5.0,
+    name: str | None = None,
+    seed: int | None = None,
 ) -> AbstractAsyncContextManager[TaskSupervisor]:
     """A root task supervisor for the length of an `async with`; leaving it ends the tasks that are left.
 
     At most `max_children` tasks at a time. `intensity` and `period`, in seconds, are for tasks that `start_child`
-    was told to restart. Raises `InvalidSpec`.
+    was told to restart. `seed` fixes what is random in the tree (X16). Raises `InvalidSpec`.
     """
     flags = DynamicFlags(max_children=max_children, intensity=intensity, period=period)
-    opened = open_root(partial(DynamicCore, flags, TaskSupervisor), name or "root")
+    opened = open_root(partial(DynamicCore, flags, TaskSupervisor), name or "root", seed=seed)
     return cast("AbstractAsyncContextManager[TaskSupervisor]", opened)

@@ -66,6 +66,16 @@ def ignores_at(ignoring: int) -> Callable[[int], object]:
     return start
 
 
+async def test_the_handle_is_what_the_caller_asks_for_S63() -> None:
+    class Fleet(DynamicSupervisor):
+        async def enlist(self) -> Ref:
+            return await self.start_child(ChildSpec("w", forever))
+
+    async with open_dynamic_supervisor(handle=Fleet) as fleet:
+        await fleet.terminate_child(await fleet.enlist())
+        assert await fleet.count_children() == ChildCounts(0, 0, 0, 0)
+
+
 async def test_ids_need_not_be_unique_but_places_are_S63() -> None:
     async with open_dynamic_supervisor(name="pool") as sup:
         refs = [await sup.start_child(ChildSpec("w", forever)) for _ in range(3)]

@@ -186,7 +186,7 @@ class Guide:
 
     def start(self, place: Place) -> Doing[bool]:
         """Start a child and see what becomes of it (S8-S12, X4): False if it failed. It is down then."""
-        place.count += 1
+        place.count, place.owed = place.count + 1, None
         child = place.child = Child(place.node, f"{self.path}/{place.node.id}", place.count, self)
         if not child.take_names():
             self.see("name taken")
@@ -349,14 +349,22 @@ class Guide:
         return groups[self.tree.strategy]
 
     def _start_again(self, group: Sequence[Place]) -> Steps:
-        for place in group:
+        for at, place in enumerate(group, 1):
             if not self.may_start:
                 self.see("stop during a restart")
                 return
             if not (yield from self.start(place)):
-                place.state, place.owed = "restarting", object()
-                self._try_later(place, place.owed)
+                self._owe_only(place, group[at:])
                 return
+
+    def _owe_only(self, place: Place, others: Sequence[Place]) -> None:
+        """One restart is owed, that of the child that failed: those after it wait for it (S28)."""
+        for other in others:
+            if other.owed is not None:
+                self.see("owed restart superseded")
+            other.state, other.owed = "down", None
+        place.state, place.owed = "restarting", object()
+        self._try_later(place, place.owed)
 
     def _try_later(self, place: Place, owed: object) -> None:
         def retry() -> Steps:

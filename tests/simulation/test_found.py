@@ -8,6 +8,8 @@ from trio.testing import MockClock
 
 from proctor.runtime import (
     ActorExited,
+    Backoff,
+    ChildRestarting,
     ChildSpec,
     Crash,
     Exit,
@@ -16,6 +18,7 @@ from proctor.runtime import (
     StartFailed,
     Subscription,
     Supervisor,
+    current_actor,
     open_supervisor,
     supervisor_spec,
 )
@@ -42,6 +45,45 @@ async def test_a_start_that_was_too_late_has_failed_though_the_child_says_it_is_
             assert sup.tree().children == ()
             await trio.sleep(1)
             assert kinds(events) == ["start_error root/x"]
+
+
+async def test_a_restart_that_was_ready_too_late_goes_on_with_the_row_it_stands_in_X4_S28(
+    autojump_clock: MockClock,
+) -> None:
+    async def soon_too_slow(*, task_status: trio.TaskStatus[None]) -> None:
+        if current_actor().incarnation > 1:
+            await slow_behind_a_shield(3.0, task_status=task_status)
+        task_status.started()
+        await trio.sleep(0.5)
+        raise ValueError
+
+    async with open_supervisor([ChildSpec("x", soon_too_slow, start_timeout=1.0)], intensity=3) as sup:
+        with sup.events() as events:
+            await trio.sleep(9)
+            restarts = [event for event in heard(events) if isinstance(event, ChildRestarting)]
+            assert [event.attempt for event in restarts] == [1, 2, 3]
+
+
+async def test_a_restart_that_was_ready_too_late_does_not_begin_the_back_off_anew_X2_X4(
+    autojump_clock: MockClock,
+) -> None:
+    async def soon_too_slow(*, task_status: trio.TaskStatus[None]) -> None:
+        if current_actor().incarnation == 1:
+            task_status.started()
+            await trio.sleep(0.5)
+            raise ValueError
+        with trio.CancelScope(shield=True):
+            await trio.sleep(2)
+            task_status.started()
+            await trio.sleep(2)
+
+    backoff = Backoff(min_delay=1.0, max_delay=8.0, jitter=0.0, reset_after=1.5)
+    spec = ChildSpec("x", soon_too_slow, start_timeout=1.0, backoff=backoff)
+    async with open_supervisor([spec], intensity=3) as sup:
+        with sup.events() as events:
+            await trio.sleep(15)
+            restarts = [event for event in heard(events) if isinstance(event, ChildRestarting)]
+            assert [event.delay for event in restarts] == [1.0, 2.0, 4.0]
 
 
 async def test_a_start_that_its_supervisor_aborted_has_failed_though_the_child_says_it_is_ready_D5_S41(

@@ -36,6 +36,7 @@ SIGHTS = (
         "start aborted",
         "ready too late",
         "stop during a restart",
+        "owed restart superseded",
         "request cut short by a stop",
     ),
     *(
