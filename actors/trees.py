@@ -6,10 +6,10 @@ and of the spec, by keyword. `open_supervisor` is the runtime's, with `agent(nam
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from proctor.actors.agent import AgentActor
 from proctor.actors.errors import BadOption
@@ -20,8 +20,11 @@ from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, claude_plan, scrip
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
+from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
 from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, Strategy
+
+Handle = TypeVar("Handle")
 
 
 class SpecOptions(AgentOptions, total=False):
@@ -72,6 +75,14 @@ class Supervisor(runtime.Supervisor):
         return Agent(name, self.name(name))
 
 
+class DynamicSupervisor(dynamic.DynamicSupervisor):
+    """A supervisor of children that come and go, agents among them."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name, as for `Supervisor`."""
+        return Agent(name, self.name(name))
+
+
 def open_supervisor(
     children: Sequence[ChildSpec] = (),
     *,
@@ -80,11 +91,13 @@ def open_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
+    seed: int | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
 
-    `period` in seconds. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before
-    anything starts, `StartError` when a child cannot start, `MaxRestartsExceeded` when the root gives up (S35).
+    `period` in seconds. The same `seed` gives the same random delays of back-off. What an earlier host left behind is
+    killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    `MaxRestartsExceeded` when the root gives up (S35).
     """
     root = runtime.open_supervisor(
         children,
@@ -94,12 +107,39 @@ def open_supervisor(
         auto_shutdown=auto_shutdown,
         name=name,
         handle=Supervisor,
+        seed=seed,
+    )
+    return _noted(root)
+
+
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    name: str | None = None,
+    seed: int | None = None,
+) -> AbstractAsyncContextManager[DynamicSupervisor]:
+    """A supervisor of children that come and go; they are stopped together when the block is left (S63-S67).
+
+    At most `max_children` at a time; `extra_arguments` come before those of each spec. The rest, what is swept and what
+    is raised: as for `open_supervisor`.
+    """
+    root = dynamic.open_dynamic_supervisor(
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+        intensity=intensity,
+        period=period,
+        name=name,
+        handle=DynamicSupervisor,
+        seed=seed,
     )
     return _noted(root)
 
 
 @asynccontextmanager
-async def _noted(root: AbstractAsyncContextManager[Supervisor]) -> AsyncGenerator[Supervisor]:
+async def _noted(root: AbstractAsyncContextManager[Handle]) -> AsyncGenerator[Handle]:
     async with noted(), root as supervisor:
         yield supervisor
 

@@ -25,7 +25,7 @@ from trio.testing import MockClock
 
 __all__ = ["SimulationOverran", "simulate"]
 
-T = TypeVar("T")
+_Result = TypeVar("_Result")
 
 
 class SimulationOverran(RuntimeError):
@@ -39,12 +39,12 @@ class SimulationOverran(RuntimeError):
 
 
 def simulate(
-    main: Callable[..., Awaitable[T]],
+    main: Callable[..., Awaitable[_Result]],
     *args: Any,
     seed: int = 0,
     seconds: float = 1_000_000.0,
     turns: int = 1_000_000,
-) -> T:
+) -> _Result:
     """Run `await main(*args)` on a virtual clock that starts at 0, and return what it returns.
 
     `seed` orders the tasks that are ready at one instant. `seconds` of virtual time and `turns` of the event loop are
@@ -76,7 +76,7 @@ class _Limit(trio.abc.Instrument):
         if self._turn == self._turns:
             self._scope.cancel(reason="the simulated run took too many turns")
 
-    async def run(self, main: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+    async def run(self, main: Callable[..., Awaitable[_Result]], args: tuple[Any, ...]) -> _Result:
         with self._scope:
             self._scope.deadline = self._seconds
             return await main(*args)

@@ -14,9 +14,11 @@ import proctor
 from proctor.actors.agent import Begin
 from proctor.actors.book import QUEUE, Job
 from proctor.protocols import vocabulary as v
+from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import HELLO, Step, write_script
+from tests.runtime.stage import heard
 
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
 CUT_ONCE: Sequence[Step] = (
@@ -490,3 +492,25 @@ async def _end_of(turn: proctor.Turn) -> str:
         return (await turn.finish()).outcome
     except proctor.MaybeExecuted as error:
         return error.outcome
+
+
+async def test_agents_come_and_go_under_a_dynamic_supervisor(tmp_path: Path) -> None:  # S63, S64
+    async with proctor.open_dynamic_supervisor(max_children=1) as sup:
+        agent = await sup.start_child(agent_of(tmp_path, COUNTING))
+        with pytest.raises(proctor.MaxChildren):
+            await sup.start_child(agent_of(tmp_path, COUNTING))
+        assert (await sup.agent("a").ask("one")).text == "1: one"
+        await sup.terminate_child(agent)
+        await sup.start_child(agent_of(tmp_path, COUNTING))
+        assert (await sup.agent("a").ask("again")).text == "1: again"
+
+
+async def test_an_agent_that_is_put_off_is_asked_when_it_is_back(tmp_path: Path) -> None:  # X1, X17
+    spec = agent_of(tmp_path, CUT_ONCE, backoff=proctor.Backoff(min_delay=0.2, jitter=0))
+    async with proctor.open_supervisor([spec], seed=1) as sup:
+        events = sup.events()
+        with pytest.raises(proctor.MaybeExecuted):
+            await sup.agent("a").ask("one")
+        assert (await sup.agent("a").ask("two")).text == "process 2: two"
+    delays = [event.delay for event in heard(events) if isinstance(event, ChildRestarting)]
+    assert delays == [0.2]
