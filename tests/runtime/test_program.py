@@ -413,3 +413,17 @@ async def test_a_start_that_takes_too_long_is_killed_X4() -> None:
             pass
     assert isinstance(caught.value.reason, Crash)
     assert isinstance(caught.value.reason.error, StartTimeout)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "text"),
+    [("pipe", "not ready within 0.3 s; stderr ends 'the disk is full'"), ("null", "not ready within 0.3 s")],
+)
+async def test_a_start_that_takes_too_long_quotes_what_the_program_said_X4(stderr: Any, text: str) -> None:
+    spec = shell(
+        "echo the disk is full >&2; exec sleep 60", ready=File("never"), stderr=stderr, start_timeout=0.3
+    )
+    with pytest.raises(StartError) as caught, trio.fail_after(5):
+        async with open_supervisor([spec]):
+            pass
+    assert str(caught.value.__cause__) == text

@@ -161,7 +161,7 @@ async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder_X5_D5(tmp_path: 
     status = Recorder()
     async with trio.open_nursery() as nursery:
         start = shell(script, Output("never")).start
-        nursery.start_soon(ending_with, Normal(), start, status)
+        nursery.start_soon(ending_with, Shutdown(), start, status)
         await appears(tmp_path / "up")
         assert status.warden is not None
         status.warden.stop(Shutdown())
