@@ -250,23 +250,37 @@ class Actor:
 
 
 class OwnMonitor:
-    """An actor's watch on another; see `Actor.monitor`."""
+    """An actor's watch on another; see `Actor.monitor`. It ends with the actor."""
 
     def __init__(self, target: Address, own: Cell) -> None:
         self._own = own
         self._target = target.find()
         self._notice: Info | None = None
+        self._leaving = _Leaving(self)
+        own.watchers[self._leaving] = None
         watch(self, target, self._target)
 
     def deliver(self, down: Down) -> None:
         """Queue the notice."""
+        self._own.watchers.pop(self._leaving, None)
         self._notice = Info(down)
         if self._own.mailbox is not None and self._own.exit is None:
             self._own.mailbox.put_in_order(self._notice)
 
     def close(self) -> None:
         """Stop watching; a `Down` that was not handled yet never is (M25)."""
+        self._own.watchers.pop(self._leaving, None)
         if self._target is not None:
             self._target.watchers.pop(self, None)
         if self._notice is not None and self._own.mailbox is not None:
             self._own.mailbox.withdraw(self._notice)
+
+
+class _Leaving:
+    """Closes an actor's watch when the actor ends, or one that lives long would collect those of all who watched it."""
+
+    def __init__(self, monitor: OwnMonitor) -> None:
+        self._monitor = monitor
+
+    def deliver(self, down: Down) -> None:
+        self._monitor.close()

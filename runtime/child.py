@@ -91,6 +91,7 @@ class Incarnation:
             self.mailbox.preload(kept.take_mail())
         self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
         self.warden: Warden | None = None
+        self.last_words = b""
         self.actor: Actor | None = None
         self.settled, self.ended = Once(), Once()
         self.has_started = self.is_ready = self.ignored = False

@@ -133,9 +133,10 @@ class Children:
         late: ExitReason | None = None
         if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
             took = round(self._start_scope.deadline - begun, 6)
-            late = Killed() if limit is None or self._aborted else Crash(StartTimeout(took))
+            too_slow = limit is not None and not self._aborted
             incarnation.kill()
             await self._await_death(incarnation)
+            late = Crash(StartTimeout(took, incarnation.last_words)) if too_slow else Killed()
         del self.awaited[incarnation]
         incarnation.patience = None
         return late

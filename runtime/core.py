@@ -117,11 +117,7 @@ class Core:
         call = Call(work, self.cell, float("inf"))
         self._requests.append(partial(self._answer, call, work))
         self._news.set()
-        try:
-            result: T = await call.wait()
-        finally:
-            if not call.settled:
-                call.give_up()
+        result: T = await call.wait()
         return result
 
     async def _answer(self, call: Call, work: Callable[[], Awaitable[object]]) -> None:
@@ -130,7 +126,7 @@ class Core:
         try:
             call.reply(await work())
         except SupervisionError as error:
-            if not (isinstance(error, StartError) and self._ending):
+            if not self._ending:  # else what is told is the end, which is why
                 call.fail(error)
 
     def _hear(self, incarnation: Incarnation) -> None:

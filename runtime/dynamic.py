@@ -14,11 +14,11 @@ the `Ref` of its last incarnation that was ready; an earlier one is not found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import attrs
 import trio
@@ -28,7 +28,7 @@ from proctor.runtime.core import Core
 from proctor.runtime.errors import MaxChildren, NotFound
 from proctor.runtime.root import open_root
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
-from proctor.runtime.supervisor import AnySupervisor, run_nested
+from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
 
 if TYPE_CHECKING:
     from proctor.runtime.calls import Ref
@@ -70,6 +70,11 @@ class DynamicCore(Core):
         if id == spec.id and not self._extra:
             return spec
         return attrs.evolve(spec, id=id, args=(*self._extra, *spec.args))
+
+    async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
+        """S73."""
+        await super().change(specs, given)
+        self._limit = given.get("max_children", self._limit)
 
     async def terminate(self, ref: Ref) -> None:
         """S66."""
@@ -113,6 +118,24 @@ class DynamicSupervisor(AnySupervisor):
         """
         await self._core.ask(partial(self._dynamic.terminate, ref))
 
+    async def change(
+        self,
+        *,
+        max_children: int | Literal["as it is"] | None = "as it is",
+        intensity: int | None = None,
+        period: float | None = None,
+    ) -> None:
+        """Go on with other flags, those given (S73); `max_children=None` sets no limit any more.
+
+        Nothing is started or stopped: children above a lower limit stay, and no more are started until there is room.
+        Raises `InvalidSpec`, and then nothing has changed. Of a nested supervisor this holds until it is restarted.
+        """
+        flags = {"intensity": intensity, "period": period}
+        given: dict[str, object] = {name: value for name, value in flags.items() if value is not None}
+        if max_children != "as it is":
+            given["max_children"] = max_children
+        await self._core.ask(partial(self._core.change, (), given))
+
 
 @attrs.frozen
 class NestedDynamic:
@@ -148,7 +171,7 @@ def dynamic_supervisor_spec(
         max_children=max_children,
         extra_arguments=extra_arguments,
     )
-    return ChildSpec(id, NestedDynamic(flags), type="supervisor", **spec)
+    return nested_spec(id, NestedDynamic(flags), spec)
 
 
 @overload

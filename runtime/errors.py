@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault
+from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault, quoted
 
 if TYPE_CHECKING:
     from proctor.runtime.calls import Address, Ref
@@ -39,11 +39,11 @@ class StartError(SupervisionError):
 
 
 class StartTimeout(RuntimeFault):
-    """The child was not ready within its `start_timeout` (X4), in seconds."""
+    """The child was not ready within its `start_timeout` (X4), in seconds; `stderr` is a program's last words."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"not ready within {seconds:g} s")
-        self.seconds = seconds
+    def __init__(self, seconds: float, stderr: bytes = b"") -> None:
+        super().__init__(f"not ready within {seconds:g} s{quoted(stderr)}")
+        self.seconds, self.stderr = seconds, stderr
 
 
 class WatchdogTimeout(RuntimeFault):

@@ -79,14 +79,19 @@ class ExitStatus:
     stderr: bytes = attrs.field(default=b"", kw_only=True, eq=False, repr=False)
 
     def __str__(self) -> str:
-        last = self.stderr.strip()[-STDERR_SHOWN:].decode("utf-8", "replace")
-        return f"{self._how}; stderr ends {last!r}" if last else self._how
+        return self._how + quoted(self.stderr)
 
     @property
     def _how(self) -> str:
         if self.signal is not None:
             return f"killed by {SIGNAL_NAMES.get(self.signal, f'signal {self.signal}')}"
         return f"exit status {self.code}"
+
+
+def quoted(stderr: bytes) -> str:
+    """The end of `stderr`, for the end of a text; nothing if it says nothing."""
+    last = stderr.strip()[-STDERR_SHOWN:].decode("utf-8", "replace")
+    return f"; stderr ends {last!r}" if last else ""
 
 
 class RuntimeFault(Exception):

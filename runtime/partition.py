@@ -28,7 +28,7 @@ from proctor.runtime.errors import InvalidSpec, NoPartitions, StartError
 from proctor.runtime.exits import Shutdown
 from proctor.runtime.root import open_root
 from proctor.runtime.spec import ChildSpec, Flags, Strategy, check_childspecs
-from proctor.runtime.supervisor import AnySupervisor, run_nested
+from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell
@@ -147,9 +147,7 @@ def partition_supervisor_spec(
     Its handle is `above.supervisor(path, PartitionSupervisor)`. Raises `InvalidSpec`.
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
-    return ChildSpec(
-        id, NestedPartition(_specs(spec, partitions, arguments), flags), type="supervisor", **fields
-    )
+    return nested_spec(id, NestedPartition(_specs(spec, partitions, arguments), flags), fields)
 
 
 def open_partition_supervisor(

@@ -4,7 +4,7 @@ Guarantees: the end of the process ends the child with the same reason (T19), an
 itself. A stop takes the process down by its ladder, whose graces are fitted into the child's `shutdown`; a kill kills
 the group, or the guarded tree, at once. The child has ended only when the group is gone, the process is reaped and its
 output is drained. Its output is always read, so it never blocks on a full pipe. An end that is neither clean nor ours
-carries the last of stderr, so that the reason says why.
+carries the last of stderr, so that the reason says why; so does a start that took too long.
 
 A start that fails raises the typed error of `process_errors`, which is the cause of the `StartError`; a process that
 ends before it is ready is a start failure with that end.
@@ -162,12 +162,13 @@ class _Run:
             await watch.afterwards(process)
 
     def _end(self, process: Process) -> None:
+        stderr = process.stderr[-QUOTED:] if process.command.stderr == "pipe" else b""
+        self._report.last_words = stderr
         match process.exit:
             case None | Normal():
                 if self.asked is not None:  # as an actor that was asked to end and did
                     raise Exit(self.asked)
             case ExitStatus() as status:
-                stderr = process.stderr[-QUOTED:] if process.command.stderr == "pipe" else b""
                 raise Exit(attrs.evolve(status, stderr=stderr))
             case Shutdown() as shutdown:
                 raise Exit(self.asked or shutdown)

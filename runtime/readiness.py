@@ -40,9 +40,11 @@ Pattern: TypeAlias = "str | bytes | re.Pattern[bytes] | Callable[[bytes], bool]"
 
 
 class Report(Protocol):
-    """What a child's `task_status` takes: `started` once, then `beat` and `ready`; `extend` before."""
+    """What a child's `task_status` takes: `started` once, then `beat` and `ready`; `extend` before. `last_words` are
+    for a start that took too long."""
 
     warden: Warden | None
+    last_words: bytes
 
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start."""

@@ -6,7 +6,7 @@ that gives up cancels the body and raises. What stands between a root and the pr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar, overload
@@ -234,6 +234,14 @@ async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
     raise Exit(core.reason)
 
 
+def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -> ChildSpec:
+    """A supervisor of any kind as a child, with further `ChildSpec` fields. Raises `InvalidSpec` (S2)."""
+    spec = ChildSpec(id, start, type="supervisor", **fields)
+    if spec.watchdog is not None:
+        raise InvalidSpec("watchdog", spec.watchdog, "None for a supervisor", of=id)
+    return spec
+
+
 @attrs.frozen
 class NestedSupervisor:
     """The `start` of a supervisor that is a child."""
@@ -275,13 +283,11 @@ def supervisor_spec(
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
-    if spec.get("watchdog") is not None:
-        raise InvalidSpec("watchdog", spec["watchdog"], "None for a supervisor", of=id)
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     if not callable(children):
         check_childspecs(children, auto_shutdown)
         children = tuple(children)
-    return ChildSpec(id, NestedSupervisor(children, flags), type="supervisor", **spec)
+    return nested_spec(id, NestedSupervisor(children, flags), spec)
 
 
 @overload

@@ -39,7 +39,7 @@ from proctor.runtime.spec import (
     Restart,
     StreamOptions,
 )
-from proctor.runtime.supervisor import AnySupervisor
+from proctor.runtime.supervisor import AnySupervisor, nested_spec
 from proctor.runtime.task_stream import TaskStream, open_task_stream
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def task_supervisor_spec(
     Its handle is `above.supervisor(path, TaskSupervisor)`.
     """
     flags = DynamicFlags(max_children=max_children, intensity=intensity, period=period)
-    return ChildSpec(id, NestedDynamic(flags, TaskSupervisor), type="supervisor", **spec)
+    return nested_spec(id, NestedDynamic(flags, TaskSupervisor), spec)
 
 
 def open_task_supervisor(

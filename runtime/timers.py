@@ -3,6 +3,9 @@
 Guarantees: an alarm rings at its time or as soon after as the loop runs, unless it is over by then. Whoever woke in
 the same moment goes first: after a stall of the whole loop nobody is found late who only had no turn.
 
+Alarms that are over and stand behind one that is not are dropped in bulk when they have doubled what is held, so that
+memory is bounded by the alarms that were wanted at once, however far off their time.
+
 Rings never wait, and run in the root supervisor's task of that name, which lives as long as anything in the tree.
 
 Not here: deadlines of calls (`deadlines`), which come by the thousand and are nearly always settled before.
@@ -16,6 +19,8 @@ from itertools import count
 from typing import Protocol
 
 import trio
+
+SLACK = 64
 
 
 class Alarm(Protocol):
@@ -40,14 +45,26 @@ class Timers:
         self._numbers = count()
         self._scope = trio.CancelScope()
         self._runs = False
+        self._limit = SLACK
+
+    def __len__(self) -> int:
+        """How many are held, some that are over included."""
+        return len(self._heap)
 
     def at(self, time: float, alarm: Alarm) -> None:
         """Ring `alarm` at `time`, in seconds of the run's clock."""
         heapq.heappush(self._heap, (time, next(self._numbers), alarm))
+        if len(self._heap) > self._limit:
+            self._forget_those_over()
         if not self._runs:
             self._runs = True
             self.nursery.start_soon(self._run, name="timers")
         self._scope.deadline = self._next()
+
+    def _forget_those_over(self) -> None:
+        self._heap = [entry for entry in self._heap if not entry[2].over]
+        heapq.heapify(self._heap)
+        self._limit = 2 * len(self._heap) + SLACK
 
     def _next(self) -> float:
         while self._heap and self._heap[0][2].over:

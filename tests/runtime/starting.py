@@ -33,6 +33,7 @@ class Recorder:
     """A `task_status` that notes what it is told."""
 
     warden: Control | None = None
+    last_words: bytes = b""
     told: list[object] = attrs.field(factory=list[object])
     news: trio.Event = attrs.field(factory=trio.Event)
     process: Process | None = None

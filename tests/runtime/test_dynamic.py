@@ -193,6 +193,47 @@ def fails_from_2(incarnation: int) -> None:
         raise Boom
 
 
+async def test_a_lower_limit_stops_nobody_and_a_higher_one_makes_room_S73_S64() -> None:
+    async with open_dynamic_supervisor(max_children=2) as sup:
+        first, second = [await sup.start_child(ChildSpec("w", forever)) for _ in range(2)]
+        await sup.change(max_children=1)
+        assert first.is_alive()
+        assert second.is_alive()
+        await sup.terminate_child(second)
+        with pytest.raises(MaxChildren, match="has 1 children"):
+            await sup.start_child(ChildSpec("w", forever))
+        await sup.change(intensity=5)
+        with pytest.raises(MaxChildren):
+            await sup.start_child(ChildSpec("w", forever))
+        await sup.change(max_children=None)
+        assert (await sup.start_child(ChildSpec("w", forever))).is_alive()
+
+
+async def test_a_new_intensity_counts_from_the_next_exit_on_S73_S30() -> None:
+    async def kill_thrice() -> None:
+        async with open_dynamic_supervisor(intensity=0) as sup:
+            await sup.change(intensity=2, period=60)
+            await sup.start_child(player("w", []))
+            for _ in range(3):
+                assert sup.name("w").find() is not None
+                sup.name("w").kill()
+                await settled()
+
+    with pytest.raises(MaxRestartsExceeded, match="more than 2 restarts in 60 s"):
+        await kill_thrice()
+
+
+@pytest.mark.parametrize("given", [{"max_children": -1}, {"intensity": -1}, {"period": 0}])
+async def test_an_invalid_change_changes_nothing_S73_S4(given: dict[str, Any]) -> None:
+    async with open_dynamic_supervisor(max_children=1) as sup:
+        ref = await sup.start_child(ChildSpec("w", forever))
+        with pytest.raises(InvalidSpec, match=next(iter(given))):
+            await sup.change(**({"max_children": 5} | given))
+        with pytest.raises(MaxChildren):
+            await sup.start_child(ChildSpec("w", forever))
+        assert ref.is_alive()
+
+
 @pytest.mark.parametrize("reason", EXITS.values(), ids=EXITS)
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
 async def test_who_is_not_restarted_leaves_room_for_another_S64_S66(restart: Restart, reason: Any) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,10 +24,13 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
+from proctor.runtime.dynamic import dynamic_supervisor_spec
 from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
 from proctor.runtime.events import ChildReady, ChildTerminated
+from proctor.runtime.partition import partition_supervisor_spec
 from proctor.runtime.spec import Probe, Restart
 from proctor.runtime.status import ChildStatus
+from proctor.runtime.tasks import task_supervisor_spec
 from tests.runtime.stage import Boom, Notes, Player, end, forever, heard, kinds, picture, player, settled
 
 
@@ -316,9 +320,18 @@ async def test_many_watchdogs_need_no_task_each_X6(autojump_clock: MockClock) ->
     assert notes == []
 
 
-async def test_a_watchdog_on_a_nested_supervisor_is_refused_X6_S2() -> None:
+@pytest.mark.parametrize(
+    "made",
+    [
+        supervisor_spec,
+        dynamic_supervisor_spec,
+        task_supervisor_spec,
+        partial(partition_supervisor_spec, spec=ChildSpec("w", forever)),
+    ],
+)
+def test_a_watchdog_on_a_nested_supervisor_of_any_kind_is_refused_X6_S2(made: Callable[..., object]) -> None:
     with pytest.raises(InvalidSpec, match="watchdog of 's' is 3"):
-        supervisor_spec("s", watchdog=3)
+        made("s", watchdog=3)
 
 
 def failing(*outcomes: object) -> tuple[Callable[[], Awaitable[object]], list[float]]:

@@ -22,7 +22,7 @@ def say(text):
 
 
 async def test_a_process_is_ready_when_it_notifies_and_its_status_can_be_seen_X5() -> None:
-    source = SAY + "say('STATUS=loading'); time.sleep(0.1); say('READY=1\\nSTATUS=serving'); time.sleep(60)"
+    source = SAY + "say('STATUS=loading'); time.sleep(0.1); say('READY=1\\nSTATUS=serving'); time.sleep(10)"
     async with open_supervisor([program(source, Notify())]) as sup:
         info = sup.name("p").ref().info
         assert isinstance(info, Process)
@@ -36,7 +36,7 @@ async def test_what_a_process_notifies_reaches_the_supervisor_in_order_X4_X5_X6(
 for text in ("WATCHDOG=1", "EXTEND_TIMEOUT_USEC=2500000", "EXTEND_TIMEOUT_USEC=soon", "READY=0", "nonsense", "",
              "READY=1", "WATCHDOG=1", "EXTEND_TIMEOUT_USEC=1", "RELOADING=1", "READY=1", "STOPPING=1\\nSTATUS=bye"):
     say(text)
-time.sleep(60)
+time.sleep(10)
 """
     )
     status = Recorder()
@@ -58,7 +58,7 @@ def modes(path: Path) -> list[tuple[bool, int]]:
 async def test_the_socket_is_private_and_gone_with_the_process_X5(tmp_path: Path) -> None:
     source = (
         SAY
-        + f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['NOTIFY_SOCKET']); say('READY=1'); time.sleep(60)"
+        + f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['NOTIFY_SOCKET']); say('READY=1'); time.sleep(10)"
     )
     before = sorted(os.listdir("/proc/self/fd"))
     async with open_supervisor([program(source, Notify())]):
@@ -78,7 +78,7 @@ while not os.path.exists({str(tmp_path / "go")!r}):
 if os.fork() == 0:
     os.setsid()
     say('STATUS=child\\nREADY=1')
-time.sleep(60)
+time.sleep(10)
 """
     )
     status = Recorder()
@@ -104,7 +104,7 @@ async def test_descriptors_that_come_with_a_message_are_not_taken_X5() -> None:
 for _ in range(20):
     socket.send_fds(out, [b"FDSTORE=1"], [0, 1, 2])
 say("READY=1")
-time.sleep(60)
+time.sleep(10)
 """
     )
     async with open_supervisor([]) as sup:
@@ -115,7 +115,7 @@ time.sleep(60)
 
 
 async def test_the_watchdog_of_the_spec_is_told_to_the_program_X6() -> None:
-    source = SAY + "say('READY=1\\nSTATUS=' + os.environ['WATCHDOG_USEC']); time.sleep(60)"
+    source = SAY + "say('READY=1\\nSTATUS=' + os.environ['WATCHDOG_USEC']); time.sleep(10)"
     spec = program(source, Notify(), watchdog=2.5)
     status = Recorder()
     async with trio.open_nursery() as nursery:

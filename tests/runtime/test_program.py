@@ -32,7 +32,7 @@ from proctor.runtime.stopping import Step, fitted
 from tests.runtime.programs import ENV, appears, gone
 from tests.runtime.stage import heard, kinds
 
-DEAF = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+DEAF = "trap '' TERM; echo ready; n=0; while [ $((n+=1)) -lt 200 ]; do sleep 0.05; done"  # 10 s, not for ever
 READY = Output("ready\n")
 
 
@@ -408,8 +408,23 @@ async def test_without_a_stderr_pipe_nothing_is_quoted_and_no_task_is_spent() ->
 
 
 async def test_a_start_that_takes_too_long_is_killed_X4() -> None:
-    with pytest.raises(StartError) as caught, trio.fail_after(5):
+    with pytest.raises(StartError) as caught, trio.fail_after(5) as in_time:
         async with open_supervisor([shell(DEAF, ready=Output("never"), start_timeout=0.3)]):
             pass
+    assert not in_time.cancel_called
     assert isinstance(caught.value.reason, Crash)
     assert isinstance(caught.value.reason.error, StartTimeout)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "text"),
+    [("pipe", "not ready within 0.3 s; stderr ends 'the disk is full'"), ("null", "not ready within 0.3 s")],
+)
+async def test_a_start_that_takes_too_long_quotes_what_the_program_said_X4(stderr: Any, text: str) -> None:
+    spec = shell(
+        "echo the disk is full >&2; exec sleep 60", ready=File("never"), stderr=stderr, start_timeout=0.3
+    )
+    with pytest.raises(StartError) as caught, trio.fail_after(5):
+        async with open_supervisor([spec]):
+            pass
+    assert str(caught.value.__cause__) == text
