@@ -83,13 +83,15 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
-            if _is_late(message, mailbox):
+            if message.expired or (mailbox.burst > 1 and _is_late(message)):
                 continue
             cell.handling = message
             try:
                 outcome = _answered(message, await actor.handle_call(message.msg, message))
             finally:
-                _handled(message, cell)
+                cell.handling = None
+                if not message.settled:
+                    cell.calls[message] = None
         elif isinstance(message, Info):
             outcome = await actor.handle_info(message.msg)
         else:
@@ -104,16 +106,10 @@ async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Any:
     return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
 
 
-def _is_late(call: Call, mailbox: Mailbox[Message]) -> bool:
-    if mailbox.waited and call.deadline < trio.current_time():
+def _is_late(call: Call) -> bool:
+    if call.deadline < trio.current_time():
         call.expire()
     return call.expired
-
-
-def _handled(call: Call, cell: Cell) -> None:
-    cell.handling = None
-    if not call.settled:
-        cell.calls[call] = None
 
 
 def _answered(call: Call, outcome: object) -> Stop | None:
