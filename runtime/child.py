@@ -67,6 +67,15 @@ class Warden(Control, Protocol):
         ...
 
 
+class Bridge:
+    """A `start` that ends by itself when asked (S74): it sets `warden` before it first waits.
+
+    So no scope has to stand between it and its task, which a child that starts and ends in a millisecond would notice.
+    """
+
+    __slots__ = ()
+
+
 class Incarnation:
     """One run of one child, from its start to its end."""
 
@@ -211,10 +220,12 @@ class Incarnation:
         reason = self._stopped
         if reason is None and not self._killed:
             try:
-                if self.mailbox is None:
-                    reason = await self._run_until_killed()
-                else:
+                if self.mailbox is not None:
                     reason = await self._run_before_background()
+                elif isinstance(self.spec.start, Bridge):
+                    reason = self._unless_ignored(await self._run_function())
+                else:
+                    reason = await self._run_until_killed()
             except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
                 reason = self._fault(error)
             if reason is not None and self._owes_terminate():

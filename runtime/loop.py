@@ -89,9 +89,7 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
             try:
                 outcome = _answered(message, await actor.handle_call(message.msg, message))
             finally:
-                cell.handling = None
-                if not message.settled:
-                    cell.calls[message] = None
+                _handled(message, cell)
         elif isinstance(message, Info):
             outcome = await actor.handle_info(message.msg)
         else:
@@ -110,6 +108,12 @@ def _is_late(call: Call) -> bool:
     if call.deadline < trio.current_time():
         call.expire()
     return call.expired
+
+
+def _handled(call: Call, cell: Cell) -> None:
+    cell.handling = None
+    if not call.settled:
+        cell.calls[call] = None
 
 
 def _answered(call: Call, outcome: object) -> Stop | None:
