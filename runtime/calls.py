@@ -59,13 +59,13 @@ class Address(ABC):
         waits, at most so many seconds, for somebody to be there (X17); `timeout` counts from then on. Raises
         `NoProc`, `ActorExited`, `CallTimeout`, `CallingSelf`, `MailboxFull`, `NoMailbox`, or the error answered with.
         """
-        await checkpoint_if_cancelled()
         task, cell = current_task(), self.find()
         if cell is None or cell.exit is not None:
             cell = await self._await_cell(wait_for)
         if cell.task is task:
+            await checkpoint_if_cancelled()
             raise CallingSelf(self)
-        now = trio.current_time()
+        now = cell.system.now()
         limit = seconds_left(timeout, task, now)
         call = Call(msg, cell, now + limit)
         if cell.mailbox is None or not cell.mailbox.offer(call):
@@ -77,6 +77,7 @@ class Address(ABC):
         return call.outcome()
 
     async def _await_cell(self, wait_for: float | None) -> Cell:
+        await checkpoint_if_cancelled()
         if wait_for is not None:
             with trio.move_on_after(seconds_left(wait_for, current_task(), trio.current_time())):
                 await self.until_found()
@@ -247,6 +248,7 @@ class Name(Address):
 
 
 async def _deliver_in_time(call: Call, cell: Cell) -> None:
+    await checkpoint_if_cancelled()
     with trio.CancelScope(deadline=call.deadline) as scope:
         await cell.deliver(call)
     if scope.cancelled_caught:

@@ -9,6 +9,9 @@ child that was stopped or killed before its first step never runs (T6).
 Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
 those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
 
+An actor's own coroutines are caught where they are awaited, not in `_contained`: each frame in between is one more to
+pass at each of its wake-ups.
+
 Ready: `started` was called. Ending before is a start failure, in whatever way (T7).
 
 Not here: waiting for the child with a time limit (`core`), restarts.
@@ -62,6 +65,15 @@ class Warden(Control, Protocol):
     def left(self) -> Mapping[str, Kept]:
         """Each such name with who owed it."""
         ...
+
+
+class Bridge:
+    """A `start` that ends by itself when asked (S74): it sets `warden` before it first waits.
+
+    So no scope has to stand between it and its task, which a child that starts and ends in a millisecond would notice.
+    """
+
+    __slots__ = ()
 
 
 class Incarnation:
@@ -206,13 +218,17 @@ class Incarnation:
         self.cell.task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
         OWN.set(self.cell)
-        reason: ExitReason | None
-        if self._stopped is not None or self._killed:
-            reason = self._stopped
-        elif self.mailbox is None:
-            reason = await self._contained(self._run_until_killed)
-        else:
-            reason = await self._contained(self._run_before_background)
+        reason = self._stopped
+        if reason is None and not self._killed:
+            try:
+                if self.mailbox is not None:
+                    reason = await self._run_before_background()
+                elif isinstance(self.spec.start, Bridge):
+                    reason = self._unless_ignored(await self._run_function())
+                else:
+                    reason = await self._run_until_killed()
+            except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
+                reason = self._fault(error)
             if reason is not None and self._owes_terminate():
                 reason = await self._contained(partial(self._terminated_alone, reason))
         self._end_probes()
@@ -250,7 +266,10 @@ class Incarnation:
         try:
             async with trio.open_nursery() as self._background:
                 self._kill_scope = self._background.cancel_scope
-                ended = self._unless_ignored(await self._contained(self._live))
+                try:
+                    ended = self._unless_ignored(await self._live())
+                except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
+                    ended = self._fault(error)
                 reason = await self._terminated(ended or self._stopped or Normal())
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
@@ -296,22 +315,22 @@ class Incarnation:
     async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
         try:
             return await body()
-        except Exception as error:  # noqa: BLE001  # a child's body: any error is a crash of the child (T4)
-            return _reason(error)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self.cell.system.interrupt(error)
-        except BaseExceptionGroup as group:
-            self._unmix(group)
-        return Shutdown("interrupted")
+        except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
+            return self._fault(error)
 
-    def _unmix(self, group: BaseExceptionGroup[BaseException]) -> None:
-        interrupt = interrupt_in(group)
+    def _fault(self, error: BaseException) -> ExitReason:
+        """What a failure of the child means: any error is a crash (T4), an interrupt is told to the system (T5)."""
+        if isinstance(error, Exception):
+            return _reason(error)
+        interrupt = interrupt_in(error)
         if interrupt is None:
-            raise group  # Cancelled of an outer scope beside errors: that scope takes its own out
+            raise error  # Cancelled of an outer scope beside errors: that scope takes its own out
         self.cell.system.interrupt(interrupt)
-        cancelled = group.subgroup(trio.Cancelled)
+        whole: object = error
+        cancelled = whole.subgroup(trio.Cancelled) if isinstance(whole, BaseExceptionGroup) else None
         if cancelled is not None:
             raise cancelled
+        return Shutdown("interrupted")
 
 
 @trio.lowlevel.disable_ki_protection

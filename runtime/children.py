@@ -49,12 +49,13 @@ class Children:
         self.left: dict[str, Kept] = {}
         self._path, self._system, self._handle, self._hear = path, system, handle, hear
         self._aborted = self._killed = False
-        self._start_scope = trio.CancelScope()
+        self._starting: Incarnation | None = None
 
     def abort_start(self) -> None:
         """End the wait for a start under way; none follows."""
         self._aborted = True
-        self._start_scope.cancel(reason="the supervisor stops")
+        if self._starting is not None:
+            self._starting.settled.release()
 
     def kill(self) -> None:
         """Kill all that run, whatever grace they are in."""
@@ -124,22 +125,27 @@ class Children:
 
     async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
         self.awaited[incarnation] = incarnation.settled
-        begun = trio.current_time()
-        with trio.CancelScope() as incarnation.patience:
-            self._start_scope = incarnation.patience
-            if limit is not None:
-                self._start_scope.deadline = begun + limit
-            await incarnation.settled.wait()
+        self._starting = incarnation
+        took = await self._settled(incarnation, limit)
+        self._starting = None
         late: ExitReason | None = None
         if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
-            took = round(self._start_scope.deadline - begun, 6)
-            too_slow = limit is not None and not self._aborted
+            too_slow = None if self._aborted else took
             incarnation.kill()
             await self._await_death(incarnation)
-            late = Crash(StartTimeout(took, incarnation.last_words)) if too_slow else Killed()
+            late = Killed() if too_slow is None else Crash(StartTimeout(too_slow, incarnation.last_words))
         del self.awaited[incarnation]
         incarnation.patience = None
         return late
+
+    async def _settled(self, incarnation: Incarnation, limit: float | None) -> float | None:
+        if limit is None:
+            await incarnation.settled.wait()
+            return None
+        begun = trio.current_time()
+        with trio.CancelScope(deadline=begun + limit) as incarnation.patience:
+            await incarnation.settled.wait()
+        return round(incarnation.patience.deadline - begun, 6)
 
     def _ignored(self, slot: Slot) -> None:
         slot.ended(None, "down")

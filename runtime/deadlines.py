@@ -53,19 +53,20 @@ class Deadlines:
 
     def add(self, call: Timed, timeout: float) -> None:
         """Expire `call` at its deadline, which is `timeout` seconds after some moment up to now."""
+        deadline = call.deadline
         lane = self._lanes.get(timeout)
         if lane is None:
             lane = self._lane(timeout)
         while lane and lane[0].settled:
             lane.popleft()
-        if lane is None or (lane and lane[-1].deadline > call.deadline):
+        if lane is None or (lane and lane[-1].deadline > deadline):
             self._add_odd(call)
         else:
             lane.append(call)
             if len(lane) > self._limit:
                 self._forget_settled()
-        if call.deadline < self._next:
-            self._next = self._scope.deadline = call.deadline
+        if deadline < self._next:
+            self._next = self._scope.deadline = deadline
 
     def _add_odd(self, call: Timed) -> None:
         heapq.heappush(self._heap, (call.deadline, next(self._numbers), call))

@@ -89,7 +89,7 @@ async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: o
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
-            if _is_late(message, mailbox):
+            if message.expired or (mailbox.burst > 1 and _is_late(message)):
                 continue
             cell.handling = message
             try:
@@ -110,8 +110,8 @@ async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Any:
     return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
 
 
-def _is_late(call: Call, mailbox: Mailbox[Message]) -> bool:
-    if mailbox.waited and call.deadline < trio.current_time():
+def _is_late(call: Call) -> bool:
+    if call.deadline < trio.current_time():
         call.expire()
     return call.expired
 

@@ -10,7 +10,8 @@ One task takes. It passes through a checkpoint at least every `BURST` items, so 
 
 Invariants: `_room` is what may still be queued, 0 when no more are taken. As long as a sender waits, there is none:
 who takes a message lets the first sender's in, in the same step. `_aside` says that there may be more to look at
-than the user lane. The lanes are made when first used, because most actors of a large tree sleep.
+than user messages: system items, notices, waiting senders, the end. The lanes are made when first used, because most
+actors of a large tree sleep.
 
 Not here: what a message means, and what becomes of those refused or left over (`cell`).
 """
@@ -38,11 +39,10 @@ class Full(Exception):
 
 
 class Mailbox(Generic[Item]):
-    """The queue of one actor."""
+    """The queue of one actor. `burst` counts what was taken since the taker last slept, or let others have a turn."""
 
     __slots__ = (
         "_aside",
-        "_burst",
         "_closing",
         "_notices",
         "_overflow",
@@ -51,6 +51,7 @@ class Mailbox(Generic[Item]):
         "_sleeper",
         "_system",
         "_user",
+        "burst",
     )
 
     def __init__(self, size: int, overflow: Overflow) -> None:
@@ -60,7 +61,7 @@ class Mailbox(Generic[Item]):
         self._system: deque[Item] | None = None
         self._notices: list[Item] | None = None
         self._senders: OrderedDict[Task, Item] | None = None
-        self._burst = 0
+        self.burst = 0
         self._aside = False
         self._closing: _Closing = "open"
         self._sleeper: Task | None = None
@@ -73,9 +74,17 @@ class Mailbox(Generic[Item]):
         if self._user is None:
             self._user = deque()
         self._user.append(item)
-        if self._sleeper is not None:
-            self._wake()
+        task = self._sleeper
+        if task is not None:
+            self._sleeper = None
+            reschedule(task)
         return True
+
+    def take_back(self, item: Item) -> None:
+        """Undo the `offer` of `item`, if that was the last thing queued; who was woken for it finds nothing."""
+        if self._user and self._user[-1] is item:
+            self._user.pop()
+            self._after_taking(item)
 
     def waits(self) -> bool:
         """Whether there is no room now and a sender is to wait for it."""
@@ -91,6 +100,7 @@ class Mailbox(Generic[Item]):
             self._senders = OrderedDict()
         senders = self._senders
         senders[task] = item
+        self._aside = True
 
         def give_up(_raise_cancel: object) -> Abort:
             del senders[task]
@@ -136,6 +146,7 @@ class Mailbox(Generic[Item]):
             self._user = deque()
         self._user.append(item)
         self._notices = [*(self._notices or ()), item]
+        self._aside = True
         self._wake()
 
     def withdraw(self, item: Item) -> None:
@@ -178,33 +189,29 @@ class Mailbox(Generic[Item]):
         self._sleeper = None
         return Abort.SUCCEEDED
 
-    @property
-    def waited(self) -> bool:
-        """Whether what was taken last had waited for what was taken before it."""
-        return self._burst > 1
-
     def take_nowait(self) -> Item | None:
         """The next item, or `None`: there is none at hand, or it is the turn of others."""
-        if self._burst >= BURST:
+        if self.burst >= BURST:
             return None
-        if self._aside and (self._system or self._closing == "halted"):
-            return self._take_aside()
+        if self._aside:
+            return self._take_with_care()
         if not self._user:
             return None
-        self._burst += 1
-        item = self._user.popleft()
-        if self._notices or self._senders or self._aside:
-            self._after_taking(item)
-        else:
-            self._room += 1
-        return item
+        self.burst += 1
+        self._room += 1
+        return self._user.popleft()
 
-    def _take_aside(self) -> Item | None:
-        if self._closing == "halted" or not self._system:
+    def _take_with_care(self) -> Item | None:
+        if self._closing == "halted" or self.is_empty():
             return None
-        self._burst += 1
-        item = self._system.popleft()
-        self._aside = bool(self._system) or self._closing != "open"
+        self.burst += 1
+        if self._system:
+            item = self._system.popleft()
+        else:
+            assert self._user is not None
+            item = self._user.popleft()
+            self._after_taking(item)
+        self._aside = bool(self._system or self._notices or self._senders) or self._closing != "open"
         return item
 
     def _after_taking(self, item: Item) -> None:
@@ -229,10 +236,10 @@ class Mailbox(Generic[Item]):
 
     def pause(self) -> Awaitable[object]:
         """What to await when `take_nowait` gave nothing: news, or that others had their turn."""
-        if self._burst >= BURST:
-            self._burst = 1
+        if self.burst >= BURST:
+            self.burst = 1
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105  # awaited by the caller, one frame nearer
-        self._burst, self._sleeper = 0, current_task()
+        self.burst, self._sleeper = 0, current_task()
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
 
     def is_over(self) -> bool:

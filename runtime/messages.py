@@ -3,7 +3,9 @@
 Guarantees: a call is settled once, by an answer, an error, its time or its caller. An answer wakes the waiting task
 directly; a late or second one changes nothing and is an event (M17).
 
-Invariant: `_task` is set exactly while a task sleeps for the call, so that it is rescheduled at most once.
+Invariant: `_task` is set exactly while a task sleeps for the call, so that it is rescheduled at most once. A caller
+that was cancelled before it asked has asked nothing: it learns of that when it goes to sleep, in the step in which it
+queued the call, and takes that back. So a call costs no look at the cancellation beside the one that sleeping is.
 
 Not here: how they are sent (`calls`), what waits for them (`mailbox`, `deadlines`).
 """
@@ -70,9 +72,12 @@ class Call:
         self._cell.system.events.emit(LateReply(path=self._cell.path, msg=answer))
 
     def _settle(self) -> None:
-        self.give_up()
-        if self._task is not None:
-            task, self._task = self._task, None
+        self.settled = True
+        if self._cell.calls:
+            self._cell.calls.pop(self, None)
+        task = self._task
+        if task is not None:
+            self._task = None
             reschedule(task)
 
     def give_up(self) -> None:
@@ -86,8 +91,10 @@ class Call:
         return self._cell.task is task
 
     def _abort(self, _raise_cancel: object) -> Abort:
-        self._task = None
+        task, self._task = self._task, None
         self.give_up()
+        if self._cell.mailbox is not None and _is_in_its_step(task):
+            self._cell.mailbox.take_back(self)
         return Abort.SUCCEEDED
 
     def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
@@ -170,6 +177,13 @@ def reply(from_: Call, value: object) -> None:
 def reply_error(from_: Call, error: BaseException) -> None:
     """Answer a call with an error, which is raised in the caller; the callee lives on (M10)."""
     from_.fail(error)
+
+
+def _is_in_its_step(task: Task | None) -> bool:
+    try:
+        return current_task() is task
+    except RuntimeError:  # a deadline, while no task has its turn
+        return False
 
 
 def seconds_left(timeout: float | None, task: Task, now: float) -> float:

@@ -24,12 +24,16 @@ class Once:
     def set(self) -> None:
         """It happens; who waits goes on."""
         self._is_set = True
+        self.release()
+
+    def release(self) -> None:
+        """Nobody is to wait any longer, though it has not happened; who comes later waits again."""
         if self._event is not None:
             event, self._event = self._event, None
             event.set()
 
     async def wait(self) -> None:
-        """Wait until it has happened. A checkpoint in any case."""
+        """Wait until it has happened, or who waits is released. A checkpoint in any case."""
         if self._is_set:
             await trio.lowlevel.checkpoint()
             return

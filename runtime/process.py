@@ -265,7 +265,8 @@ class Process:
         self.note("closed")
         # shielded, and told of no error: the body's own is to leave bare, neither in the group of a nursery that the
         # caller cannot see nor replaced by a cancellation that came meanwhile
-        self._nursery.cancel_scope.shield = True
+        if self._nursery.child_tasks:
+            self._nursery.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
         if error is None:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -289,11 +290,8 @@ class Process:
         return self._exit
 
     def _look(self) -> None:
-        status = (
-            self._child.peek() if self._exit is None else None
-        )  # once reaped, there is nothing to look at
-        if status is None:
-            return
+        if self._exit is not None or (status := self._child.peek()) is None:
+            return  # once reaped, there is nothing to look at
         sent = self._group.sent(self.kill_sent, self._detail or Shutdown())
         self._exit = judge(*status, sent, self._plan.success_codes)
         self._ended_at = trio.current_time()

@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 import trio
 
+from proctor.runtime.child import Bridge
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.exits import Exit, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.kept import Kept
@@ -56,7 +57,7 @@ def plain_environment(parent: Mapping[str, str] | None = None) -> dict[str, str]
 
 
 @attrs.frozen(kw_only=True)
-class Program:
+class Program(Bridge):
     """The `start` of a child that is a program; made by `process`."""
 
     command: Command

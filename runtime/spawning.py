@@ -85,7 +85,7 @@ class Ends:
     @property
     def piped(self) -> bool:
         """Whether there is a pipe at all."""
-        return any(end is not None for end in (self.stdin, self.stdout, self.stderr, self.report))
+        return bool(self.stdin or self.stdout or self.stderr or self.report)
 
     def close(self) -> None:
         """Close them all; a second call does nothing."""
@@ -106,13 +106,13 @@ WATCHED_BY_DESCRIPTOR = sys.platform == "linux"
 class Child:
     """A process that is ours to reap. `pid` is also the number of its session and of its group."""
 
-    __slots__ = ("_leading", "_news", "_pidfd", "_popen", "pid")
+    __slots__ = ("_leading", "_news", "_pidfd", "_popen", "_readable", "pid")
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self.pid = popen.pid
         self._popen = popen
         self._pidfd = os.pidfd_open(popen.pid) if WATCHED_BY_DESCRIPTOR else -1
-        self._leading = False
+        self._leading = self._readable = False
         self._news: trio.Event | None = None
 
     def peek(self) -> Status | None:
@@ -139,9 +139,10 @@ class Child:
     async def _lead(self) -> None:
         self._leading = True
         try:
-            await trio.lowlevel.wait_readable(self._pidfd)
-            if self.peek() is None:  # dead, but a tracer has not let go of it
+            if self._readable:  # dead, but a tracer has not let go of it, or they would not wait again
                 await trio.sleep(TRACED_PAUSE)
+            await trio.lowlevel.wait_readable(self._pidfd)
+            self._readable = True
         except trio.ClosedResourceError:
             pass  # reaped by whoever saw its death first
         finally:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+import trio
+
 from proctor.runtime.deadlines import Deadlines
 from proctor.runtime.events import Events
 from proctor.runtime.registry import Registry
@@ -28,6 +30,8 @@ class System:
         self.events = Events()
         self.deadlines = Deadlines()
         self.timers = Timers()
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        """`trio.current_time`, without the way to the run's clock: each call looks at it."""
         self.random = Random(seed)
         self.restarts = restarts
         self.interrupted: Interrupt | None = None

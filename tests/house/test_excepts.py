@@ -10,7 +10,12 @@ from tests.house.tree import dotted, enclosing, everywhere, listed, name_of, sou
 
 # (file, function): why it takes every error
 REASONS: Mapping[tuple[str, str], str] = {
-    ("runtime/child.py", "Incarnation._contained"): "a child's body: any error is a crash of the child (T4)",
+    ("runtime/child.py", "Incarnation.run"): "a child's body: any error is a crash of the child (T4)",
+    (
+        "runtime/child.py",
+        "Incarnation._run_before_background",
+    ): "an actor's hooks: the same, and `terminate` still runs (T8)",
+    ("runtime/child.py", "Incarnation._contained"): "its other code: `terminate`, a check, a function (T4)",
     (
         "runtime/children.py",
         "Children._call",
@@ -30,10 +35,9 @@ REASONS: Mapping[tuple[str, str], str] = {
 
 # (file, function): where an interrupt or a group that may hold a cancellation goes instead of up
 EDGES: Mapping[tuple[str, str], str] = {
-    (
-        "runtime/child.py",
-        "Incarnation._contained",
-    ): "an interrupt goes to the root, which stops the tree (T5)",
+    ("runtime/child.py", "Incarnation.run"): "an interrupt goes to the root, which stops the tree (T5)",
+    ("runtime/child.py", "Incarnation._run_before_background"): "the same",
+    ("runtime/child.py", "Incarnation._contained"): "the same",
     ("runtime/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -333,6 +334,54 @@ async def test_a_cancelled_caller_sends_nothing() -> None:
         assert scope.cancelled_caught
         await settled()
         assert sup.name("a").ref().exit_reason is None
+
+
+async def test_a_cancelled_caller_leaves_the_room_that_it_did_not_need_M4() -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        gate = trio.Event()
+        nursery.start_soon(ref.call, gate)
+        await settled()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await ref.call("later")
+        assert scope.cancelled_caught
+        request = ref.send_request("alive")
+        gate.set()
+        assert await request.wait() == "alive"
+        assert shelf == []
+
+
+@pytest.mark.parametrize("by", ["another task", "a deadline"])
+async def test_a_caller_cancelled_once_it_has_asked_has_asked_M16(by: str, autojump_clock: MockClock) -> None:
+    shelf: list[Call] = []
+    async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
+        ref = sup.name("desk").ref()
+        nursery.start_soon(ref.call, ("sleep", 5), None)
+        await settled()
+
+        async def ask(scope: trio.CancelScope) -> None:
+            with scope:
+                await ref.call("later")
+
+        scope = trio.CancelScope(deadline=trio.current_time() + 1 if by == "a deadline" else math.inf)
+        nursery.start_soon(ask, scope)
+        await settled()
+        if by == "another task":
+            scope.cancel()
+        await trio.sleep(2)
+        assert (scope.cancelled_caught, shelf) == (True, [])
+        await ref.call("x")
+        assert [call.settled for call in shelf] == [True]
+
+
+async def test_a_cancelled_caller_of_nobody_is_cancelled_M14() -> None:
+    async with open_supervisor([desk([])]) as sup:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await sup.name("nobody").call("x")
+        assert scope.cancelled_caught
 
 
 async def test_a_deadline_covers_the_wait_for_room_T14(autojump_clock: MockClock) -> None:

@@ -196,3 +196,36 @@ def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M6_M26(ops: list[str], s
         assert box.close() == model.system + [n for n, _ in model.user]
 
     trio.run(main)
+
+
+async def test_what_was_offered_last_can_be_taken_back_with_its_room_M4() -> None:
+    box: Mailbox[str] = Mailbox(2, "block")
+    first, last = "first", "last"
+    assert box.offer(first)
+    assert box.offer(last)
+    box.take_back(first)
+    box.take_back(last)
+    box.take_back(last)
+    assert [box.offer("other"), box.offer("one more")] == [True, False]
+    assert [box.take_nowait() for _ in range(3)] == [first, "other", None]
+
+
+async def test_the_room_of_what_was_taken_back_is_the_first_waiting_senders_M4() -> None:
+    box: Mailbox[int] = Mailbox(1, "block")
+    box.offer(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(box.put, 2)
+        await settled()
+        box.take_back(1)
+        assert not box.offer(3)
+    assert [box.take_nowait(), box.take_nowait()] == [2, None]
+    assert box.offer(3)
+
+
+async def test_a_closing_mailbox_has_no_room_for_what_was_taken_back_M8() -> None:
+    box: Mailbox[int] = Mailbox(1, "block")
+    box.offer(1)
+    box.refuse()
+    box.take_back(1)
+    assert not box.offer(2)
+    assert await box.take() is None

@@ -47,3 +47,24 @@ async def test_one_who_gives_up_changes_nothing_for_the_others() -> None:
             await once.wait()
         once.set()
     assert seen == ["told"]
+
+
+async def test_who_is_released_goes_on_though_it_has_not_happened() -> None:
+    once, seen = Once(), list[bool]()
+    once.release()
+
+    async def wait() -> None:
+        await once.wait()
+        seen.append(once.is_set())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await settled()
+        once.release()
+        await settled()
+        assert seen == [False]
+        nursery.start_soon(wait)
+        await settled()
+        assert seen == [False]
+        once.set()
+    assert seen == [False, True]
