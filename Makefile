@@ -6,6 +6,7 @@ VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
+BENCH_ARGS ?=
 MATRIX ?= 3.11 3.12 3.13 3.14
 
 PY := $(VENV)/bin/python
@@ -13,6 +14,7 @@ CAN_RUN := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUN_READY := $(VENV)/.run-ready
 DEV_READY := $(VENV)/.dev-ready
+BENCH_READY := $(VENV)/.bench-ready
 
 # pyright otherwise asks the index for a newer version of itself on every run
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -61,8 +63,8 @@ mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a
 simulate: $(DEV_READY) ## random programs on random trees against the model, at length
 	$(PY) -m tests.simulation
 
-bench: $(DEV_READY) ## streaming and calls beside their limits and peers, one table
-	@$(PY) -m bench
+bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
+	@$(PY) -m bench $(BENCH_ARGS)
 
 build: $(DEV_READY) ## sdist and wheel into dist/
 	rm -rf dist
@@ -87,7 +89,7 @@ on-one-python: $(RUN_READY)
 pins: ## renew constraints.txt from what the index has today
 	rm -rf build/pins && mkdir -p build
 	@$(MAKE) --no-print-directory build/pins/bin/python VENV=build/pins
-	build/pins/bin/python -m pip install --quiet --disable-pip-version-check '.[cli,test,dev]'
+	build/pins/bin/python -m pip install --quiet --disable-pip-version-check '.[cli,test,dev,bench]'
 	build/pins/bin/python -m pip freeze --exclude proctor > build/pins/constraints.txt
 	mv build/pins/constraints.txt constraints.txt
 
@@ -118,4 +120,8 @@ $(RUN_READY): pyproject.toml constraints.txt | $(PY)
 
 $(DEV_READY): pyproject.toml constraints.txt | $(RUN_READY)
 	$(PIP) --no-build-isolation --editable '.[cli,test,dev]'
+	@touch $@
+
+$(BENCH_READY): pyproject.toml constraints.txt | $(DEV_READY)
+	$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@

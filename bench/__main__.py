@@ -1,26 +1,44 @@
-"""The short table: streaming and calls, each beside its physical limit and a peer.
+"""Every table, each of ours beside its limit and its peers.
 
-python -m bench [--rounds 7] [--lines 100000] [--operations 30000]
+    python -m bench [--rounds 3] [--lines 50000] [--operations 10000] [--actors 1000] [--programs 256] [--kills 32]
+        [--at-once 500]
+
+The sizes are less than those of the scripts by themselves, so that all takes a few minutes.
 """
 
 from __future__ import annotations
 
-from bench import mailbox, ndjson
+from collections.abc import Callable
+
+from bench import idle, mailbox, ndjson, restart, spawn
 from bench.contest import hold, options, table
+
+GUARDED = 8
+"""Guarded starts, of which each takes an interpreter's start."""
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables, each as soon as it is known."""
     chosen = options(
-        "Streaming and calls beside their limits and a peer each",
-        lines=ndjson.LINES,
-        operations=mailbox.OPERATIONS,
+        "Everything beside its limit and its peers",
+        rounds=3,
+        lines=50_000,
+        operations=10_000,
+        actors=mailbox.ACTORS,
+        programs=spawn.PROGRAMS,
+        kills=32,
+        at_once=restart.AT_ONCE,
     )
-    works = (
-        ndjson.work(chosen.lines).only(ndjson.LIMIT, ndjson.WHOLE, ndjson.PEER),
-        mailbox.calls(1, chosen.operations).only(mailbox.PING_PONG, mailbox.BY_NAME, mailbox.ASYNCIO),
-    )
-    print(table(result for work in works for result in hold(work, chosen.rounds)))
+    rounds = int(chosen.rounds)
+    tables: dict[str, Callable[[], str]] = {
+        "NDJSON": lambda: table(hold(ndjson.work(chosen.lines), rounds)),
+        "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
+        "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
+        "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),
+        "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
+    }
+    for name, printed in tables.items():
+        print(f"## {name}\n\n{printed()}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Guarantees: in every round each contender of a work runs once, in an order that turns by one from round to round, after
 a collection of garbage and one short run that is not counted. A ratio is taken within a round and the median of those
 is printed, so a machine that is slow for a while is slow for all. CPU seconds are those of this process, in user and
-kernel mode; a child's are its own affair. Where a work waits for children, wall time is what is compared.
+kernel mode; a child's are its own affair. Where a work waits for children, wall time is what is compared, and so it is
+for a contender that does the work in other processes. One that cannot run here has a row that says why.
 
 Not handled: the frequency of the cores, and what else the machine does; that shows as the range of the ratio.
 """
@@ -16,6 +17,7 @@ import gc
 import resource
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from math import isnan, nan
 from statistics import median
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -73,11 +75,16 @@ def in_asyncio(body: Body) -> Callable[[int], Stopwatch]:
 
 @attrs.frozen
 class Contender:
-    """`run(size)` does the work once and returns the watch that timed it; it raises when the work was not done whole."""
+    """`run(size)` does the work once and returns the watch that timed it; it raises when the work was not done whole.
+
+    `by` is what its ratio is taken of, where that is not what the work says. With a text in `absent` it does not run,
+    and the text stands in its row. A watch whose `cpu` is NaN does not know it."""
 
     role: Role
     name: str
     run: Callable[[int], Stopwatch]
+    by: Measure | None = None
+    absent: str = ""
 
 
 @attrs.frozen
@@ -99,7 +106,8 @@ class Work:
 @attrs.frozen
 class Result:
     """Medians over the rounds. `rate` is items per second of wall time, `cpu` seconds per million items, `ratio` the
-    reference's CPU seconds, or those of wall time, by the contender's (more is better), with its lowest and highest."""
+    reference's CPU seconds, or those of wall time, by the contender's (more is better), with its lowest and highest. All
+    are NaN for a contender that is absent."""
 
     work: Work
     contender: Contender
@@ -112,21 +120,25 @@ class Result:
 
 def hold(work: Work, rounds: int) -> list[Result]:
     """Let the contenders of `work` run in turn and sum up, in the order of the contenders."""
-    for contender in work.contenders:
+    present = [contender for contender in work.contenders if not contender.absent]
+    for contender in present:
         contender.run(max(1, work.size // 20))
-    watches: dict[str, list[Stopwatch]] = {contender.name: [] for contender in work.contenders}
+    watches: dict[str, list[Stopwatch]] = {contender.name: [] for contender in present}
     for turn in range(rounds):
-        first = turn % len(work.contenders)
-        for contender in (*work.contenders[first:], *work.contenders[:first]):
+        first = turn % len(present)
+        for contender in (*present[first:], *present[:first]):
             gc.collect()
             watches[contender.name].append(contender.run(work.size))
     return [_sum_up(work, contender, watches) for contender in work.contenders]
 
 
 def _sum_up(work: Work, contender: Contender, watches: Mapping[str, Sequence[Stopwatch]]) -> Result:
+    if contender.absent:
+        return Result(work, contender, *[nan] * 5)
     own, reference = watches[contender.name], watches[work.reference]
+    by = contender.by or work.by
     ratios = [
-        _seconds(other, work) / max(_seconds(mine, work), 1e-9)
+        _seconds(other, by) / max(_seconds(mine, by), 1e-9)
         for mine, other in zip(own, reference, strict=True)
     ]
     return Result(
@@ -140,8 +152,8 @@ def _sum_up(work: Work, contender: Contender, watches: Mapping[str, Sequence[Sto
     )
 
 
-def _seconds(watch: Stopwatch, work: Work) -> float:
-    return watch.cpu if work.by == "cpu" else watch.wall
+def _seconds(watch: Stopwatch, by: Measure) -> float:
+    return watch.cpu if by == "cpu" else watch.wall
 
 
 HEADINGS = ("work", "", "contender", "per second", "CPU s per million", "ratio (CPU)", "range")
@@ -156,15 +168,17 @@ def table(results: Iterable[Result]) -> str:
 
 
 def _row(result: Result) -> tuple[str, ...]:
-    name = result.contender.name
-    is_reference = name == result.work.reference
+    contender = result.contender
+    is_reference = contender.name == result.work.reference
+    whose = (result.work.name, contender.role, f"**{contender.name}**" if is_reference else contender.name)
+    if contender.absent:
+        return (*whose, contender.absent, "", "", "")
+    by = contender.by or result.work.by
     return (
-        result.work.name,
-        result.contender.role,
-        f"**{name}**" if is_reference else name,
+        *whose,
         f"{result.rate:,.0f}",
-        f"{result.cpu:.2f}",
-        f"{result.ratio:.2f}" if result.work.by == "cpu" else f"{result.ratio:.2f} (wall)",
+        "" if isnan(result.cpu) else f"{result.cpu:.2f}",
+        f"{result.ratio:.2f}" if by == "cpu" else f"{result.ratio:.2f} (wall)",
         "" if is_reference else f"{result.lowest:.2f} to {result.highest:.2f}",
     )
 

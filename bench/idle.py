@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ import trio
 import trio.testing
 
 from bench.contest import MILLION, ROUNDS, Stopwatch
+from bench.peers import entries
 from proctor.runtime import Actor, Call, ChildSpec, open_supervisor
 
 ACTORS = 1000
@@ -67,6 +68,7 @@ KINDS: Mapping[str, Many] = {
     "an actor, idle": partial(actors, False),
     "an actor, used": partial(actors, True),
     "a Trio task": tasks,
+    **entries.crowds(),
 }
 
 
@@ -124,8 +126,25 @@ def alone(kind: str, measure: int, count: int) -> list[float]:
 
 def row(kind: str, count: int, rounds: int) -> list[float]:
     """The medians of all that is measured of one kind."""
-    runs = [[f for number in range(len(MEASURES)) for f in alone(kind, number, count)] for _ in range(rounds)]
+    return medians(
+        [[f for number in range(len(MEASURES)) for f in alone(kind, number, count)] for _ in range(rounds)]
+    )
+
+
+def medians(runs: Iterable[list[float]]) -> list[float]:
+    """Of each figure over the runs."""
     return [median(figures) for figures in zip(*runs, strict=True)]
+
+
+def reported(count: int, rounds: int) -> dict[str, list[float]]:
+    """The medians of what other programs measure themselves; nothing of one that is not there."""
+    runs = [entries.reports(count) for _ in range(rounds)]
+    return {kind: medians(run[kind] for run in runs) for kind in runs[0]}
+
+
+def rows(count: int, rounds: int) -> dict[str, list[float]]:
+    """The figures of every kind, in the order of the headings; none of one that is not there."""
+    return {kind: row(kind, count, rounds) for kind in KINDS} | reported(count, rounds)
 
 
 HEADINGS = ("of each", "bytes, traced", "bytes, resident", "start, CPU µs", "stop, CPU µs")
@@ -134,7 +153,8 @@ HEADINGS = ("of each", "bytes, traced", "bytes, resident", "start, CPU µs", "st
 def table(rows: Mapping[str, list[float]]) -> str:
     """Markdown, one row per kind."""
     cells = [HEADINGS, ("---", *["--:"] * 4)]
-    cells += [(kind, *(f"{figure:,.0f}" for figure in figures)) for kind, figures in rows.items()]
+    for kind, figures in rows.items():
+        cells.append((kind, *([f"{figure:,.0f}" for figure in figures] or (entries.MISSING, "", "", ""))))
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
@@ -151,7 +171,7 @@ def main() -> None:
         figures = trio.run(measure, many, int(chosen.actors))
         print(*figures)
     else:
-        print(table({kind: row(kind, chosen.actors, chosen.rounds) for kind in KINDS}))
+        print(table(rows(chosen.actors, chosen.rounds)))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import trio.testing
 from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
 
 from bench.contest import Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
+from bench.peers import entries
 from proctor.runtime import Actor, Address, Call, ChildSpec, Sink, Supervisor, open_supervisor
 
 OPERATIONS = 30_000
@@ -282,6 +283,7 @@ def calls(actors: int, operations: int) -> Work:
         Contender("ours", BY_NAME, ours(named=True)),
         Contender("peer", STOCK, in_trio(partial(channel_calls, actors))),
         Contender("peer", ASYNCIO, in_asyncio(partial(queues, False, actors))),
+        *entries.mailboxes("call", actors),
     )
     return Work(f"call, {actors}", whole(operations, actors), PING_PONG, contenders)
 
@@ -293,6 +295,7 @@ def casts(actors: int, operations: int) -> Work:
         Contender("ours", "Name.cast", in_trio(partial(supervised, Counter, True, cast, actors))),
         Contender("peer", STOCK, in_trio(partial(channel_casts, ROOM, actors))),
         Contender("peer", "asyncio, queue", in_asyncio(partial(queues, True, actors))),
+        *entries.mailboxes("cast", actors),
     )
     return Work(f"cast, {actors}", whole(operations, actors), STOCK, contenders)
 

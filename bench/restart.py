@@ -19,6 +19,7 @@ from functools import partial
 import trio
 
 from bench.contest import Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
+from bench.peers import entries
 from proctor.runtime import open_supervisor
 from proctor.runtime.process import Command, open_process
 from proctor.runtime.program import process
@@ -173,6 +174,7 @@ def restarts(at_once: int, kills: int) -> Work:
         Contender("ours", "open_process in a loop", in_trio(partial(bare_loop, at_once))),
         Contender("ours", "process, supervised", in_trio(partial(supervised, at_once))),
         Contender("peer", "asyncio loop", in_asyncio(partial(asyncio_loop, at_once))),
+        *entries.keepers(at_once),
     )
     return Work(f"restart, {at_once}", kills, STOCK, contenders, by="wall")
 

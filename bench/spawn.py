@@ -25,6 +25,7 @@ from functools import partial
 import trio
 
 from bench.contest import Body, Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
+from bench.peers import entries
 from proctor.runtime import MaxRestartsExceeded, open_supervisor
 from proctor.runtime.process import Command, open_process
 from proctor.runtime.program import process
@@ -160,6 +161,7 @@ def starts(at_once: int, programs: int) -> Work:
         Contender("peer", "subprocess.Popen", partial(in_bulk, popened, at_once)),
         Contender("peer", STOCK, in_trio(partial(trio_tasks, stock, at_once))),
         Contender("peer", "asyncio", in_asyncio(partial(asyncio_tasks, on_asyncio, at_once))),
+        *entries.spawners(at_once),
     )
     return Work(f"start, {at_once}", whole(programs, at_once), LIMIT, contenders, by="wall")
 

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
         (
             "bench.spawn",
             ["--programs=4", "--guarded=1", "--at-once=2"],
-            {"start, 1": 6, "start, 2": 6, "guarded start, 1": 2, "longest delay of the loop, 2 at once": 1},
+            {"start, 1": 8, "start, 2": 8, "guarded start, 1": 2, "longest delay of the loop, 2 at once": 1},
         ),
-        ("bench.restart", ["--kills=2", "--at-once=3"], {"restart, 1": 4, "restart, 3": 4}),
+        ("bench.restart", ["--kills=2", "--at-once=3"], {"restart, 1": 9, "restart, 3": 9}),
     ],
 )
 def test_a_script_about_processes_prints_its_tables(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import idle
 from bench.contest import Contender, Stopwatch, Work, hold, table
+from bench.peers.entries import IDLERS, SERVER, crowds
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,12 +16,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("script", "arguments", "works"),
     [
-        ("bench", ["--lines=20", "--operations=20"], {"NDJSON": 3, "call, 1": 3}),
         ("bench.ndjson", ["--lines=20"], {"NDJSON": 7}),
         (
             "bench.mailbox",
             ["--operations=20", "--actors=4"],
-            {"call, 1": 5, "call, 4": 5, "cast, 1": 4, "cast, 4": 4, "stream items": 3},
+            {"call, 1": 14, "call, 4": 14, "cast, 1": 13, "cast, 4": 13, "stream items": 3},
         ),
     ],
 )
@@ -32,12 +33,17 @@ def test_a_script_prints_one_table(script: str, arguments: list[str], works: dic
     assert done.stderr == ""
 
 
-def test_what_an_idle_actor_costs_is_one_table() -> None:
-    command = [sys.executable, "-m", "bench.idle", "--rounds=1", "--actors=20"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    first = [line.split("|")[1].strip() for line in done.stdout.splitlines()]
-    assert first == ["of each", "---", "an actor, idle", "an actor, used", "a Trio task"]
-    assert done.stderr == ""
+def test_a_kind_of_idle_actor_that_is_not_there_has_a_row_that_says_so() -> None:
+    assert idle.table({"here": [1, 2, 3, 4], "gone": []}).splitlines()[2:] == [
+        "| here | 1 | 2 | 3 | 4 |",
+        "| gone | not installed |  |  |  |",
+    ]
+
+
+def test_what_others_measure_themselves_is_told_of_each_of_them() -> None:
+    reported = idle.reported(20, 1)
+    assert {peer.name for peer in (*IDLERS, SERVER)} == {*reported, *crowds()}
+    assert [len(reported[SERVER.name])] == [0 if SERVER.absent() else 4]
 
 
 @pytest.mark.parametrize(("lines", "per_write"), [(1, 1), (15, 16), (512, 16), (599, 600), (1025, 600)])
