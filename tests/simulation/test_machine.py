@@ -208,7 +208,8 @@ class Building(RuleBasedStateMachine):
         model = Prediction(program)
         expected = model.tell()
         differs = difference(happened(program, self.restarts), expected) if model.is_certain else ""
-        assert not differs, f"{differs}\n\n{written(program)}"
+        if differs:
+            raise AssertionError(f"{differs}\n\n{written(program)}")
 
 
 def _depth(path: str) -> int:
