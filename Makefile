@@ -61,7 +61,7 @@ mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a
 	$(PY) -m tests.mutants $(MUTANTS_ARGS)
 
 simulate: $(DEV_READY) ## random programs on random trees against the model, at length
-	$(PY) -m tests.simulation
+	SIMULATE=$${SIMULATE:-200000} $(PY) -m pytest tests/simulation -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
 bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
 	@$(PY) -m bench $(BENCH_ARGS)

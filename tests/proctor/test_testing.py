@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from proctor.runtime import ChildSpec, SupervisorEvent, open_supervisor
+from proctor.runtime import Backoff, ChildSpec, SupervisorEvent, open_supervisor
 from proctor.testing import SimulationOverran, simulate
 
 
@@ -29,6 +29,18 @@ async def race() -> list[str]:
     return told
 
 
+async def put_off_race(delays: int) -> list[str]:
+    """The same with restarts that are put off: their delays are chance too, that of the tree."""
+    backoff = Backoff(min_delay=0.5, max_delay=2.0, jitter=1.0)
+    children = [ChildSpec(f"c{number}", runner, (number // 2,), backoff=backoff) for number in range(10)]
+    told: list[str] = []
+    async with open_supervisor(children, intensity=1000, period=0.5, seed=delays) as sup:
+        with sup.events() as events, trio.move_on_after(30.5):
+            async for event in events:
+                told.append(f"{told_as(event)} {getattr(event, 'delay', '')}")
+    return told
+
+
 def told_as(event: SupervisorEvent) -> str:
     return f"{event.seq} {event.time} {event.kind} {event.path} {getattr(event, 'reason', '')}"
 
@@ -43,6 +55,18 @@ def test_another_seed_gives_another_log_X16() -> None:
     logs = {tuple(simulate(race, seed=seed)) for seed in range(10)}
     assert len(logs) == 10
     assert len({tuple(sorted(line.partition(" ")[2] for line in log)) for log in logs}) == 1
+
+
+def test_the_same_seeds_give_the_same_log_with_delays_by_chance_X1_X16() -> None:
+    first = simulate(put_off_race, 1, seed=7)
+    assert len({line.rpartition(" ")[2] for line in first}) > 50
+    assert simulate(put_off_race, 1, seed=7) == first
+
+
+def test_another_seed_of_the_tree_or_of_the_ties_gives_another_log_X1_X16() -> None:
+    seeds = [(1, 7), (2, 7), (3, 7), (1, 8), (1, 9)]
+    logs = {tuple(simulate(put_off_race, delays, seed=ties)) for delays, ties in seeds}
+    assert len(logs) == len(seeds)
 
 
 def test_what_ran_before_changes_nothing_X16() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.clockwork import Signal, Steps, Wait
-from tests.simulation.program import Life, Node, Tree, Worker
+from tests.simulation.program import Life, Node, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,7 +24,8 @@ class Child:
         self.guide: Guide | None = None
         self.settled, self.ended = Signal(), Signal()
         self._asked, self._killed = Signal(), Signal()
-        if isinstance(node, Tree):
+        self.ready_at = self.ended_at = 0.0
+        if not isinstance(node, Worker):
             self.guide = type(under)(node, path, self._universe, self._become_ready)
 
     def take_names(self) -> bool:
@@ -39,7 +40,7 @@ class Child:
         return True
 
     def _become_ready(self) -> None:
-        self.ready = True
+        self.ready, self.ready_at = True, self._universe.clock.now
         self._happen(self.settled)
 
     def stop(self) -> None:
@@ -71,6 +72,7 @@ class Child:
             yield from self._work()
         if self._killed.happened:
             self.reason = "killed"
+        self.ended_at = self._universe.clock.now
         self._give_back()
         if self.guide is not None:
             self._notice_race()
@@ -93,7 +95,7 @@ class Child:
         self.reason = "crash" if failed_start else "killed" if guide.killed else guide.reason or ""
 
     def _work(self) -> Steps:
-        assert not isinstance(self.node, Tree)
+        assert isinstance(self.node, Worker)
         life = self.node.life(self.number)
         interrupted = yield from self._starts(life)
         if not interrupted and self.reason == "":

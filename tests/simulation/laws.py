@@ -5,10 +5,11 @@ For programs in which much happens at one instant, where the model would have to
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.simulation.program import Program, Tree
+from tests.simulation.program import Pool, Program, Tree, Worker
 from tests.simulation.story import Story, Told
 
 ENDS = ("child_exited", "start_error")
@@ -29,7 +30,13 @@ class Court:
     def __init__(self, program: Program, story: Story) -> None:
         self._program, self._story = program, story
         self._watched: dict[str, Watched] = defaultdict(Watched)
-        self._trees = dict(_trees(program.root, "root"))
+        anew = {f"root/{op.path}/{op.child.id}".replace("//", "/") for op in program.ops if op.child}
+        self._trees = {
+            path: tree
+            for path, tree in _trees(program.root, "root")
+            if not any(f"{path}/".startswith(f"{other}/") for other in anew)
+        }
+        """Those that mean one spec throughout: the script starts nobody in their place."""
 
     def breaches(self) -> list[str]:
         """Each with the event that broke it."""
@@ -58,6 +65,9 @@ class Court:
         if above.gave_up:
             yield "S33 S41 started after giving up"
         above.running.append(told.path)
+        pool = self._trees.get(told.path.rpartition("/")[0])
+        if isinstance(pool, Pool) and len(above.running) > (pool.max_children or math.inf):
+            yield "S64 more than its most children"
 
     def _exited(self, above: Watched, told: Told) -> Iterator[str]:
         if told.path not in above.running:
@@ -70,7 +80,7 @@ class Court:
             yield "S20 restarting while it runs"
         tree = self._trees.get(told.path.rpartition("/")[0])
         if tree is None:
-            return  # started by the script, where an id can mean one spec now and another later
+            return
         above.restarts.append(told.time)
         period = self._program.moment(tree.period, "period")
         if sum(told.time - then <= period for then in above.restarts) > tree.intensity:
@@ -80,7 +90,7 @@ class Court:
 
     def _kinds(self, path: str) -> Iterator[str]:
         """How a child at this path may be restarted: as first written, and as the script starts it anew."""
-        above, _, id = path.rpartition("/")
+        above, _, id = path.partition("-")[0].rpartition("/")
         yield from (child.restart for child in self._trees[above].children if child.id == id)
         yield from (
             op.child.restart for op in self._program.ops if op.child is not None and op.child.id == id
@@ -107,8 +117,8 @@ class Court:
             yield "X11 events out of order"
 
 
-def _trees(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:
+def _trees(tree: Tree | Pool, path: str) -> Iterator[tuple[str, Tree | Pool]]:
     yield path, tree
     for child in tree.children:
-        if isinstance(child, Tree):
+        if not isinstance(child, Worker):
             yield from _trees(child, f"{path}/{child.id}")

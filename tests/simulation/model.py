@@ -6,7 +6,8 @@ has the statements against it.
 
 `sights` notes which situations a program reached, for the test that asks whether programs are interesting.
 
-Not here: what a single worker does (`child`), requests (`requests`), what else is done from outside (`prediction`).
+Not here: what a single worker does (`child`), how long restarts are put off (`rows`), requests (`requests`), what
+else is done from outside (`prediction`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-import attrs
-
+from tests.simulation import rows
 from tests.simulation.child import Child
-from tests.simulation.clockwork import Clockwork, Signal, Steps, Wait
-from tests.simulation.program import Node, Program, Tree, Worker
-from tests.simulation.story import Story, Told
+from tests.simulation.clockwork import Signal, Steps, Wait
+from tests.simulation.program import Pool, Tree, Worker
+from tests.simulation.universe import Place, Universe
 
 if TYPE_CHECKING:
     from tests.simulation.requests import Request
@@ -29,64 +30,17 @@ if TYPE_CHECKING:
 PATIENCE = 5.0
 WORKER_GRACE = 5.0
 
-State: TypeAlias = Literal["starting", "running", "restarting", "stopping", "down"]
 T = TypeVar("T")
 Doing: TypeAlias = Generator[Wait, None, T]
 
 
-class Place:
-    """Where one held spec stands: who is there, and what came before."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.state: State = "down"
-        self.child: Child | None = None
-        self.count = self.attempt = self.restarts = 0
-        self.exit, self.error = "-", ""
-        self.owed: object = None
-        """The restart to be tried again, a new one each time (S28)."""
-
-
-@attrs.define
-class Universe:
-    """What the parts of one predicted run share."""
-
-    program: Program
-    clock: Clockwork = attrs.field(factory=Clockwork)
-    story: Story = attrs.field(factory=Story)
-    sights: set[str] = attrs.field(factory=set[str])
-    names: dict[str, Child] = attrs.field(factory=dict[str, Child])
-    places: dict[str, Child] = attrs.field(factory=dict[str, Child])
-    touched: dict[str, tuple[float, str]] = attrs.field(factory=dict[str, tuple[float, str]])
-    race: bool = False
-    """A supervisor ended in the instant in which it became ready and went on to act, or a
-    child that interrupted the program ended in that instant, or two wanted one name: who came first is open (T12)."""
-
-    interrupts: int = 0
-    on_interrupt: Callable[[], object] = int
-
-    def interrupt(self) -> None:
-        """The program is asked to end from within a child (T5)."""
-        self.interrupts += 1
-        self.on_interrupt()
-
-    def touch(self, name: str, by: str) -> None:
-        """A name is taken or given back; by two supervisors in one instant, it is a race."""
-        instant, other = self.touched.get(name, (-1.0, by))
-        self.race |= instant == self.clock.now and other != by
-        self.touched[name] = (self.clock.now, by)
-
-    def tell(self, kind: str, path: str, detail: str = "") -> None:
-        """An event, now."""
-        self.story.events.append(Told(self.clock.now, kind, path, detail))
-
-
 class Guide:
-    """One incarnation of a supervisor."""
+    """One incarnation of a supervisor. It `forgets` children that rest if it is a pool (S66, S67)."""
 
-    def __init__(self, tree: Tree, path: str, universe: Universe, ready: Callable[[], None]) -> None:
+    def __init__(self, tree: Tree | Pool, path: str, universe: Universe, ready: Callable[[], None]) -> None:
         self.tree, self.path, self.universe, self._ready = tree, path, universe, ready
         self.acts_at = -1.0
+        self.forgets, self.numbers = isinstance(tree, Pool), count(2)
         self.places: dict[str, Place] = {}
         self.reason: str | None = None
         self.failed = ""
@@ -136,7 +90,10 @@ class Guide:
             self.universe.clock.happen(signal)
 
     def _tell(self, kind: str, place: Place, detail: str = "") -> None:
-        self.universe.tell(kind, f"{self.path}/{place.node.id}", detail)
+        self.universe.tell(kind, self._path_of(place), detail)
+
+    def _path_of(self, place: Place) -> str:
+        return f"{self.path}/{place.node.id}"
 
     def see(self, sight: str) -> None:
         """Note a situation that was reached."""
@@ -151,7 +108,7 @@ class Guide:
             self._ready()
             self.universe.tell("supervisor_started", self.path)
         yield from self._serve()
-        yield from self._stop_all(list(self.places.values()))
+        yield from self._stop_children()
         self.places.clear()
         self.dead = True
 
@@ -187,7 +144,7 @@ class Guide:
     def start(self, place: Place) -> Doing[bool]:
         """Start a child and see what becomes of it (S8-S12, X4): False if it failed. It is down then."""
         place.count, place.owed = place.count + 1, None
-        child = place.child = Child(place.node, f"{self.path}/{place.node.id}", place.count, self)
+        child = place.child = Child(place.node, self._path_of(place), place.count, self)
         if not child.take_names():
             self.see("name taken")
             return self._not_started(place, "crash", "AlreadyStarted")
@@ -197,7 +154,8 @@ class Guide:
         if late:
             return self._not_started(place, late)
         if child.ready:
-            place.state, place.attempt = "running", 0
+            place.state, place.latest = "running", child
+            self.universe.latest[child.path] = child
             self._tell("child_started", place, str(place.count))
             return True
         if child.ignored:
@@ -211,9 +169,9 @@ class Guide:
         self.rest(place)
 
     def rest(self, place: Place) -> None:
-        """It is down and no restart is owed: a temporary one goes (S9, S49)."""
+        """It is down and no restart is owed: a temporary one goes (S9, S49), and any goes from a pool (S67)."""
         place.state, place.owed = "down", None
-        if place.node.restart == "temporary":
+        if self.forgets or place.node.restart == "temporary":
             del self.places[place.node.id]
 
     def _not_started(self, place: Place, reason: str, error: str = "StartError") -> bool:
@@ -224,7 +182,7 @@ class Guide:
 
     def _wait_started(self, child: Child) -> Doing[str]:
         limit = child.node.start_timeout
-        patience = math.inf if limit is None else self.universe.program.moment(limit, child.path, "timeout")
+        patience = math.inf if limit is None else self._specified(limit, child, "timeout")
         yield Wait((child.settled, self.stopping), self.universe.clock.now + patience)
         if child.settled.happened:
             return ""
@@ -237,12 +195,36 @@ class Guide:
             self.see("ready too late")
         return late
 
+    def _specified(self, ticks: int, child: Child, what: str) -> float:
+        return self.universe.program.specified(ticks, child.path, what)
+
     def _death_of(self, child: Child) -> Steps:
         yield Wait((child.ended,), self.universe.clock.now + PATIENCE)
         if not child.ended.happened:
             self.see("unresponsive")
             self.universe.tell("child_unresponsive", child.path)
             yield Wait((child.ended,))
+
+    def _stop_children(self) -> Steps:
+        """In reverse order (S36), a pool's all together (S65)."""
+        places = list(self.places.values())
+        if any(place.owed is not None for place in places):
+            self.see("stop while a restart is owed")
+        if not self.forgets:
+            yield from self._stop_all(places)
+            return
+        if len(places) > 1:
+            self.see("stopped together")
+        self.universe.story.unordered.add(self.path)
+        ends = [(place, Signal()) for place in places]
+        for place, end in ends:
+            self.universe.clock.start(self._end_beside(place, end))
+        for _, end in ends:
+            yield Wait((end,))
+
+    def _end_beside(self, place: Place, end: Signal) -> Steps:
+        yield from self.end(place)
+        self._happen(end)
 
     def _stop_all(self, places: Sequence[Place]) -> Steps:
         for place in reversed(places):
@@ -279,11 +261,12 @@ class Guide:
         if isinstance(given, str):
             return given
         if given is not None:
-            return self.universe.program.delay(given, child.path, "grace")
+            return self._specified(given, child, "grace") if given else 0.0
         return WORKER_GRACE if isinstance(child.node, Worker) else math.inf
 
     def _stopped(self, place: Place, child: Child) -> None:
         reason = child.reason
+        rows.end(place, child.path, self.universe)
         place.child, place.state, place.exit = None, "down", reason
         self._tell("child_exited", place, reason)
         asked = "killed" if place.node.shutdown == "brutal_kill" else "shutdown"
@@ -296,10 +279,11 @@ class Guide:
         place = self.places.get(child.node.id)
         if place is None or place.child is not child:
             return  # a late report (S17)
-        back = comes_back(child)
+        back = rows.comes_back(child)
+        rows.end(place, child.path, self.universe)
         place.child, place.exit = None, child.reason
         place.state = "restarting" if back else "down"
-        if child.node.restart == "temporary":
+        if not back and (self.forgets or child.node.restart == "temporary"):
             del self.places[child.node.id]
         self._tell("child_exited", place, child.reason)
         if child.node.restart == "permanent" or child.reason not in ("normal", "shutdown"):
@@ -321,14 +305,37 @@ class Guide:
             place.state = "down"
             self.see("no restart after an interrupt")
             return
-        if not self._has_budget():
+        if not self._has_budget() or rows.is_full(place):
             self._give_up(place, cause)
             return
         place.restarts, place.attempt = place.restarts + 1, place.attempt + 1
-        self._tell("child_restarting", place, f"{place.attempt} {cause}")
+        put_off = rows.delay(place, self._path_of(place), self.universe)
+        self._tell("child_restarting", place, f"{place.attempt} {put_off:.6f} {cause}")
         self.see("restart" if place.attempt == 1 else "retry")
-        if isinstance(place.node, Tree):
+        if not isinstance(place.node, Worker):
             self.see("restart of a supervisor")
+        if place.node.backoff is None:
+            yield from self._carry_out(place)
+        else:
+            place.owed = object()
+            self.universe.clock.start(self._put_off(place, place.owed, put_off))
+
+    def _put_off(self, place: Place, owed: object, seconds: float) -> Steps:
+        def resume() -> Steps:
+            if self._owes(place, owed):
+                yield from self._carry_out(place)
+
+        self.see("put off")
+        yield Wait((), self.universe.clock.now + seconds)
+        if not self._owes(place, owed):
+            self.see("stopped or started while put off")
+        self.ask(resume)
+
+    def _owes(self, place: Place, owed: object) -> bool:
+        held = self.places.get(place.node.id) is place and place.state == "restarting"
+        return held and place.owed is owed and not self.ending
+
+    def _carry_out(self, place: Place) -> Steps:
         group = self._group(place)
         yield from self._stop_all(
             [other for other in group if other is not place and other.child is not None]
@@ -368,7 +375,7 @@ class Guide:
 
     def _try_later(self, place: Place, owed: object) -> None:
         def retry() -> Steps:
-            if place.owed is owed and self.places.get(place.node.id) is place and place.state == "restarting":
+            if self._owes(place, owed):
                 yield from self._restart(place, place.exit)
 
         self.see("failed restart")
@@ -376,19 +383,14 @@ class Guide:
 
     def _has_budget(self) -> bool:
         now = self.universe.clock.now
-        period = self.universe.program.moment(self.tree.period, self.path, "period")
+        period = self.universe.program.specified(self.tree.period, self.path, "period")
         self._times = [*(then for then in self._times if now - then <= period), now]
         return len(self._times) <= self.tree.intensity
 
     def _give_up(self, place: Place, cause: str) -> None:
+        if len(self._times) <= self.tree.intensity:
+            self.see("too many in a row")
         self.see("root gives up" if self.path == "root" else "nested gives up")
         place.state = "down"
         self.failed, self.reason = f"gave up {len(self._times)}", "shutdown"
         self.universe.tell("max_restarts", self.path, f"{place.node.id} {cause}")
-
-
-def comes_back(child: Child) -> bool:
-    """Whether an exit by itself is followed by a restart (S14-S16)."""
-    if child.node.restart == "transient":
-        return child.reason not in ("normal", "shutdown")
-    return child.node.restart == "permanent"

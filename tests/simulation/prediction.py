@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from tests.simulation.clockwork import Signal, Steps, Wait
-from tests.simulation.model import Guide, Place, Universe
+from tests.simulation.model import Guide
 from tests.simulation.program import Op, Program
 from tests.simulation.requests import Request
 from tests.simulation.story import Answer, Result, Story
+from tests.simulation.universe import Place, Universe
 
 
 class Prediction:

@@ -8,7 +8,7 @@ of them are exact and the virtual clock and the model agree to the last bit.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 from zlib import crc32
 
 import attrs
@@ -54,6 +54,18 @@ class Life:
     """The cleanup ends with an exception."""
 
 
+@attrs.frozen(kw_only=True)
+class Delays:
+    """How the restarts of a child are put off (X1-X3), in ticks."""
+
+    least: int = 1
+    most: int = 8
+    factor: int = 2
+    jitter: float = 0.0
+    reset_after: int | None = None
+    max_in_row: int | None = None
+
+
 @attrs.frozen
 class Worker:
     """A child without children; incarnation n lives `lives[n]`, later ones like the last.
@@ -69,6 +81,7 @@ class Worker:
     significant: bool = attrs.field(default=False, kw_only=True)
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: int | None = attrs.field(default=None, kw_only=True)
+    backoff: Delays | None = attrs.field(default=None, kw_only=True)
     stubborn: bool = attrs.field(default=False, kw_only=True)
 
     def life(self, incarnation: int) -> Life:
@@ -91,9 +104,30 @@ class Tree:
     significant: bool = attrs.field(default=False, kw_only=True)
     name: str | None = attrs.field(default=None, kw_only=True)
     start_timeout: int | None = attrs.field(default=None, kw_only=True)
+    backoff: Delays | None = attrs.field(default=None, kw_only=True)
 
 
-Node: TypeAlias = Worker | Tree
+@attrs.frozen
+class Pool:
+    """A dynamic supervisor, empty at first (S63). `period` is in ticks."""
+
+    id: str
+    max_children: int | None = attrs.field(default=None, kw_only=True)
+    intensity: int = attrs.field(default=1, kw_only=True)
+    period: int = attrs.field(default=20, kw_only=True)
+    restart: Restart = attrs.field(default="permanent", kw_only=True)
+    shutdown: int | Literal["brutal_kill"] | None = attrs.field(default=None, kw_only=True)
+    significant: bool = attrs.field(default=False, kw_only=True)
+    name: str | None = attrs.field(default=None, kw_only=True)
+    start_timeout: int | None = attrs.field(default=None, kw_only=True)
+    backoff: Delays | None = attrs.field(default=None, kw_only=True)
+
+    strategy: ClassVar[Strategy] = "one_for_one"
+    auto_shutdown: ClassVar[AutoShutdown] = "never"
+    children: ClassVar[tuple[Node, ...]] = ()
+
+
+Node: TypeAlias = Worker | Tree | Pool
 
 
 @attrs.frozen
@@ -142,9 +176,9 @@ class Program:
         """All ops, the last leave included, and a cancellation for what is still starting or stopping then."""
         return (*self.ops, Op(self.leave, "leave"), Op(self.leave + PATIENCE, "cancel"))
 
-    def delay(self, ticks: int, *key: object) -> float:
-        """Seconds that something takes; nothing stays nothing."""
-        return self.moment(ticks, *key) if ticks else 0.0
+    def specified(self, ticks: int, path: str, what: str) -> float:
+        """Seconds that a spec says, the same for all children of a pool that were started with one id."""
+        return self.moment(ticks, "/".join(id.partition("-")[0] for id in path.split("/")), what)
 
     def moment(self, ticks: int, *key: object) -> float:
         """Seconds until something, never none: `key` says what it is."""
@@ -155,6 +189,8 @@ class Program:
 
 def _is_allowed(node: Node, rule: AutoShutdown | None) -> bool:
     if node.significant and (node.restart == "permanent" or rule == "never"):
+        return False
+    if node.backoff is not None and not node.backoff.most >= node.backoff.least >= 0 < node.backoff.factor:
         return False
     if isinstance(node, Worker):
         return bool(node.lives)

@@ -13,8 +13,8 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from proctor.runtime.spec import AutoShutdown, Restart, Strategy
-from tests.simulation.program import Life, Node, Op, Program, Tree, Verb, Worker
+from proctor.runtime.spec import AutoShutdown, Restart
+from tests.simulation.program import Delays, Life, Node, Op, Pool, Program, Tree, Verb, Worker
 
 LONGEST = 40
 ABSENT = "z"
@@ -38,13 +38,18 @@ REBIRTHS: tuple[Mapping[str, Any], ...] = (
 )
 DEATHS: tuple[Mapping[str, Any], ...] = (
     *({} for _ in range(8)),
-    {"lasts": 4, "end": "interrupt", "cleanup": 2},
     *(
         {"lasts": lasts, "end": end}
         for lasts, end in product((2, 7), ("crash", "normal", "shutdown", "status"))
     ),
     *({"lasts": lasts, "end": "crash"} for lasts in (1, 3, 5, 10, 16)),
 )
+INTERRUPTING: tuple[Mapping[str, Any], ...] = (
+    *DEATHS,
+    *({"lasts": lasts, "end": "interrupt", "cleanup": 4} for lasts in (3, 5)),
+)
+"""Of those that clean up then: of another, whether it ends or is asked to end first is open."""
+
 CLEANUPS: tuple[Mapping[str, Any], ...] = (
     *({} for _ in range(7)),
     *({"cleanup": cleanup} for cleanup in (1, 3, 7, 25)),
@@ -58,6 +63,14 @@ TREATMENTS: tuple[Mapping[str, Any], ...] = (
     {"start_timeout": 5, "shutdown": 2},
     {"name": "n"},
     {"name": "m", "shutdown": 2},
+)
+BACKOFFS: tuple[Delays | None, ...] = (
+    *(None for _ in range(12)),
+    Delays(),
+    Delays(least=2, most=20, factor=3, max_in_row=2),
+    Delays(least=1, most=4, reset_after=6),
+    Delays(least=3, most=12, jitter=0.5, reset_after=2),
+    Delays(least=0, most=8, jitter=1.0, max_in_row=1, reset_after=1),
 )
 FLAGS: tuple[Mapping[str, Any], ...] = tuple(
     {"strategy": strategy, "intensity": intensity, "period": period}
@@ -83,10 +96,10 @@ VERBS: tuple[Verb, ...] = (
     *("kill", "kill", "exit", "which", "count", "look", "restart", "terminate", "cancel", "leave", "raise"),
 )
 
-STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+IN_POOL: tuple[Verb, ...] = ("terminate", "terminate", "kill", "exit", "restart", "delete")
 RESTARTS: tuple[Restart, ...] = ("permanent", "permanent", "transient", "temporary")
 AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = ("never", "never", "never", "any_significant", "all_significant")
-KINDS = ("worker", "worker", "worker", "worker", "stubborn", "tree", "tree")
+KINDS = (*("worker" for _ in range(8)), "stubborn", "stubborn", *("tree" for _ in range(4)), "pool")
 
 
 class Chooser:
@@ -100,8 +113,19 @@ class Chooser:
         flags = self._flags()
         root = Tree("root", self._children(flags, 1, 0), **flags)
         paths = [*_paths(root), ABSENT]
-        ops = tuple(self._op(paths) for _ in range(self._random.randint(0, 9)))
-        return Program(root=root, ops=ops, ties=ties, seed=self._random.randrange(1000))
+        ops = [self._op(paths) for _ in range(self._random.randint(0, 9))]
+        for pool in _pools(root):
+            for _ in range(self._random.randint(2, 5)):
+                ops.extend(self._visit(pool))
+        return Program(root=root, ops=tuple(ops), ties=ties, seed=self._random.randrange(1000))
+
+    def _visit(self, pool: str) -> Iterator[Op]:
+        """A child of a pool, and what is then done to it or to its double."""
+        at, child = self._random.randint(0, LONGEST // 2), self._new_child("never")
+        yield Op(at, "start", pool, child)
+        for _ in range(self._pick((0, 1, 1, 2))):
+            id = child.id + self._pick(("", "", "-2"))
+            yield Op(at + self._random.randint(1, LONGEST // 2), self._pick(IN_POOL), f"{pool}/{id}")
 
     def _flags(self) -> dict[str, Any]:
         return {**self._pick(FLAGS), "auto_shutdown": self._pick(AUTO_SHUTDOWNS)}
@@ -111,15 +135,20 @@ class Chooser:
         return tuple(self._node(id, flags, self._pick(KINDS), depth) for id in ids)
 
     def _node(self, id: str, parent: Mapping[str, Any], kind: str, depth: int) -> Node:
+        if kind == "pool":
+            flags = self._flags()
+            limits = {"intensity": flags["intensity"], "period": flags["period"]}
+            return Pool(id, max_children=self._pick((None, 2, 1)), **limits, **self._treatment(parent))
         if kind != "tree" or depth == DEPTH:
-            return Worker(id, self._lives(), stubborn=kind == "stubborn", **self._treatment(parent))
+            lives = self._lives(DEATHS if kind == "stubborn" else INTERRUPTING)
+            return Worker(id, lives, stubborn=kind == "stubborn", **self._treatment(parent))
         flags = self._flags()
         return Tree(id, self._children(flags, 0, depth + 1), **flags, **self._treatment(parent))
 
-    def _lives(self) -> tuple[Life, ...]:
-        lives = [Life(**{**self._pick(BIRTHS), **self._pick(CLEANUPS), **self._pick(DEATHS)})]
+    def _lives(self, deaths: Sequence[Mapping[str, Any]]) -> tuple[Life, ...]:
+        lives = [Life(**{**self._pick(BIRTHS), **self._pick(CLEANUPS), **self._pick(deaths)})]
         for _ in range(self._pick((0, 0, 1, 2, 3))):
-            lives.append(Life(**self._pick(REBIRTHS), **self._pick(DEATHS)))
+            lives.append(Life(**self._pick(REBIRTHS), **self._pick(deaths)))
         if lives[-1].lasts is not None and len(lives) > 1:
             lives.append(STILL)
         return tuple(lives)
@@ -128,7 +157,8 @@ class Chooser:
         restart = self._pick(RESTARTS)
         can_matter = restart != "permanent" and parent["auto_shutdown"] != "never"
         significant = can_matter and self._pick((True, False))
-        return {"restart": restart, "significant": significant, **self._pick(TREATMENTS)}
+        rest = {"backoff": self._pick(BACKOFFS), **self._pick(TREATMENTS)}
+        return {"restart": restart, "significant": significant, **rest}
 
     def _op(self, paths: Sequence[str]) -> Op:
         at, verb, path = self._random.randint(0, LONGEST), self._pick(VERBS), self._pick(paths)
@@ -138,12 +168,12 @@ class Chooser:
         if verb in ("which", "count"):
             return Op(at, verb, above)
         if verb == "start":
-            return Op(at, verb, above, self._new_child())
+            return Op(at, verb, above, self._new_child(self._pick(("never", "any_significant"))))
         return Op(at, verb, "" if path == ABSENT and verb in ("exit", "kill") else path)
 
-    def _new_child(self) -> Node:
-        rule = {"auto_shutdown": self._pick(("never", "any_significant"))}
-        return self._node(self._pick(("e", "a")), rule, self._pick(("worker", "worker", "tree")), 1)
+    def _new_child(self, rule: AutoShutdown) -> Node:
+        kind = self._pick(("worker", "worker", "worker", "worker", "stubborn", "tree", "tree", "pool"))
+        return self._node(self._pick(("e", "a")), {"auto_shutdown": rule}, kind, 1)
 
 
 def _paths(tree: Tree, above: str = "") -> Iterator[str]:
@@ -152,6 +182,14 @@ def _paths(tree: Tree, above: str = "") -> Iterator[str]:
         yield f"{above}{node.id}"
         if isinstance(node, Tree):
             yield from _paths(node, f"{above}{node.id}/")
+
+
+def _pools(tree: Tree, above: str = "") -> Iterator[str]:
+    for node in tree.children:
+        if isinstance(node, Pool):
+            yield f"{above}{node.id}"
+        elif isinstance(node, Tree):
+            yield from _pools(node, f"{above}{node.id}/")
 
 
 def programs(seed: int, size: int, ties: bool = False) -> Iterator[Program]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from tests.simulation.clockwork import Steps
-from tests.simulation.model import Doing, Guide, Place
-from tests.simulation.program import Op, Tree
+from tests.simulation.model import Doing, Guide
+from tests.simulation.program import Node, Op, Pool, Worker
 from tests.simulation.story import Answer, Result
+from tests.simulation.universe import Place
 
 
 class Request:
@@ -15,11 +18,15 @@ class Request:
 
     def __init__(self, number: int, op: Op, guide: Guide) -> None:
         self._number, self._op, self._guide = number, op, guide
+        self._meant = guide.universe.latest.get(f"{guide.path}/{op.id}")
 
     def make(self) -> None:
         """Ask; nobody is there to be asked, or the answer comes later (S54)."""
         if self._guide.dead:
             self.answered("NoProc")
+            return
+        if self._guide.forgets and self._op.do in ("restart", "delete"):
+            self.answered("no such request")  # S66
             return
         self._guide.unanswered.append(self)
         self._guide.ask(self._do)
@@ -42,6 +49,8 @@ class Request:
         if result is None:
             self._guide.see("request cut short by a stop")
         else:
+            if self._guide.forgets and isinstance(result, str):
+                self._guide.see(f"{self._op.do} in a pool: {result.partition(' ')[0]}")
             self.answered(result)
 
     def _place(self) -> Place | None:
@@ -59,7 +68,11 @@ class Request:
         if node.significant and guide.tree.auto_shutdown == "never":
             return "InvalidSpec"
         held = guide.places.get(node.id)
-        if held is not None:
+        if isinstance(guide.tree, Pool):
+            if guide.tree.max_children is not None and len(guide.places) >= guide.tree.max_children:
+                return "MaxChildren"
+            node = self._placed(node)
+        elif held is not None:
             guide.see("start_child of a held id")
             return f"AlreadyPresent {node.id}" if held.child is None else f"AlreadyStarted {node.id} crash"
         guide.places[node.id] = place = Place(node)
@@ -69,9 +82,20 @@ class Request:
             del guide.places[node.id]
         return self._outcome(started, place)
 
+    def _placed(self, node: Node) -> Node:
+        """A pool's child has a place of its own, whatever its id (S63)."""
+        id, guide = node.id, self._guide
+        while id in guide.places:
+            guide.see("one id twice in a pool")
+            id = f"{node.id}-{next(guide.numbers)}"
+        return attrs.evolve(node, id=id)
+
     def _terminate(self) -> Doing[Result]:
         place = self._place()
         if place is None:
+            return "NotFound"
+        if self._guide.forgets and place.latest is not self._meant:
+            self._guide.see("an earlier incarnation is not found")
             return "NotFound"
         self._guide.see(f"terminate_child of one {place.state}")
         yield from self._guide.end(place)
@@ -111,7 +135,7 @@ class Request:
         yield from ()
         places = list(self._guide.places.values())
         active = sum(place.child is not None for place in places)
-        supervisors = sum(isinstance(place.node, Tree) for place in places)
+        supervisors = sum(not isinstance(place.node, Worker) for place in places)
         return (len(places), active, supervisors, len(places) - supervisors)
 
 
@@ -122,4 +146,4 @@ def _who(place: Place) -> Result:
 
 
 def _type(place: Place) -> str:
-    return "supervisor" if isinstance(place.node, Tree) else "worker"
+    return "worker" if isinstance(place.node, Worker) else "supervisor"

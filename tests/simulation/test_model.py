@@ -11,7 +11,7 @@ import pytest
 from proctor.runtime.decide import RESTARTS, Action, ExitClass
 from proctor.runtime.spec import AutoShutdown, Restart, Strategy
 from tests.simulation.prediction import Prediction
-from tests.simulation.program import Life, Op, Program, Tree, Worker, written
+from tests.simulation.program import Delays, Life, Node, Op, Pool, Program, Tree, Worker, written
 from tests.simulation.programs import programs
 from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.shrinking import smallest
@@ -54,6 +54,11 @@ SIGHTS = (
         "restart_child",
         "restart_child failed",
     ),
+    *("put off", "stopped or started while put off", "stop while a restart is owed"),
+    *("row goes on", "row ended", "too many in a row", "stopped together", "one id twice in a pool"),
+    *("start in a pool: ok", "start in a pool: MaxChildren", "start in a pool: StartError"),
+    *("start in a pool: AlreadyStarted", "terminate in a pool: ok", "terminate in a pool: NotFound"),
+    "an earlier incarnation is not found",
     *("delete_child", "start_child of a held id", "start_child failed", "cancelled", "leave", "raise"),
     *("ended before it was ready", "interrupted", "interrupted twice", "no restart after an interrupt"),
 )
@@ -133,7 +138,15 @@ SLIPS: Mapping[str, Callable[[Tree], Tree]] = {
     "S38 all the time to stop": lambda root: with_children(root, shutdown=1000),
     "S59 never": lambda root: as_rule(root, "any_significant", "all_significant"),
     "S60 the first instead of the last": lambda root: as_rule(root, "all_significant", "any_significant"),
+    "X1 at once": lambda root: with_children(root, backoff=None),
+    "X1 not growing": lambda root: with_delays(root, factor=1),
+    "X1 no most": lambda root: with_delays(root, most=1000),
+    "X1 no jitter": lambda root: with_delays(root, jitter=0.0),
+    "X2 later": lambda root: with_delays(root, reset_after=1000),
+    "X2 sooner": lambda root: with_delays(root, reset_after=1),
+    "X3 no end": lambda root: with_delays(root, max_in_row=None),
     "X4 no start time-out": lambda root: with_children(root, start_timeout=None),
+    "S64 one more": lambda root: with_pools(root, max_children=3),
 }
 
 
@@ -151,12 +164,27 @@ def as_rule(root: Tree, right: AutoShutdown, wrong: AutoShutdown) -> Tree:
     return attrs.evolve(root, auto_shutdown=wrong) if root.auto_shutdown == right else root
 
 
+def with_delays(root: Tree, **changes: Any) -> Tree:
+    def changed(child: Node) -> Node:
+        delays = None if child.backoff is None else attrs.evolve(child.backoff, **changes)
+        return attrs.evolve(child, backoff=delays)
+
+    return attrs.evolve(root, children=tuple(map(changed, root.children)))
+
+
+def with_pools(root: Tree, **changes: Any) -> Tree:
+    children = tuple(
+        attrs.evolve(child, **changes) if isinstance(child, Pool) else child for child in root.children
+    )
+    return attrs.evolve(root, children=children)
+
+
 def with_children(root: Tree, **changes: Any) -> Tree:
     return attrs.evolve(root, children=tuple(attrs.evolve(child, **changes) for child in root.children))
 
 
 def test_a_failure_is_written_as_a_program_that_can_be_pasted(some: list[Program]) -> None:
-    known = {kind.__name__: kind for kind in (Program, Tree, Worker, Life, Op)}
+    known = {kind.__name__: kind for kind in (Program, Tree, Pool, Worker, Life, Delays, Op)}
     assert [eval(written(program), known) for program in some] == some
 
 

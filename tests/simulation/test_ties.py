@@ -8,7 +8,7 @@ import pytest
 
 from proctor.runtime.decide import RESTARTS, Action
 from tests.simulation.laws import Court
-from tests.simulation.program import Program, written
+from tests.simulation.program import Pool, Program, written
 from tests.simulation.programs import programs
 from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.shrinking import smallest
@@ -49,7 +49,16 @@ SLIPS: Mapping[str, Callable[[Program], Story]] = {
     "S30": lambda program: happened(
         attrs.evolve(program, root=attrs.evolve(program.root, intensity=program.root.intensity + 1))
     ),
+    "S64": lambda program: happened(with_room(program)),
 }
+
+
+def with_room(program: Program) -> Program:
+    children = (
+        attrs.evolve(child, max_children=9) if isinstance(child, Pool) else child
+        for child in program.root.children
+    )
+    return attrs.evolve(program, root=attrs.evolve(program.root, children=tuple(children)))
 
 
 def with_cell(cell: Any, action: Action) -> dict[Any, Action]:

@@ -11,8 +11,11 @@ import trio
 from proctor.runtime import (
     ActorExited,
     AlreadyPresent,
+    AnySupervisor,
+    Backoff,
     ChildSpec,
     DeliveryError,
+    DynamicSupervisor,
     ExitReason,
     ExitStatus,
     Killed,
@@ -26,6 +29,7 @@ from proctor.runtime import (
     Supervisor,
     SupervisorEvent,
     TreeNode,
+    dynamic_supervisor_spec,
     events,
     open_supervisor,
     supervisor_spec,
@@ -35,7 +39,7 @@ from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable, exit_class
 from proctor.testing import simulate
 from tests.simulation.players import Boom, Played, stubborn
-from tests.simulation.program import Node, Op, Program, Tree, Worker, written
+from tests.simulation.program import Delays, Node, Op, Pool, Program, Tree, Worker, written
 from tests.simulation.story import Answer, Result, Story, Told
 
 CAP = 2.0**13
@@ -53,13 +57,20 @@ def _spec(program: Program, node: Node, path: str) -> ChildSpec:
     shutdown, limit = node.shutdown, node.start_timeout
     fields: dict[str, Any] = {
         "restart": node.restart,
-        "shutdown": program.delay(shutdown, path, "grace") if isinstance(shutdown, int) else shutdown,
+        "shutdown": shutdown
+        if not shutdown or isinstance(shutdown, str)
+        else program.specified(shutdown, path, "grace"),
         "significant": node.significant,
         "name": node.name,
-        "start_timeout": None if limit is None else program.moment(limit, path, "timeout"),
+        "start_timeout": None if limit is None else program.specified(limit, path, "timeout"),
+        "backoff": None if node.backoff is None else _backoff(program, node.backoff, path),
     }
     if isinstance(node, Worker):
         return ChildSpec(node.id, stubborn if node.stubborn else Played, (program, node), **fields)
+    if isinstance(node, Pool):
+        return dynamic_supervisor_spec(
+            node.id, max_children=node.max_children, **_flags(program, node, path), **fields
+        )
     return supervisor_spec(node.id, _specs(program, node, path), **_flags(program, node, path), **fields)
 
 
@@ -67,13 +78,25 @@ def _specs(program: Program, tree: Tree, path: str) -> list[ChildSpec]:
     return [_spec(program, child, path) for child in tree.children]
 
 
-def _flags(program: Program, tree: Tree, path: str) -> dict[str, Any]:
-    return {
-        "strategy": tree.strategy,
+def _backoff(program: Program, delays: Delays, path: str) -> Backoff:
+    reset = delays.reset_after
+    return Backoff(
+        min_delay=program.specified(delays.least, path, "delay"),
+        max_delay=program.specified(delays.most, path, "delay"),
+        factor=delays.factor,
+        jitter=delays.jitter,
+        reset_after=None if reset is None else program.specified(reset, path, "reset"),
+        max_in_row=delays.max_in_row,
+    )
+
+
+def _flags(program: Program, tree: Tree | Pool, path: str) -> dict[str, Any]:
+    flags: dict[str, Any] = {
         "intensity": tree.intensity,
-        "period": program.moment(tree.period, path, "period"),
+        "period": program.specified(tree.period, path, "period"),
         "auto_shutdown": tree.auto_shutdown,
     }
+    return flags if isinstance(tree, Pool) else {**flags, "strategy": tree.strategy}
 
 
 class World:
@@ -86,6 +109,7 @@ class World:
         self._with = trio.CancelScope()
         self._root: Supervisor
         self._events: Subscription
+        self._refs: dict[str, Ref] = {}
 
     async def run(self) -> Story:
         """The whole story. Raises `InvalidSpec` for a program that makes no sense."""
@@ -94,13 +118,14 @@ class World:
             _specs(program, root, "root"),
             handle=self._handle,
             restarts=self._restarts,
+            seed=program.seed,
             **_flags(program, root, "root"),
         )
         with trio.move_on_after(CAP) as cap:
             await self._play(opened)
         if cap.cancelled_caught:
             self._story.outcome = self._answer("hangs")
-        self._story.events = [_told(event) async for event in self._events]
+        self._listen()
         return self._story
 
     async def _play(self, opened: AbstractAsyncContextManager[Supervisor]) -> None:
@@ -127,6 +152,17 @@ class World:
         self._root = Supervisor(core)
         self._events = self._root.events(buffer=100_000)
         return self._root
+
+    def _listen(self) -> None:
+        """Take what was told, and keep whom each path last had."""
+        while True:
+            try:
+                event = self._events.receive_nowait()
+            except trio.WouldBlock:
+                return
+            self._story.events.append(_told(event))
+            if isinstance(event, events.ChildStarted):
+                self._refs[event.path] = event.ref
 
     async def _body(self) -> None:
         await trio.sleep(self._program.moment(0, "settling"))
@@ -159,14 +195,17 @@ class World:
         return "ok"
 
     async def _request(self, op: Op) -> Result:
-        under = self._root.supervisor(op.supervisor) if op.supervisor else self._root
+        under = self._root.supervisor(op.supervisor, AnySupervisor) if op.supervisor else self._root
         if op.do == "which":
             return tuple((info.id, _who(info.ref), info.type) for info in await under.which_children())
         if op.do == "count":
             return attrs.astuple(await under.count_children())
+        assert isinstance(under, Supervisor | DynamicSupervisor)
         if op.do == "start":
             assert op.child is not None
             await under.start_child(_spec(self._program, op.child, under.path))
+        elif isinstance(under, DynamicSupervisor):
+            return await self._end_dynamic(op, under)
         else:
             calls = {
                 "terminate": under.terminate_child,
@@ -174,6 +213,13 @@ class World:
                 "delete": under.delete_child,
             }
             await calls[op.do](op.id)
+        return "ok"
+
+    async def _end_dynamic(self, op: Op, under: DynamicSupervisor) -> Result:
+        if op.do != "terminate":
+            return "no such request"  # S66
+        self._listen()
+        await under.terminate_child(self._refs.get(f"{under.path}/{op.id}", self._root.ref))
         return "ok"
 
 
@@ -218,7 +264,7 @@ def _told(event: SupervisorEvent) -> Told:
         case events.ChildStarted():
             detail = str(event.incarnation)
         case events.ChildRestarting():
-            detail = f"{event.attempt} {detail}"
+            detail = f"{event.attempt} {event.delay:.6f} {detail}"
         case events.MaxRestarts():
             detail = f"{event.id} {detail}"
         case _:
