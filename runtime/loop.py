@@ -64,7 +64,7 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
 
 def raise_one_of(group: BaseExceptionGroup[BaseException]) -> None:
     """Raise what a nursery of ours wrapped, as it was, if it is one exception; several stay a group."""
-    if len(group.exceptions) > 1:
+    if len(group.exceptions) != 1:
         return
     error = group.exceptions[0]
     context = error.__context__
