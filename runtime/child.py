@@ -41,7 +41,7 @@ from proctor.runtime.exits import (
     normalised,
 )
 from proctor.runtime.kept import Kept
-from proctor.runtime.loop import Ended, live, raise_alone
+from proctor.runtime.loop import Ended, live, raise_one_of
 from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.messages import Info
 from proctor.runtime.once import Once
@@ -274,7 +274,8 @@ class Incarnation:
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
         except BaseExceptionGroup as group:
-            raise_alone(group)
+            raise_one_of(group)
+            raise
         return None
 
     async def _terminated_alone(self, reason: ExitReason) -> ExitReason | None:

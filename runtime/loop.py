@@ -15,7 +15,7 @@ Not here: when it is started and stopped, and what its end is called (`child`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import trio
 
@@ -58,12 +58,15 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
             return outcome.reason if isinstance(outcome, Stop) else outcome
         return None
     except BaseExceptionGroup as group:
-        raise_alone(group)
+        raise_one_of(group)
+        raise
 
 
-def raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise what a nursery of ours wrapped: the one exception by itself, as it was, several as the group."""
-    error = group.exceptions[0] if len(group.exceptions) == 1 else group
+def raise_one_of(group: BaseExceptionGroup[BaseException]) -> None:
+    """Raise what a nursery of ours wrapped, as it was, if it is one exception; several stay a group."""
+    if len(group.exceptions) != 1:
+        return
+    error = group.exceptions[0]
     context = error.__context__
     try:
         raise error

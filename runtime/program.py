@@ -29,7 +29,7 @@ from proctor.runtime.child import Bridge
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.exits import Exit, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.kept import Kept
-from proctor.runtime.loop import raise_alone
+from proctor.runtime.loop import raise_one_of
 from proctor.runtime.notify import Notify
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import ProcessError
@@ -154,7 +154,8 @@ class _Run:
                 await process.wait()
                 nursery.cancel_scope.cancel(reason="the process ended")
         except BaseExceptionGroup as group:
-            raise_alone(group)
+            raise_one_of(group)
+            raise
 
     async def _become_ready(self, process: Process, watch: Watch) -> None:
         await watch.until_ready(process)
