@@ -259,9 +259,8 @@ class Core:
         self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
 
     def _plan(self, slot: Slot) -> decide.Plan:
-        alone = (
-            self.flags.strategy == "one_for_one"
-        )  # among thousands, the others are not worth a list each time
+        # among thousands, the others are not worth a list each time
+        alone = self.flags.strategy == "one_for_one"
         members = [
             decide.Member(id, held.spec.restart, held.incarnation is not None)
             for id, held in ({slot.spec.id: slot} if alone else self.slots).items()
