@@ -267,7 +267,7 @@ async def test_the_dead_are_not_found_between_their_end_and_the_restart_M31_M32(
     class Looks:
         def deliver(self, down: object) -> None:
             found.append(sup.registry.whereis("a"))
-            found.append(sup.registry.whereis("/root/a"))
+            found.append(sup.registry.whereis(f"/{first.path}"))
 
     async with open_supervisor([player("a", [])]) as sup:
         first = sup.name("a").ref()
