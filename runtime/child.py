@@ -328,9 +328,11 @@ class Incarnation:
             raise error  # Cancelled of an outer scope beside errors: that scope takes its own out
         self.cell.system.interrupt(interrupt)
         whole: object = error
-        cancelled = whole.subgroup(trio.Cancelled) if isinstance(whole, BaseExceptionGroup) else None
-        if cancelled is not None:
-            raise cancelled
+        if isinstance(whole, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", whole)
+            cancelled = group.subgroup(trio.Cancelled)
+            if cancelled is not None:
+                raise cancelled
         return Shutdown("interrupted")
 
 
