@@ -1,11 +1,11 @@
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-A = TypeVar("A", bound=ThreadingActor)
+_A = TypeVar("_A", bound=ThreadingActor)
 
 class Future:
     def get(self) -> Any: ...
 
-class ActorRef(Generic[A]):
+class ActorRef(Generic[_A]):
     def ask(self, message: object, *, block: Literal[False]) -> Future: ...
     def tell(self, message: object) -> None: ...
     @overload

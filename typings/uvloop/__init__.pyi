@@ -1,6 +1,6 @@
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-def run(main: Coroutine[Any, Any, T]) -> T: ...
+def run(main: Coroutine[Any, Any, _T]) -> _T: ...
