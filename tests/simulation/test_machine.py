@@ -47,6 +47,8 @@ from tests.simulation.search import PROGRAMS, SEED
 from tests.simulation.story import difference
 from tests.simulation.world import happened
 
+pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
+
 EXAMPLES = max(1, PROGRAMS * 3 // 100)
 STEPS = 12
 DEEPEST = 2

@@ -18,6 +18,8 @@ from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story, difference
 from tests.simulation.world import happened
 
+pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
+
 PARTS = 5
 """Tests that the search is cut into, so that none lasts as long as one that hangs."""
 

@@ -15,6 +15,8 @@ from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story
 from tests.simulation.world import happened
 
+pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
+
 FEW = PROGRAMS // 10
 
 
