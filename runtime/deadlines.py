@@ -26,6 +26,11 @@ LANES = 16
 SLACK = 1024
 
 
+def until(timeout: float | None) -> float:
+    """The instant `timeout` seconds from now, on Trio's clock; infinity for None."""
+    return math.inf if timeout is None else trio.current_time() + timeout
+
+
 class Timed(Protocol):
     """What has a deadline: a call. `settled` says that it does not matter any more."""
 

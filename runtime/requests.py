@@ -11,17 +11,18 @@ once has to be told, or the messages would wait without bound on the sender's si
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task
 
+from proctor.runtime.deadlines import until
 from proctor.runtime.errors import CallingSelf, CallTimeout
 
 if TYPE_CHECKING:
-    from proctor.runtime.calls import Address, Call
+    from proctor.runtime.calls import Address
+    from proctor.runtime.messages import Call
 
 
 class Request:
@@ -46,7 +47,7 @@ class Request:
         await checkpoint_if_cancelled()
         if not self.settled and self._call is not None and self._call.is_for(current_task()):
             raise CallingSelf(self.target)
-        with trio.CancelScope(deadline=_until(timeout)):
+        with trio.CancelScope(deadline=until(timeout)):
             await self._wait()
         if self.abandoned:
             raise trio.ClosedResourceError
@@ -140,7 +141,7 @@ class Requests:
         Raises `trio.EndOfChannel` when none is left, and `trio.TooSlowError` when none ended; all stay open then.
         """
         await checkpoint_if_cancelled()
-        with trio.CancelScope(deadline=_until(timeout)):
+        with trio.CancelScope(deadline=until(timeout)):
             await self._wait()
         if self._ended:
             return self._ended.popleft()
@@ -159,7 +160,3 @@ class Requests:
             return await self.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
-
-
-def _until(timeout: float | None) -> float:
-    return math.inf if timeout is None else trio.current_time() + timeout

@@ -16,7 +16,6 @@ Not here: starting one task, and its result (`tasks`).
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import attrs
 import trio
 
+from proctor.runtime.deadlines import until
 from proctor.runtime.errors import TaskTimeout
 from proctor.runtime.exits import Crash, ExitReason, Normal
 from proctor.runtime.spec import StreamOptions
@@ -118,7 +118,7 @@ class TaskStream(Generic[Item, T]):
     async def _watch(self, task: Task[T], item: Item, position: int) -> None:
         limit = self._options.timeout
         try:
-            with trio.CancelScope(deadline=math.inf if limit is None else trio.current_time() + limit):
+            with trio.CancelScope(deadline=until(limit)):
                 await task.wait_ended()
             await self._settle(task, item, position)
         finally:

@@ -16,7 +16,6 @@ Not here: tasks over many items (`task_stream`).
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, 
 
 import trio
 
+from proctor.runtime.deadlines import until
 from proctor.runtime.dynamic import DynamicCore, NestedDynamic
 from proctor.runtime.errors import ActorExited, CallTimeout, ResultTaken
 from proctor.runtime.exits import Crash, ExitReason, Normal, Shutdown
@@ -82,7 +82,7 @@ class Task(Generic[T]):
             raise ResultTaken(self.ref)
         self._delivery = "awaited"
         try:
-            with trio.CancelScope(deadline=math.inf if timeout is None else trio.current_time() + timeout):
+            with trio.CancelScope(deadline=until(timeout)):
                 await self.wait_ended()
         finally:
             self._delivery = "open"
