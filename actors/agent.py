@@ -33,8 +33,8 @@ from proctor.actors.states import Happening, Status, follow
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
 from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
-from proctor.runtime.calls import Call, reply_error
 from proctor.runtime.exits import ExitReason, Normal, is_clean
+from proctor.runtime.messages import Call, reply_error
 from proctor.runtime.process_errors import ProcessError
 
 WAKE_MARGIN = 1.0

@@ -9,7 +9,6 @@ Not here: what is sent (`messages`), streams once opened (`streams`), answers th
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +16,18 @@ import trio
 from trio.lowlevel import checkpoint_if_cancelled, current_task
 
 from proctor.runtime.cell import Cell, Control, Message
+from proctor.runtime.deadlines import until
 from proctor.runtime.errors import CallingSelf, CallTimeout
 from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Normal
 from proctor.runtime.mailbox import Mailbox
-from proctor.runtime.messages import Call, Cast, Question, reply, reply_error, seconds_left
+from proctor.runtime.messages import Call, Cast, Question, seconds_left
 from proctor.runtime.monitors import Monitor
 from proctor.runtime.requests import Request
 from proctor.runtime.streams import Stream
 
 if TYPE_CHECKING:
     from proctor.runtime.system import System
-
-__all__ = ["Address", "Call", "Name", "Ref", "open_cell", "reply", "reply_error"]
 
 
 class Address(ABC):
@@ -224,7 +222,7 @@ class Name(Address):
 
     async def wait(self, timeout: float | None = None) -> Ref:
         """Wait, at most `timeout` seconds, until somebody stands there (X17). Raises `NoProc`."""
-        with trio.CancelScope(deadline=math.inf if timeout is None else trio.current_time() + timeout):
+        with trio.CancelScope(deadline=until(timeout)):
             await self.until_found()
         return self.ref()
 

@@ -29,8 +29,9 @@ from proctor.runtime.mailbox import Full, Mailbox
 from proctor.runtime.monitors import Down, Watcher
 
 if TYPE_CHECKING:
-    from proctor.runtime.calls import Call, Ref
+    from proctor.runtime.calls import Ref
     from proctor.runtime.kept import Kept
+    from proctor.runtime.messages import Call
     from proctor.runtime.system import System
 
 

@@ -22,7 +22,6 @@ import trio
 
 from proctor.runtime import decide, events
 from proctor.runtime.backoff import delay, is_too_long
-from proctor.runtime.calls import Call
 from proctor.runtime.cell import Cell
 from proctor.runtime.change import changed_flags, changed_slots
 from proctor.runtime.child import Incarnation
@@ -40,6 +39,7 @@ from proctor.runtime.errors import (
 )
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
 from proctor.runtime.kept import Kept
+from proctor.runtime.messages import Call
 from proctor.runtime.monitors import Down
 from proctor.runtime.slots import Slot
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
