@@ -19,13 +19,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 import trio.socket
 
+from proctor.runtime.procfs import stat_of
 from proctor.runtime.readiness import OutputName, Report, Watch
 from proctor.runtime.spawning import Command
 
@@ -138,12 +138,10 @@ def belongs(pid: int, leader: int) -> bool:
     try:
         if os.getsid(pid) == leader:
             return True
-        while pid not in (0, leader):
-            pid = _parent(pid)
-    except (ProcessLookupError, FileNotFoundError):
+    except ProcessLookupError:
         return True
+    while pid not in (0, leader):
+        if (stat := stat_of(pid)) is None:
+            return True
+        pid = stat.parent
     return pid == leader
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])

@@ -47,11 +47,10 @@ from proctor.runtime.spawning import (
     hear_guard,
     resident,
     spawn,
-    survivors,
 )
 from proctor.runtime.stopping import DEFAULT_LADDER, Step, judge, run_ladder
 
-__all__ = ["DRAIN", "MARKER", "Command", "Process", "open_process", "survivors"]
+__all__ = ["DRAIN", "MARKER", "Command", "Process", "open_process"]
 
 DRAIN = 2.0
 """Seconds after the exit for which output that a grandchild still writes is waited for."""
@@ -377,7 +376,7 @@ def open_process(
     "terminate" sends. `stderr_limit` bytes of stderr are kept; `on_stderr(bytes)` gets all of it as it comes, and
     `on_stdout(bytes)`, if given, all of stdout in place of `receive`. `on_unresponsive(seconds)` is told when a kill
     does not take. `on_birth(process)` is told of the process before anything else happens to it, and must not raise.
-    `drain` in seconds. `marker` goes into the environment as PROCTOR_MARKER, see `survivors`; below an open ledger it
+    `drain` in seconds. `marker` goes into the environment as PROCTOR_MARKER; below an open ledger it
     ends a marker of that one's, see `open_ledger`.
 
     Entering raises NotFound, NotExecutable, CwdMissing or another SpawnFailed; then nothing is left running.

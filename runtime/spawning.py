@@ -12,7 +12,6 @@ Elsewhere than on Linux there is no descriptor to watch a child by: a thread wai
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -210,17 +209,6 @@ def resident(pid: int) -> int | None:
     except OSError:
         return None
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def survivors(marker: str) -> list[int]:
-    """The pids of all processes that carry `marker`, in order; those we may not look at are left out. Linux."""
-    wanted = f"{MARKER}={marker}".encode()
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return sorted(found)
 
 
 def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:

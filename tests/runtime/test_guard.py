@@ -11,7 +11,7 @@ import trio
 
 from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import open_process, survivors
+from proctor.runtime.process import open_process
 from proctor.runtime.stopping import Step
 from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready
 from tests.runtime.programs import ENV, QUICK, python, sh
@@ -61,7 +61,7 @@ async def test_nothing_survives_whatever_session_it_hides_in(
                 pass
         with trio.fail_after(10):
             reason = await process.wait()
-        assert survivors(marker) == []
+        assert marked(marker) == []
     expected = {
         "kill": Killed(),
         "stop": Shutdown(),
@@ -114,7 +114,7 @@ async def test_a_frozen_guard_is_woken_to_kill(marker: str) -> None:
         process.kill()
         with trio.fail_after(10):
             assert await process.wait() == Killed()
-        assert survivors(marker) == []
+        assert marked(marker) == []
 
 
 async def test_a_guard_that_does_not_answer_is_killed_with_the_group() -> None:  # T10

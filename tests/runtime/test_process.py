@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command, Process, open_process, survivors
+from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import (
     CwdMissing,
     NoStderr,
@@ -27,6 +27,7 @@ from proctor.runtime.process_errors import (
     StdinClosed,
 )
 from proctor.runtime.stopping import Step
+from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, gone, line, python, sh
 
 
@@ -401,6 +402,6 @@ async def test_a_marked_process_and_what_it_starts_can_be_found(guard: bool) -> 
         sh("sleep 60 & echo $!; wait"), guard=guard, marker=marker, ladder=AT_ONCE
     ) as process:
         child = int(await line(process))
-        assert set(survivors(marker)) == {process.pid, process.leader_pid, child}
+        assert set(marked(marker)) == {process.pid, process.leader_pid, child}
     await gone(child)
-    assert survivors(marker) == []
+    assert marked(marker) == []
