@@ -26,12 +26,12 @@ def name_folders() -> None:
         folder = os.path.dirname(folder)
 
 
-def main() -> int:
-    """Play the script that the arguments name. The exit status."""
+def main(arguments: list[str] | None = None) -> int:
+    """Play the script that the arguments name, those of the command line if none are given. The exit status."""
     name_folders()
     from proctor.actors.scripted.agent import play
 
-    return play(sys.argv[1:])
+    return play(sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

@@ -138,11 +138,8 @@ def test_the_program_starts_without_the_package_or_its_libraries() -> None:
     assert done.stdout == "2.1.330 (Claude Code)\n"
 
 
-def test_the_program_can_be_imported_and_run_in_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["scripted", "--version"])
-    assert cli.main() == 0
+def test_the_program_can_be_imported_and_run_in_process(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
     assert capfd.readouterr().out == "2.1.330 (Claude Code)\n"
 
 
