@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import trio
 
-from proctor.runtime import decide
 from proctor.runtime.core import Core
 from proctor.runtime.errors import MaxChildren, NotFound
 from proctor.runtime.root import open_root
@@ -83,9 +82,6 @@ class DynamicCore(Core):
             raise NotFound(ref.path)
         await self.children.stop(slot)
         self.children.drop(slot.spec.id)
-
-    def _plan(self, slot: Slot) -> decide.Plan:
-        return decide.Plan(start=(slot.spec.id,))
 
     async def _stop_children(self) -> None:
         async with trio.open_nursery() as nursery:

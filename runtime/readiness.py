@@ -23,6 +23,7 @@ import trio
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.process_errors import PortTaken
 from proctor.runtime.spawning import Command
+from proctor.runtime.status import ChildStatus
 
 if TYPE_CHECKING:
     from proctor.runtime.child import Warden
@@ -39,24 +40,11 @@ OutputName: TypeAlias = Literal["stdout", "stderr"]
 Pattern: TypeAlias = "str | bytes | re.Pattern[bytes] | Callable[[bytes], bool]"
 
 
-class Report(Protocol):
-    """What a child's `task_status` takes: `started` once, then `beat` and `ready`; `extend` before. `last_words` are
-    for a start that took too long."""
+class Report(ChildStatus, Protocol):
+    """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
 
     warden: Warden | None
     last_words: bytes
-
-    def started(self, value: object = None) -> None:
-        """Ready, with a value for whoever asked for the start."""
-
-    def beat(self) -> None:
-        """Alive (X6)."""
-
-    def extend(self, seconds: float) -> None:
-        """Give the start so much more time (X4)."""
-
-    def ready(self, is_ready: bool = True) -> None:
-        """Ready again, or not for now."""
 
 
 async def _nothing() -> None:
