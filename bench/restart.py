@@ -13,7 +13,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -76,6 +76,18 @@ class Killer:
         return watch
 
 
+async def kill_while(
+    keep: Callable[[], Awaitable[None]], killer: Killer, at_once: int, kills: int
+) -> Stopwatch:
+    """The kills, with `at_once` loops that each keep one alive."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(keep)
+        watch = await killer.kill(kills // at_once)
+        nursery.cancel_scope.cancel()
+    return watch
+
+
 async def stock_loop(at_once: int, kills: int) -> Stopwatch:
     """Trio's own processes, started again by a loop each."""
     killer = Killer(at_once)
@@ -93,12 +105,7 @@ async def stock_loop(at_once: int, kills: int) -> Stopwatch:
                 running.kill()
                 await running.stdout.aclose()
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(at_once):
-            nursery.start_soon(keep)
-        watch = await killer.kill(kills // at_once)
-        nursery.cancel_scope.cancel()
-    return watch
+    return await kill_while(keep, killer, at_once, kills)
 
 
 async def bare_loop(at_once: int, kills: int) -> Stopwatch:
@@ -112,12 +119,7 @@ async def bare_loop(at_once: int, kills: int) -> Stopwatch:
                 killer.roster.hear(await running.receive())
                 await running.wait()
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(at_once):
-            nursery.start_soon(keep)
-        watch = await killer.kill(kills // at_once)
-        nursery.cancel_scope.cancel()
-    return watch
+    return await kill_while(keep, killer, at_once, kills)
 
 
 async def supervised(at_once: int, kills: int) -> Stopwatch:
