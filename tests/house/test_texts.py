@@ -76,7 +76,7 @@ def test_every_text_ends_in_one_newline() -> None:
     ("what", "text", "count"),
     [
         ("somebody's own folder", f"see /home/ann/x and '/{'root'}/.ssh'", 2),
-        ("somebody's own folder", f"a/{'root'}/b ~/work/x $HOME/work /home/user/x", 0),
+        ("somebody's own folder", f"a/{'root'}/b ~/{'work'}/x $HOME/{'work'} /home/user/x", 0),
         ("a reference to a tracker", "fixes #12, see issue 7", 2),
         ("a reference to a tracker", "R064 and M22; the issue is time", 0),
         ("a banner or a numbered step", "# Step 1: go\n# ------\n# reasons", 2),
