@@ -68,7 +68,7 @@ class Incarnation:
         self.fork = fork
         self.conversation = Conversation(
             plan.dialect,
-            mode=plan.launch.mode,
+            launch=plan.opening(resume=resume, fork=fork),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -217,7 +217,8 @@ class Incarnation:
                 )
         else:
             self._greeted.set()
-        ready = self.conversation.memo.greeted or not hello
+        memo = self.conversation.memo
+        ready = memo.refused is None and (memo.greeted or not hello)
         if not ready:
             await self.process.stop(ladder=self._ladder())
             self.exit = await self.process.wait()
@@ -228,7 +229,7 @@ class Incarnation:
         if self._failure is not None:
             return self._failure
         stderr = self.stderr_end()
-        said = self.ending.error if self.ending else None
+        said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
         why = (
             said
             or stderr.strip()[-500:]
@@ -262,7 +263,7 @@ class Incarnation:
                 self._listen(event)
         self.log.append(events[start:] if start else events)
         self._owe(self.conversation.take_owed())
-        if self.conversation.memo.greeted:
+        if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
     def _owe(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ import attrs
 from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
-from proctor.actors.recording import Recording, RunDirectory
+from proctor.actors.recording import Recording, RunDirectory, write_private
 from proctor.protocols.errors import ArgumentTooLong
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command, Process, open_process
@@ -31,24 +31,27 @@ def open_plan(
     The process stands below a guard, carries a marker in its environment, and is killed when its block is left: the
     polite ladder is run by whoever stops it. Raises `NotInstalled`, `NotExecutable`, `BadOption`.
     """
-    launch = attrs.evolve(plan.launch, executable=plan.locate(), resume=resume, fork=fork)
+    place = plan.workplace
+    wanted = plan.opening(resume=resume, fork=fork)
+    launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
     try:
-        wanted = plan.dialect.launch(launch)
+        command = plan.dialect.launch(launch)
     except ArgumentTooLong as error:
         raise BadOption(str(error)) from error
-    place = plan.workplace
-    environment = build_environment(place.env, home=place.home, private=directory.scratch, extra=wanted.env)
+    for name, text in command.files.items():
+        write_private(directory.scratch / name, text)
+    environment = build_environment(place.env, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
-    recording.describe(cli=plan.dialect.name, argv=wanted.argv, environment=names, incarnation=number)
+    recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
     process = open_process(
-        Command(wanted.argv, environment.variables, cwd),
+        Command(command.argv, environment.variables, cwd),
         ladder=(),
         guard=True,
         on_stderr=recording.stderr,
         marker=f"{directory.path.name}/{number}",
     )
-    return Opening(process=process, notices=_notices(plan, wanted.ignored, environment))
+    return Opening(process=process, notices=_notices(plan, command.ignored, environment))
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

@@ -26,6 +26,9 @@ from proctor.protocols.dialect import Dialect, Launch, Mode
 OnCrash = Literal["fail", "resume", "retry"]
 T = TypeVar("T")
 
+_MADE_HERE = frozenset({"executable", "cwd", "scratch"})
+"""Fields of a launch that are known when a process is about to start."""
+
 SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
 
@@ -81,6 +84,11 @@ class Plan:
     clocks: Clocks = Clocks()
     conduct: Conduct = Conduct()
     shutdown: float = SHUTDOWN
+
+    def opening(self, *, resume: str | None, fork: bool) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder."""
+        cwd = str(self.workplace.cwd or Path.cwd())
+        return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd)
 
     def locate(self) -> tuple[str, ...]:
         """The program to run, absolute. Raises `NotInstalled` or `NotExecutable`."""
@@ -155,7 +163,7 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_part(base.launch, given),
+        launch=_part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE}),
         workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
         conduct=_part(base.conduct, given),
@@ -163,7 +171,7 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
 
 
 def _part(record: T, given: Mapping[str, object]) -> T:
-    names = {a.name for a in attrs.fields(type(record))} - {"executable"}  # type: ignore[arg-type]
+    names = {a.name for a in attrs.fields(type(record))}  # type: ignore[arg-type]
     changes: dict[str, Any] = {k: v for k, v in given.items() if k in names}
     return attrs.evolve(record, **changes)  # type: ignore[misc]
 

@@ -138,6 +138,17 @@ class Recording:
             raise RecordingFailed(str(self.path), error) from error
 
 
+def write_private(path: Path, text: str) -> None:
+    """A file that only its owner may read; one of this name is replaced. Raises `RecordingFailed`."""
+    try:
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        raise RecordingFailed(str(path), error) from error
+
+
 def prune(root: Path, *, keep_bytes: int = KEEP_BYTES, keep_seconds: float = KEEP_SECONDS) -> list[Path]:
     """Remove the oldest run directories below `root` until both bounds hold; returns what was removed.
 

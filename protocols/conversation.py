@@ -22,7 +22,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from proctor.protocols.dialect import Dialect, Memo, Mode, Phase, Send, parse_version
+from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Phase, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized
 from proctor.protocols.salvage import head
@@ -36,20 +36,29 @@ from proctor.protocols.vocabulary import (
     EndSession,
     Event,
     Garbled,
+    HookCalled,
+    HookVerdict,
     Interrupt,
     LimitReached,
     Misplaced,
     Notice,
     Prompt,
     Request,
+    RequestWithdrawn,
     Retrying,
     SetModel,
+    SetPermissionMode,
     Started,
+    Steer,
+    Steered,
+    StopTask,
     Text,
     TextDelta,
     Thinking,
     ToolCall,
+    ToolRequested,
     ToolResult,
+    ToolReturn,
     TurnEnded,
     TurnStarted,
     Unrecognized,
@@ -59,10 +68,27 @@ Cell = Phase | Literal["rest"]
 REST: Final = "rest"
 
 CONTENT = (TextDelta, Text, Thinking, ToolCall, ToolResult)
-CONTROL = (Started, Notice, Retrying, LimitReached, ApprovalRequested, ApprovalWithdrawn, Answered)
+CONTROL = (
+    Started,
+    Notice,
+    Retrying,
+    LimitReached,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    ToolRequested,
+    HookCalled,
+    RequestWithdrawn,
+    Steered,
+    Answered,
+)
+REPLIES = (ToolReturn, HookVerdict)
 
 
 def _staying(phase: Phase, *kinds: type[Event]) -> dict[type[Event], Cell]:
+    return dict.fromkeys(kinds, phase)
+
+
+def _keeping(phase: Phase, *kinds: type[Request]) -> dict[type[Request], Phase]:
     return dict.fromkeys(kinds, phase)
 
 
@@ -77,22 +103,23 @@ EVENTS: Mapping[Phase, Mapping[type[Event], Cell]] = {
 
 REQUESTS: Mapping[Mode, Mapping[Phase, Mapping[type[Request], Phase]]] = {
     "session": {
-        "greeting": {Prompt: "greeting", Interrupt: "greeting", SetModel: "greeting", EndSession: "ending"},
+        "greeting": {
+            **_keeping("greeting", Prompt, Interrupt, SetModel, SetPermissionMode, *REPLIES),
+            EndSession: "ending",
+        },
         "idle": {
+            **_keeping("idle", Decision, Interrupt, SetModel, SetPermissionMode, StopTask, *REPLIES),
             Prompt: "working",
-            Decision: "idle",
-            Interrupt: "idle",
-            SetModel: "idle",
             EndSession: "ending",
         },
         "working": {
-            Prompt: "working",
-            Decision: "working",
-            Interrupt: "working",
-            SetModel: "working",
+            **_keeping(
+                "working", Prompt, Decision, Interrupt, SetModel, SetPermissionMode, StopTask, *REPLIES
+            ),
+            Steer: "working",
             EndSession: "ending",
         },
-        "ending": {Decision: "ending", Interrupt: "ending", EndSession: "ending"},
+        "ending": _keeping("ending", Decision, Interrupt, EndSession, *REPLIES),
         "ended": {},
     },
     "oneshot": {"greeting": {}, "idle": {Prompt: "working"}, "working": {}, "ending": {}, "ended": {}},
@@ -108,7 +135,7 @@ _STAYS: Mapping[Phase, frozenset[type[Event]]] = {
 class Conversation:
     """Drives one dialect for the life of one process.
 
-    `mode` is how the process was launched. `resumed` says that its session has a past; `total_cost_usd` is what that
+    `launch` is what the process was launched with, `mode` how. `resumed` says that its session has a past; `total_cost_usd` is what that
     past cost as far as the host knows (US dollars, None: not known). `prefix` begins the ids of its turns. Lines over `max_line` bytes are not delivered
     whole. Counters: `events` given, lines that were `garbled`, `unrecognized` and `misplaced` parts of frames.
     """
@@ -117,6 +144,7 @@ class Conversation:
         self,
         dialect: Dialect,
         *,
+        launch: Launch | None = None,
         mode: Mode = "session",
         max_line: int = MAX_LINE,
         error_budget: int = 5,
@@ -126,7 +154,8 @@ class Conversation:
     ) -> None:
         self.dialect = dialect
         cost = total_cost_usd if resumed else 0.0
-        self.memo = Memo(mode=mode, resumed=resumed, total_cost_usd=cost, prefix=prefix)
+        wanted = launch or Launch(executable=(), mode=mode)
+        self.memo = Memo(mode=wanted.mode, launch=wanted, resumed=resumed, total_cost_usd=cost, prefix=prefix)
         self.phase: Phase = "greeting"
         self.events = 0
         self.garbled = 0
@@ -189,6 +218,8 @@ class Conversation:
             self.memo.prompts.append(request.id)
         elif isinstance(request, Decision):
             del self.memo.approvals[request.id]
+        elif isinstance(request, REPLIES):
+            del self.memo.calls[request.id]
         self.phase = phase
         return data
 
@@ -341,6 +372,9 @@ class Conversation:
             if request.id not in self.memo.approvals:
                 text = f"no open approval has the id {request.id!r} (phase {self.phase!r})"
                 raise UnknownApproval(text, request="decision", phase=self.phase)
+        elif isinstance(request, REPLIES):
+            if request.id not in self.memo.calls:
+                raise self._misuse(request, f"answers nothing: no open request has the id {request.id!r}")
         elif request.id in self.memo.prompts or request.id in self.memo.asked:
             raise self._misuse(request, f"with the id {request.id!r} was sent before and is not answered yet")
 

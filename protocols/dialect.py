@@ -22,11 +22,35 @@ Version = tuple[int, int, int]
 
 
 @attrs.frozen(kw_only=True)
+class HostTool:
+    """A tool that runs in the host: its name, what it is for, and the JSON schema of its input (an object)."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class HostHook:
+    """A hook that runs in the host: its own name, the CLI's word for the point, the tools it is for (the CLI's
+    pattern, None for all), and the seconds the CLI is to wait for it. A `blocking` one must be able to stop what it
+    is called for, also when it fails."""
+
+    name: str
+    point: str
+    matcher: str | None = None
+    timeout: float = 60.0
+    blocking: bool = True
+
+
+@attrs.frozen(kw_only=True)
 class Launch:
     """What the host asks of a new process. A dialect that cannot honour a field names it in `Command.ignored` (R019).
 
     `resume` names a session to go on with, `fork` copies it to a new id. `retries` bounds the CLI's own retries of
-    its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is.
+    its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is. `cwd` is where the
+    process will work, `scratch` a private folder for `Command.files`; both absolute, "" where it does not matter.
+    `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
     executable: tuple[str, ...]
@@ -51,15 +75,23 @@ class Launch:
     persist: bool = True
     user_settings: bool = False
     retries: int | None = None
+    sandbox: str | None = None
+    effort: str | None = None
+    host_tools: tuple[HostTool, ...] = ()
+    host_hooks: tuple[HostHook, ...] = ()
+    cwd: str = ""
+    scratch: str = ""
     extra: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """How to start the process: `env` is added to what the host passes on, `ignored` names fields not honoured."""
+    """How to start the process: `env` is added to what the host passes on, `files` (name: text) are written to
+    `Launch.scratch` first, `ignored` names fields not honoured."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    files: Mapping[str, str] = attrs.field(factory=dict[str, str])
     ignored: tuple[str, ...] = ()
 
 
@@ -98,14 +130,18 @@ class Memo:
     `turn` is the id of the newest open turn, `turns` how many there were (an id is the `prefix` and a number); `open_turns` holds more than one where a
     CLI begins a turn before it reports the end of the one before. `prompts` holds the ids of prompts sent and not
     answered yet, in order; `asked` the requests of ours that wait for a reply, by id, with their kind; `approvals`
-    the open questions of the CLI, by id, with the tool's input. `total_cost_usd` is the session's cost so far (US
+    the open questions of the CLI, by id, with the tool's input; `calls` its open `ToolRequested` and `HookCalled`, by
+    id, each with the name of the tool or hook. `refused` is why the CLI will not start this session (an id it does
+    not know), said without leaving: the host then ends it. `total_cost_usd` is the session's cost so far (US
     dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
     frames that mean nothing to a consumer, by kind; `own` is the dialect's.
     """
 
     mode: Mode = "session"
+    launch: Launch = Launch(executable=())
     frame: int = -1
     greeted: bool = False
+    refused: str | None = None
     session_id: str | None = None
     version: str | None = None
     model: str | None = None
@@ -116,6 +152,7 @@ class Memo:
     prompts: deque[str] = attrs.field(factory=deque[str])
     asked: dict[str, str] = attrs.field(factory=dict[str, str])
     approvals: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, dict[str, Any]])
+    calls: dict[str, str] = attrs.field(factory=dict[str, str])
     total_cost_usd: float | None = 0.0
     resumed: bool = False
     quiet: Counter[str] = attrs.field(factory=Counter[str])
@@ -168,8 +205,11 @@ class Dialect:
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
 
     def can(self, capability: str, version: Version | None) -> bool:
-        """Is this version known to have the capability? False when the version is not known."""
-        return version is not None and version >= self.capabilities[capability]
+        """Is this version known to have the capability? An unknown version has what all tested versions have."""
+        first = self.capabilities.get(capability)
+        if first is None:
+            return False
+        return first <= self.oldest if version is None else version >= first
 
 
 def parse_version(text: str | None) -> Version | None:

@@ -130,6 +130,40 @@ class ApprovalWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=
     id: str
 
 
+class ToolRequested(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI asks the host to run one of the host's own tools, and waits for a `ToolReturn` with this id."""
+
+    id: str
+    tool: str
+    input: dict[str, Any] = {}
+    tool_call: str | None = None
+
+
+class HookCalled(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The CLI has come to a point that the host has a hook for, and waits for a `HookVerdict` with this id.
+
+    `hook` is the name of the host's hook, `point` where the CLI stands, `input` what it tells about it.
+    """
+
+    id: str
+    hook: str
+    point: str
+    input: dict[str, Any] = {}
+    tool_call: str | None = None
+
+
+class RequestWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """The `ToolRequested` or `HookCalled` with this id needs no answer any more."""
+
+    id: str
+
+
+class Steered(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
+    """What was sent while a turn ran, a `Steer` or a `Prompt` with this id, was taken into that turn (L40)."""
+
+    request: str
+
+
 class Retrying(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
     """The CLI will repeat a request to its model by itself in `delay` seconds."""
 
@@ -235,6 +269,10 @@ AnyEvent = (
     | ToolResult
     | ApprovalRequested
     | ApprovalWithdrawn
+    | ToolRequested
+    | HookCalled
+    | RequestWithdrawn
+    | Steered
     | Retrying
     | LimitReached
     | Notice
@@ -284,8 +322,56 @@ class SetModel(Request, frozen=True, tag=_snake):
     model: str
 
 
+class SetPermissionMode(Request, frozen=True, tag=_snake):
+    """Let the session go on under another permission mode, named as the CLI names it."""
+
+    mode: str
+
+
+class Steer(Request, frozen=True, tag=_snake):
+    """Text for the turn that runs now. `Steered` tells when it was taken in; a refusal is an `Answered`."""
+
+    text: str
+
+
+class StopTask(Request, frozen=True, tag=_snake):
+    """End one piece of background work, by the CLI's id of it; the turn goes on."""
+
+    task: str
+
+
+class ToolReturn(Request, frozen=True, tag=_snake, omit_defaults=True):
+    """The answer to the `ToolRequested` with this id."""
+
+    text: str
+    is_error: bool = False
+
+
+class HookVerdict(Request, frozen=True, tag=_snake, omit_defaults=True):
+    """The answer to the `HookCalled` with this id: go on, or block with a `reason` that the model is told.
+
+    `input` replaces the tool's input and `context` is added to the conversation, where the point allows it.
+    """
+
+    allow: bool = True
+    reason: str = ""
+    input: dict[str, Any] | None = None
+    context: str = ""
+
+
 class EndSession(Request, frozen=True, tag=_snake):
     """Ask the CLI to leave, by the politest way it has."""
 
 
-AnyRequest = Prompt | Decision | Interrupt | SetModel | EndSession
+AnyRequest = (
+    Prompt
+    | Decision
+    | Interrupt
+    | SetModel
+    | SetPermissionMode
+    | Steer
+    | StopTask
+    | ToolReturn
+    | HookVerdict
+    | EndSession
+)

@@ -22,7 +22,19 @@ from proctor.protocols.claude.frames import read
 from proctor.protocols.claude.turns import is_uuid, notes
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
-from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel
+from proctor.protocols.vocabulary import (
+    AnyRequest,
+    Decision,
+    EndSession,
+    HookVerdict,
+    Interrupt,
+    Prompt,
+    SetModel,
+    SetPermissionMode,
+    Steer,
+    StopTask,
+    ToolReturn,
+)
 
 ARGUMENT_LIMIT = 131_071
 """Bytes that one argument of a process may have on Linux."""
@@ -76,6 +88,8 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
         ignored.append("fork")
     if wanted.session_id is not None and wanted.resume is not None and not wanted.fork:
         ignored.append("session_id")  # a resumed session keeps its own; the CLI refuses both
+    ignored += [field for field in ("sandbox",) if getattr(wanted, field) is not None]
+    ignored += [field for field in ("host_tools", "host_hooks") if getattr(wanted, field)]
     return tuple(ignored)
 
 
@@ -117,6 +131,7 @@ VALUES: Mapping[str, str] = {
     "json_schema": "--json-schema",
     "max_turns": "--max-turns",
     "max_budget_usd": "--max-budget-usd",
+    "effort": "--effort",
 }
 
 SWITCHES: Mapping[str, str] = {"partial": "--include-partial-messages", "fork": "--fork-session"}
@@ -155,6 +170,13 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
             return _ask(memo, request.id, "set_model", {"subtype": "set_model", "model": request.model})
         case EndSession():
             return _ask(memo, request.id, "end_session", {"subtype": "end_session"})
+        case SetPermissionMode():
+            asked = {"subtype": "set_permission_mode", "mode": MODES.get(request.mode, request.mode)}
+            return _ask(memo, request.id, "set_permission_mode", asked)
+        case StopTask():
+            return _ask(memo, request.id, "stop_task", {"subtype": "stop_task", "task_id": request.task})
+        case Steer() | ToolReturn() | HookVerdict():
+            raise Misuse(f"this dialect has no way to send {request!r}", request="write")
 
 
 def _ask(memo: Memo, request_id: str, kind: str, request: dict[str, Any]) -> bytes:

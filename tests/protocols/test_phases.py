@@ -21,6 +21,8 @@ from proctor.protocols.vocabulary import (
     Misplaced,
     Prompt,
     SetModel,
+    SetPermissionMode,
+    StopTask,
     TurnEnded,
     TurnStarted,
     Unrecognized,
@@ -34,6 +36,8 @@ REQUEST_OF: dict[type[Any], AnyRequest] = {
     Decision: Decision("a1", allow=True),
     Interrupt: Interrupt("i1"),
     SetModel: SetModel("m1", "opus"),
+    SetPermissionMode: SetPermissionMode("m2", "plan"),
+    StopTask: StopTask("s1", "task"),
     EndSession: EndSession("e1"),
 }
 
@@ -87,6 +91,8 @@ SAMPLES: list[AnyEvent] = [
             "code": "c",
             "ending": "completed",
             "request": "r",
+            "hook": "h",
+            "point": "p",
         }
     ]
 ]

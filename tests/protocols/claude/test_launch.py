@@ -7,7 +7,7 @@ import pytest
 
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.claude.dialect import launch
-from proctor.protocols.dialect import Command, Launch
+from proctor.protocols.dialect import Command, HostHook, HostTool, Launch
 from proctor.protocols.errors import ArgumentTooLong
 
 ISOLATED = ("--strict-mcp-config", "--setting-sources=", "--disallowedTools=ListAgents,SendMessage")
@@ -111,6 +111,7 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
     ("json_schema", "{}", ["--json-schema={}"]),
     ("max_turns", 1, ["--max-turns=1"]),
     ("max_budget_usd", 2.5, ["--max-budget-usd=2.5"]),
+    ("effort", "low", ["--effort=low"]),
     ("persist", False, ["--no-session-persistence"]),
     ("extra", ("--name=x",), ["--name=x"]),
 ]
@@ -126,9 +127,24 @@ def test_each_field_reaches_the_arguments_in_both_modes(
     assert command.ignored == ()
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sandbox", "read-only"),
+        ("host_tools", (HostTool(name="t", description="d", schema={}),)),
+        ("host_hooks", (HostHook(name="h", point="PreToolUse"),)),
+    ],
+)
+def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:  # R019
+    command = launch(wanted(**{field: value}))
+    assert (added(command), command.ignored) == ([], (field,))
+
+
 def test_no_field_of_a_launch_is_without_a_test() -> None:  # L19
     tested = {field for field, _, _ in FIELDS}
     elsewhere = {"executable", "version", "mode", "fork", "disallowed_tools", "user_settings", "retries"}
+    elsewhere |= {"sandbox", "host_tools", "host_hooks"}  # `ignored`
+    elsewhere |= {"cwd", "scratch"}  # the host's own business
     assert tested | elsewhere == {field.name for field in attrs.fields(Launch)}
 
 
