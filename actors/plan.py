@@ -24,6 +24,8 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Launch, Mode
 
 OnCrash = Literal["fail", "resume", "retry"]
+AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
+"""How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
 _MADE_HERE = frozenset({"executable", "cwd", "scratch"})
@@ -95,6 +97,17 @@ class Plan:
         return () if self.product is None else (str(find(self.product, self.executable)),)
 
 
+@attrs.frozen
+class Family:
+    """One CLI: the product that is looked for, and for each mode the dialect that is spoken and how it is launched."""
+
+    product: Product
+    modes: Mapping[AgentMode, tuple[Dialect, Mode]]
+
+
+CLAUDE_FAMILY = Family(CLAUDE_CODE, {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")})
+
+
 class AgentOptions(TypedDict, total=False):
     """Options of every agent, each with the default of its record; see `Launch`, `Workplace`, `Clocks`, `Conduct`."""
 
@@ -104,7 +117,7 @@ class AgentOptions(TypedDict, total=False):
     record: str | Path | None
     executable: str | Path | None
     model: str | None
-    mode: Mode
+    mode: AgentMode
     resume: str | None
     session_id: str | None
     partial: bool
@@ -122,6 +135,8 @@ class AgentOptions(TypedDict, total=False):
     persist: bool
     user_settings: bool
     retries: int | None
+    sandbox: str | None
+    effort: str | None
     extra: tuple[str, ...]
     greeting: float
     silence: float
@@ -134,7 +149,20 @@ class AgentOptions(TypedDict, total=False):
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """A Claude Code agent."""
-    return _plan(Plan(name=name, dialect=CLAUDE, product=CLAUDE_CODE, shutdown=shutdown), options)
+    return _family_plan(name, CLAUDE_FAMILY, options, shutdown)
+
+
+def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: float) -> Plan:
+    given = options.copy()
+    mode = given.pop("mode", "session")
+    if mode not in family.modes:
+        accepted = ", ".join(family.modes)
+        raise BadOption(f"mode {mode!r} is not a choice for {family.product.name}; accepted: {accepted}")
+    dialect, how = family.modes[mode]
+    launch = Launch(executable=(), mode=how)
+    return _plan(
+        Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown), given
+    )
 
 
 def scripted_plan(
