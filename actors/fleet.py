@@ -15,28 +15,23 @@ Not handled: changing a fleet that runs; a second file.
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NewType, TypeAlias
+from typing import Any
 
 import attrs
 
 from proctor.actors.durations import duration
-from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import BadOption, FleetFaults
+from proctor.actors.members import KINDS, AnyMember, Delays, Grace, Member, Permission, Script, given
 from proctor.actors.permissions import Rule
-from proctor.actors.plan import OnCrash
 from proctor.actors.scripted import ScriptError, check_script
-from proctor.actors.tables import Folder, Limit, Misfit, Positive, Seconds, TableFaults, Tables, said
-from proctor.actors.trees import claude, scripted
-from proctor.protocols.dialect import Mode
+from proctor.actors.tables import Misfit, Positive, Seconds, TableFaults, Tables, said
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.spec import (
     AutoShutdown,
-    Backoff,
     ChildSpec,
     Flags,
     Restart,
@@ -44,112 +39,6 @@ from proctor.runtime.spec import (
     check_significance,
 )
 from proctor.runtime.supervisor import supervisor_spec
-
-Script = NewType("Script", Path)
-"""A path where a script or a recorded run is."""
-Grace: TypeAlias = Seconds | Literal["brutal_kill"]
-Permission: TypeAlias = Literal["deny", "allow"] | tuple[Rule, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Delays:
-    """A table `backoff`: how long restarts in a row are put off. Its keys are those of `Backoff`."""
-
-    min_delay: Positive | None = None
-    max_delay: Positive | None = None
-    factor: float | None = None
-    jitter: float | None = None
-    reset_after: Positive | None = None
-    max_in_row: int | None = None
-
-    def record(self) -> Backoff:
-        """What a child spec takes. Raises `InvalidSpec`."""
-        return Backoff(**_given(self, (field.name for field in attrs.fields(Delays))))
-
-
-@attrs.frozen(kw_only=True)
-class Member:
-    """What the tables of agents have in common. `prompt` is sent once it is up, and must end within `timeout`.
-
-    `env` holds `NAME` (passed on) or `NAME=VALUE`. The other keys are options of the agent and of its child spec.
-    """
-
-    name: str
-    prompt: str | None = None
-    timeout: Limit | None = None
-    cwd: Folder | None = None
-    env: tuple[str, ...] | None = None
-    home: Home | None = None
-    record: Path | None = None
-    executable: Path | None = None
-    model: str | None = None
-    mode: Mode | None = None
-    resume: str | None = None
-    permission: Permission | None = None
-    permission_mode: str | None = None
-    approval_deadline: Positive | None = None
-    on_crash: OnCrash | None = None
-    park: bool | None = None
-    greeting: Positive | None = None
-    silence: Limit | None = None
-    final: Positive | None = None
-    system_prompt: str | None = None
-    append_system_prompt: str | None = None
-    tools: tuple[str, ...] | None = None
-    allowed_tools: tuple[str, ...] | None = None
-    disallowed_tools: tuple[str, ...] | None = None
-    add_dirs: tuple[Folder, ...] | None = None
-    mcp_config: str | None = None
-    json_schema: str | None = None
-    max_turns: int | None = None
-    max_budget_usd: float | None = None
-    user_settings: bool | None = None
-    retries: int | None = None
-    extra: tuple[str, ...] | None = None
-    restart: Restart | None = None
-    shutdown: Grace | None = None
-    significant: bool | None = None
-    start_timeout: Positive | None = None
-    backoff: Delays | None = None
-
-    def options(self, record: Path | None = None) -> dict[str, Any]:
-        """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
-        own = (a.name for a in attrs.fields(Member) if a.name not in ("name", "prompt", "timeout"))
-        given = {"record": record, **_given(self, own)}
-        if self.env is not None:
-            given["env"] = parse_env(self.env, os.environ)
-        if self.add_dirs is not None:
-            given["add_dirs"] = tuple(map(str, self.add_dirs))
-        if self.backoff is not None:
-            given["backoff"] = self.backoff.record()
-        return given
-
-
-@attrs.frozen(kw_only=True)
-class Claude(Member):
-    """`kind = "claude"`."""
-
-    def spec(self, record: Path | None = None) -> ChildSpec:
-        """Its child spec. Raises `BadOption` or `InvalidSpec`."""
-        return claude(self.name, **self.options(record))
-
-
-@attrs.frozen(kw_only=True)
-class Scripted(Member):
-    """`kind = "scripted"`: plays `script`. `speed` is for recorded runs, 0 as fast as possible."""
-
-    script: Script
-    faults: tuple[str, ...] = ()
-    speed: float = 0.0
-
-    def spec(self, record: Path | None = None) -> ChildSpec:
-        """Its child spec. Raises `BadOption`, `ScriptError` or `InvalidSpec`."""
-        options = self.options(record)
-        return scripted(self.name, self.script, faults=self.faults, speed=self.speed, **options)
-
-
-AnyMember: TypeAlias = Claude | Scripted
-KINDS: Mapping[str, type[AnyMember]] = {"claude": Claude, "scripted": Scripted}
 
 
 @attrs.frozen(kw_only=True)
@@ -169,7 +58,7 @@ class Group:
 
     def flags(self) -> dict[str, Any]:
         """The flags that were written, as keywords of `open_supervisor`."""
-        return _given(self, ("strategy", "intensity", "period", "auto_shutdown"))
+        return given(self, ("strategy", "intensity", "period", "auto_shutdown"))
 
     def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
         """Every agent at any depth with its path in the tree, in starting order."""
@@ -196,7 +85,7 @@ class Nested(Group):
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `InvalidSpec`."""
-        options = _given(self, ("restart", "shutdown", "significant"))
+        options = given(self, ("restart", "shutdown", "significant"))
         if self.backoff is not None:
             options["backoff"] = self.backoff.record()
         return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
@@ -209,7 +98,7 @@ class Fleet(Group):
     name: str = "fleet"
 
 
-for _record in (Rule, Delays, Claude, Scripted, Group, Nested, Fleet):
+for _record in (Rule, Delays, *KINDS.values(), Group, Nested, Fleet):
     attrs.resolve_types(_record)
 
 
@@ -242,7 +131,7 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
     tables.accept(AnyMember, tables.one_of(KINDS))
-    tables.records((Rule, Delays, Claude, Scripted, Nested, Fleet), _sound)
+    tables.records((Rule, Delays, *KINDS.values(), Nested, Fleet), _sound)
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
     except TableFaults as error:
@@ -286,7 +175,7 @@ def _sound(record: object) -> None:
     try:
         if isinstance(record, Delays):
             record.record()
-        if isinstance(record, Claude | Scripted | Nested):
+        if isinstance(record, Member | Nested):
             record.spec()
         if isinstance(record, Group):
             Flags(**record.flags())
@@ -331,7 +220,3 @@ def _names(group: Group, at: str) -> Iterator[tuple[str, str]]:
     for number, nested in enumerate(group.supervisors):
         yield f"{at}supervisors[{number}]", nested.name
         yield from _names(nested, f"{at}supervisors[{number}].")
-
-
-def _given(record: object, names: Iterable[str]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(record, name)) is not None}

@@ -11,12 +11,23 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
+from proctor.protocols.acp import Profile
+
 from proctor.actors.agent import AgentActor
 from proctor.actors.errors import BadOption
 from proctor.actors.handle import Agent
 from proctor.actors.host import noted
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, claude_plan, scripted_plan
+from proctor.actors.plan import (
+    SHUTDOWN,
+    AgentOptions,
+    Plan,
+    acp_plan,
+    claude_plan,
+    codex_plan,
+    opencode_plan,
+    scripted_plan,
+)
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
@@ -47,17 +58,44 @@ def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
+def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+def opencode(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """An OpenCode agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+def acp(
+    id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
+) -> ChildSpec:
+    """Any agent of the Agent Client Protocol as a child: `argv` starts it, `profile` says what it is known to do.
+
+    Profiles by name: `generic`, `opencode`, `gemini`, `codex`, `claude` (the last two are adapters). Raises `BadOption` or
+    `InvalidSpec` naming the option.
+    """
+    own, spec = _split(options)
+    return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
+
+
 def scripted(
     id: str,
     script: str | Path,
     *,
+    dialect: str = "claude",
     faults: tuple[str, ...] = (),
     speed: float = 0.0,
     **options: Unpack[SpecOptions],
 ) -> ChildSpec:
-    """An agent played from a script file or a recorded run, with faults on demand. `speed` 0 replays without delays."""
+    """An agent played from a script file or a recorded run, in the wire of `dialect`, with faults on demand. `speed` 0 replays without delays."""
     own, spec = _split(options)
-    plan = scripted_plan(id, script, own, faults=faults, speed=speed, shutdown=_seconds(spec))
+    plan = scripted_plan(
+        id, script, own, dialect=dialect, faults=faults, speed=speed, shutdown=_seconds(spec)
+    )
     return agent_spec(id, plan, spec)
 
 

@@ -110,7 +110,7 @@ def run(
     record: Annotated[str | None, Parameter(negative="")] = None,
     no_record: Annotated[bool, _Flag] = False,
     executable: str | None = None,
-    mode: Literal["session", "oneshot"] = "session",
+    mode: Literal["session", "oneshot", "exec", "run"] = "session",
     quiet: Annotated[bool, _Flag] = False,
 ) -> int:
     """Send one prompt to one agent and print its answer.
@@ -118,7 +118,8 @@ def run(
     Parameters
     ----------
     agent
-        claude, or scripted:FILE (a script or a recorded run).
+        claude, codex, opencode, gemini, acp:COMMAND (any agent of the Agent Client Protocol),
+        or scripted:FILE (a script or a recorded run).
     prompt
         The prompt; - or nothing reads it from stdin. One that starts with - goes behind --.
     json
@@ -144,7 +145,8 @@ def run(
     executable
         The agent's program, when it is not on PATH.
     mode
-        session keeps the agent's stdin open, oneshot closes it behind the prompt.
+        session keeps the agent's stdin open; one prompt and then the end is oneshot for claude, exec for codex, run
+        for opencode.
     quiet
         Only the answer, and why there is none.
     """

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 
 import attrs
 
 from proctor.actors.errors import BadOption
-from proctor.actors.plan import AgentOptions, Plan, claude_plan, near, scripted_plan
+from proctor.actors.plan import (
+    AgentOptions,
+    Plan,
+    acp_plan,
+    claude_plan,
+    codex_plan,
+    near,
+    opencode_plan,
+    scripted_plan,
+)
 
 
 @attrs.frozen
@@ -28,7 +38,34 @@ def _scripted(script: str, options: AgentOptions) -> Plan:
     return scripted_plan("scripted", script, options)
 
 
-KINDS: Mapping[str, Kind] = {"claude": Kind(None, _claude), "scripted": Kind("FILE", _scripted)}
+def _codex(_: str, options: AgentOptions) -> Plan:
+    return codex_plan("codex", options)
+
+
+def _opencode(_: str, options: AgentOptions) -> Plan:
+    return opencode_plan("opencode", options)
+
+
+def _gemini(_: str, options: AgentOptions) -> Plan:
+    return acp_plan("gemini", ("gemini", "--acp"), options, profile="gemini")
+
+
+def _acp(command: str, options: AgentOptions) -> Plan:
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise BadOption(f"agent 'acp:{command}': {str(error).lower()}") from None
+    return acp_plan("acp", argv, options)
+
+
+KINDS: Mapping[str, Kind] = {
+    "claude": Kind(None, _claude),
+    "codex": Kind(None, _codex),
+    "opencode": Kind(None, _opencode),
+    "gemini": Kind(None, _gemini),
+    "acp": Kind("COMMAND", _acp),
+    "scripted": Kind("FILE", _scripted),
+}
 
 
 def spelled_kinds() -> list[str]:

@@ -37,7 +37,7 @@ from proctor.cli.prompts import prompt_of
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.terminal import Questions, can_ask
 from proctor.cli.verdicts import OUTCOMES, status_of, verdict
-from proctor.protocols.dialect import Mode
+
 from proctor.runtime.process_errors import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
@@ -63,7 +63,7 @@ class RunOptions:
     record: str | None = None
     recorded: bool = True
     executable: str | None = None
-    mode: Mode = "session"
+    mode: AgentMode = "session"
     quiet: bool = False
 
 
