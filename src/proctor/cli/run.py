@@ -25,7 +25,7 @@ from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.host import noted
 from proctor.actors.permissions import Policy
-from proctor.actors.plan import AgentOptions, Plan
+from proctor.actors.plan import AgentMode, AgentOptions, Plan
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import FAILED, STDOUT_GONE
