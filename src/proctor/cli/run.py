@@ -37,7 +37,6 @@ from proctor.cli.prompts import prompt_of
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.terminal import Questions, can_ask
 from proctor.cli.verdicts import OUTCOMES, status_of, verdict
-
 from proctor.runtime.process_errors import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
