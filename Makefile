@@ -5,6 +5,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
+WORKERS ?= 2
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 MATRIX ?= 3.11 3.12 3.13 3.14
@@ -48,8 +49,8 @@ pyright: $(DEV_READY) ## strict types, the other opinion
 imports: $(DEV_READY) ## who may import whom
 	$(VENV)/bin/lint-imports --no-logo
 
-unit: $(DEV_READY) ## the tests; PYTEST_ARGS goes to pytest
-	$(PY) -m pytest $(PYTEST_ARGS)
+unit: $(DEV_READY) ## the tests, WORKERS at a time; PYTEST_ARGS goes to pytest
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
