@@ -21,20 +21,19 @@ from typing import Any
 
 import trio
 
+from proctor.actors.approvals import answer
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
 from proctor.actors.ladder import ladder
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
-from proctor.actors.permissions import decide
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.errors import Misuse
 from proctor.runtime.exits import ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
@@ -314,17 +313,7 @@ class Incarnation:
             await self.stop("owner")  # it said its last and did not leave (L29)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        self._nursery.start_soon(self._answer, event)
-
-    async def _answer(self, question: v.ApprovalRequested) -> None:
-        conduct = self.plan.conduct
-        decision = await decide(conduct.permission, question, deadline=conduct.approval_deadline)
-        try:
-            await self.send(decision)
-        except (Misuse, NotExecuted):
-            return  # withdrawn, or the process is gone: nobody waits for this answer
-        verdict = "allowed" if decision.allow else f"denied: {decision.message}"
-        self.note("approval", f"{question.tool} {verdict}", id=question.id, allow=decision.allow)
+        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note)
 
     # -- clocks and the end
 
@@ -345,11 +334,7 @@ class Incarnation:
             )
 
     def _ladder(self) -> tuple[Step, ...]:
-        def said(data: bytes) -> bytes:
-            self._recording.stdin(data)
-            return data
-
-        return ladder(self.plan, self.conversation, said)
+        return ladder(self.plan, self.conversation, self._outbox.said)
 
     def _finish(self) -> None:
         try:

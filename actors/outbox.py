@@ -27,10 +27,14 @@ class Outbox:
         self._unread = unread
         self._put, self._owed = trio.open_memory_channel[bytes](ROOM)
 
+    def said(self, data: bytes) -> bytes:
+        """Record what another is about to write, and give it back."""
+        self._recording.stdin(data)
+        return data
+
     async def write(self, data: bytes) -> None:
         """Write one message whole. Raises ProcessGone, StdinClosed, `RecordingFailed`."""
-        self._recording.stdin(data)
-        await self._transport.write(data)
+        await self._transport.write(self.said(data))
 
     def owe(self, data: bytes) -> None:
         """Let a reply be written; never waits."""

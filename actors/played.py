@@ -16,7 +16,8 @@ Not here: forcing a function that shields itself from its cancellation; its end 
 from __future__ import annotations
 
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -32,6 +33,28 @@ from proctor.runtime.stopping import Step, run_ladder
 ROOM = 16
 """Messages that may wait in either direction before their writer does."""
 STDERR_LIMIT = 64 * 1024
+
+
+class Lines:
+    """Lines from a function that gives the next bytes; may be left at any line. One too long to keep comes cut."""
+
+    def __init__(self, receive: Callable[[], Awaitable[bytes]]) -> None:
+        self._receive = receive
+        self._framing = Framing()
+        self._ready: deque[bytes] = deque()
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            chunk = await self._receive()
+            if not chunk:
+                raise StopAsyncIteration
+            self._ready.extend(
+                line if isinstance(line, bytes) else line.skim for line in self._framing.feed(chunk)
+            )
+        return self._ready.popleft()
 
 
 class FarSide:
@@ -55,12 +78,9 @@ class FarSide:
         except trio.EndOfChannel:
             return b""
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    def lines(self) -> Lines:
         """The lines of the input, each without its newline, until its end."""
-        framing = Framing()
-        while chunk := await self.receive_some():
-            for line in framing.feed(chunk):
-                yield line if isinstance(line, bytes) else line.skim
+        return Lines(self.receive_some)
 
     async def send_all(self, data: bytes) -> None:
         """Say something; waits while the host does not read."""
