@@ -30,21 +30,22 @@ help: ## this list
 run: $(RUN_READY) ## the demo: a fleet of scripted agents, no key and no network needed
 	$(VENV)/bin/proctor up examples/demo.toml
 
-test: check unit ## everything: static checks, house, unit tests, real command lines
+test: unit check ## everything: unit tests, real command lines, house, static checks
 
+# nice: they may run beside the tests, and no test of a clock is to wait for a type checker
 check: lint format mypy pyright imports ## the static checks only
 
 lint: $(DEV_READY) ## ruff's rules
-	$(PY) -m ruff check .
+	nice $(PY) -m ruff check .
 
 format: $(DEV_READY) ## ruff's layout, checked
-	$(PY) -m ruff format --check .
+	nice $(PY) -m ruff format --check .
 
 mypy: $(DEV_READY) ## strict types
-	$(PY) -m mypy
+	nice $(PY) -m mypy
 
 pyright: $(DEV_READY) ## strict types, the other opinion
-	$(PY) -m pyright --pythonpath $(PY)
+	nice $(PY) -m pyright --pythonpath $(PY)
 
 imports: $(DEV_READY) ## who may import whom
 	$(VENV)/bin/lint-imports --no-logo
