@@ -5,6 +5,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
+WORKERS ?= 2
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 MATRIX ?= 3.11 3.12 3.13 3.14
@@ -29,27 +30,28 @@ help: ## this list
 run: $(RUN_READY) ## the demo: a fleet of scripted agents, no key and no network needed
 	$(VENV)/bin/proctor up examples/demo.toml
 
-test: check unit ## everything: static checks, house, unit tests, real command lines
+test: unit check ## everything: unit tests, real command lines, house, static checks
 
+# nice: they may run beside the tests, and no test of a clock is to wait for a type checker
 check: lint format mypy pyright imports ## the static checks only
 
 lint: $(DEV_READY) ## ruff's rules
-	$(PY) -m ruff check .
+	nice $(PY) -m ruff check .
 
 format: $(DEV_READY) ## ruff's layout, checked
-	$(PY) -m ruff format --check .
+	nice $(PY) -m ruff format --check .
 
 mypy: $(DEV_READY) ## strict types
-	$(PY) -m mypy
+	nice $(PY) -m mypy
 
 pyright: $(DEV_READY) ## strict types, the other opinion
-	$(PY) -m pyright --pythonpath $(PY)
+	nice $(PY) -m pyright --pythonpath $(PY)
 
 imports: $(DEV_READY) ## who may import whom
 	$(VENV)/bin/lint-imports --no-logo
 
-unit: $(DEV_READY) ## the tests; PYTEST_ARGS goes to pytest
-	$(PY) -m pytest $(PYTEST_ARGS)
+unit: $(DEV_READY) ## the tests, WORKERS at a time; PYTEST_ARGS goes to pytest
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)

@@ -1,7 +1,7 @@
 """What can go wrong between a caller and its agent, by who must act.
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
+`FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
 `NotExecuted`, `GreetingTimeout`, `AskTimeout`.
 """
 
@@ -26,6 +26,10 @@ class FleetFaults(AgentError, ValueError):
         super().__init__("\n".join(f"{path}: {fault}" for fault in faults))
         self.path = path
         self.faults = tuple(faults)
+
+
+class TransportMisuse(AgentError, RuntimeError):
+    """A transport was connected twice, read twice, or used before it was connected; nothing was harmed (R095, R096)."""
 
 
 class NotInstalled(AgentError):

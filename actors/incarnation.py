@@ -1,15 +1,14 @@
-"""One process and one conversation: the engine under every agent and every run.
+"""One far end and one conversation: the engine under every agent and every run.
 
-`Incarnation.serve` is a task that starts the process, greets it, reads it until it is over, and leaves the facts
-behind: `exit`, `stopper`, `outcome`. It guarantees that stdout is always drained, whoever reads the log or does not;
-that frames are on disk before they are decoded; that reading never waits for writing; that `Exited` is the last event
-of the incarnation on every path; and that the process is dead when `serve` returns.
+`Incarnation.serve` is a task that connects the transport (mostly, it starts a process), greets it, reads it until it
+is over, and leaves the facts behind: `exit`, `stopper`, `outcome`. It guarantees that what is said is always read,
+whoever reads the log or does not; that frames are on disk before they are decoded; that reading never waits for
+writing; that `Exited` is the last event of the incarnation on every path; and that nothing runs when `serve` returns.
 
 What the CLI does is never an exception here: it becomes events, and in the end one exit reason. `serve` raises only
 what its caller must act on: a start that failed (before it is ready), or a disk that refuses.
 
-Clocks: greeting, silence in a turn, and the stop ladder's graces. Silence is not counted while a tool runs, while a
-question is open, before an announced retry, or while bytes of the CLI wait for us.
+Clocks: greeting, silence in a turn (`signs`), and the stop ladder's graces.
 
 Cancelling `serve` kills at once; `stop` is the polite way and goes through the dialect's ladder.
 """
@@ -17,29 +16,30 @@ Cancelling `serve` kills at once; `stop` is the polite way and goes through the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
 
+from proctor.actors.approvals import answer
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
 from proctor.actors.ladder import ladder
 from proctor.actors.opening import open_plan
+from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
-from proctor.actors.permissions import decide
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
-from proctor.actors.silence import Silence
+from proctor.actors.signs import Signs
+from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.errors import Misuse
 from proctor.runtime.exits import ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
 
 Listener = Callable[[v.AnyEvent], None]
-_OUTBOX = 1000
 
 
 def _ignore(event: v.AnyEvent) -> None:
@@ -73,33 +73,28 @@ class Incarnation:
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
         )
-        self.ending: v.TurnEnded | None = None
         self.exit: ExitReason | None = None
         self.stopper: Stopper = "nobody"
         self.stderr = ""
         self.pid: int | None = None
-        self.tools: set[str] = set()
-        self.background = False
-        self.resets_at: float | None = None
         self.over = trio.Event()
-        self._process: Process | None = None
+        self._transport: Transport | None = None
         self._directory = directory
         self._listen = listen
         self._greeted = trio.Event()
         self._drained = trio.Event()
-        self._outbox, self._owed = trio.open_memory_channel[bytes](_OUTBOX)
-        clocks = plan.clocks
-        self._silence = Silence(self._owes_a_sign, patience=clocks.silence, after_error=clocks.final)
+        self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
+        self._silence = self._signs.silence
         self._failure: AgentError | None = None
         self._observers = self._make_observers()
 
     # -- life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Start the process, report readiness, and return when it is dead and its output read.
+        """Start it, report readiness, and return when it is dead and its output read.
 
-        Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, `SpawnFailed`; at any time:
-        `RecordingFailed`.
+        Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, what the transport raises on
+        connecting (`SpawnFailed`); at any time: `RecordingFailed`.
         """
         self._recording = recording = self._directory.open_incarnation()
         try:
@@ -107,12 +102,11 @@ class Incarnation:
                 self.plan, self._directory, recording, number=self.number, resume=self.resume, fork=self.fork
             )
             self.log.append(opening.notices)
-            async with opening.process as self._process:
-                self.pid = self.process.pid
-                try:
-                    ready = await self._live(task_status)
-                finally:
-                    self.process.kill()  # a cancellation waits for no ladder; else nothing is left
+            async with opening.transport.connect():
+                self._transport = transport = opening.transport
+                self.pid = transport.pid
+                self._outbox = Outbox(transport, recording, self._on_unread)
+                ready = await self._live(task_status)
             if not ready:
                 raise self._refusal()
         finally:
@@ -121,11 +115,11 @@ class Incarnation:
     async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._pump)
-            self._nursery.start_soon(self._pay)
+            self._nursery.start_soon(self._outbox.pay)
             if ready := await self._greet():
                 task_status.started()
                 self._nursery.start_soon(self._watch_silence)
-                self.exit = await self.process.wait()
+                self.exit = await self.transport.wait()
                 await self._drained.wait()
             self._nursery.cancel_scope.cancel("the process is over")
         return ready
@@ -148,11 +142,38 @@ class Incarnation:
         return self.conversation.memo.session_id
 
     @property
-    def process(self) -> Process:
-        """The process. Raises `NotExecuted` before it was started."""
-        if self._process is None:
+    def ending(self) -> v.TurnEnded | None:
+        """The end of the last turn, None before the first and while one runs."""
+        return self._signs.ending
+
+    @property
+    def tools(self) -> set[str]:
+        """The ids of the tool calls that run."""
+        return self._signs.tools
+
+    @property
+    def background(self) -> bool:
+        """Whether the CLI said that work goes on between turns."""
+        return self._signs.background
+
+    @property
+    def resets_at(self) -> float | None:
+        """When the usage limit that was hit ends (Unix seconds)."""
+        return self._signs.resets_at
+
+    @property
+    def transport(self) -> Transport:
+        """The far end. Raises `NotExecuted` before it was started."""
+        if self._transport is None:
             raise NotExecuted(self.plan.name, "its process was never started")
-        return self._process
+        return self._transport
+
+    @property
+    def process(self) -> Process:
+        """The process, where the far end is one. Raises `NotExecuted` elsewhere, and before it was started."""
+        if not isinstance(self.transport, ProcessTransport):
+            raise NotExecuted(self.plan.name, "it has no process of its own")
+        return self.transport.process
 
     @property
     def working(self) -> bool:
@@ -167,25 +188,25 @@ class Incarnation:
         self._silence.hear()
         self._silence.look_again()
         try:
-            await self._write(data)
+            await self._outbox.write(data)
             if self.conversation.closes_stdin:
-                self.process.close_stdin()
+                self.transport.end_input()
         except (ProcessGone, StdinClosed) as error:
             self.conversation.forget(request)
             raise NotExecuted(self.plan.name, str(error)) from error
 
     async def stop(self, by: Stopper) -> None:
         """Run the ladder of the dialect, fitted into the plan's shutdown time, and wait for the end."""
-        if self.stopper == "nobody" and self.process.exit is None:
+        if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
-        await self.process.stop(ladder=self._ladder())
+        await self.transport.stop(self._ladder())
         await self.over.wait()
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
-        if self._process is not None:
+        if self._transport is not None:
             self.stopper = "kill"
-            self._process.kill()
+            self._transport.close()
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
@@ -193,7 +214,7 @@ class Incarnation:
 
     def stderr_end(self, size: int = 4000) -> str:
         """The last of what the process wrote to stderr, at most `size` characters."""
-        return "" if self._process is None else self._process.stderr.decode("utf-8", "replace")[-size:]
+        return "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")[-size:]
 
     def raw(self, offset: int, size: int) -> bytes:
         """Bytes of this incarnation's stdout, from the disk."""
@@ -205,7 +226,7 @@ class Incarnation:
         if hello := self.conversation.greet():
             with trio.move_on_after(self.plan.clocks.greeting) as clock:
                 try:
-                    await self._write(hello)
+                    await self._outbox.write(hello)
                 except (ProcessGone, StdinClosed):
                     await self._drained.wait()
                 else:
@@ -220,8 +241,7 @@ class Incarnation:
         memo = self.conversation.memo
         ready = memo.refused is None and (memo.greeted or not hello)
         if not ready:
-            await self.process.stop(ladder=self._ladder())
-            self.exit = await self.process.wait()
+            self.exit = await self.transport.stop(self._ladder())
             await self._drained.wait()
         return ready
 
@@ -240,9 +260,9 @@ class Incarnation:
     # -- reading and writing
 
     async def _pump(self) -> None:
-        receive, conversation, recording = self.process.receive, self.conversation, self._recording
-        while chunk := await receive():
-            self._silence.hear()
+        conversation, recording, hear = self.conversation, self._recording, self._silence.hear
+        async for chunk in self.transport.messages():
+            hear()
             recording.stdout(chunk, conversation.frames)
             self._take(conversation.receive(chunk))
             if conversation.lost and self.stopper == "nobody":
@@ -262,53 +282,28 @@ class Incarnation:
                 self._silence.look_again()
                 self._listen(event)
         self.log.append(events[start:] if start else events)
-        self._owe(self.conversation.take_owed())
+        self._outbox.owe(self.conversation.take_owed())
         if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
-    def _owe(self, data: bytes) -> None:
-        try:
-            if data:
-                self._outbox.send_nowait(data)
-        except trio.WouldBlock:
-            self.note("not_reading", f"the CLI left {_OUTBOX} replies unread; it is stopped")
-            self.kill()
-
-    async def _pay(self) -> None:
-        async for owed in self._owed:
-            try:
-                await self._write(owed)
-            except (ProcessGone, StdinClosed):
-                return
-
-    async def _write(self, data: bytes) -> None:
-        self._recording.stdin(data)
-        await self.process.send(data)
+    def _on_unread(self) -> None:
+        self.note("not_reading", f"the CLI left {ROOM} replies unread; it is stopped")
+        self.kill()
 
     # -- what the events change
 
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
+        told = self._signs.observers()
+        for kind in (v.Started, v.ApprovalWithdrawn, v.Answered):
+            told[kind] = _ignore  # the listener alone is told
         return {
-            v.Started: _ignore,
-            v.TurnStarted: self._on_turn_started,
-            v.TurnEnded: self._on_turn_ended,
-            v.ToolCall: self._on_tool_call,
-            v.ToolResult: self._on_tool_result,
+            **told,
+            v.TurnEnded: partial(self._on_turn_ended, told[v.TurnEnded]),
             v.ApprovalRequested: self._on_question,
-            v.ApprovalWithdrawn: _ignore,
-            v.Retrying: self._on_retrying,
-            v.LimitReached: self._on_limit,
-            v.Notice: self._on_notice,
-            v.Answered: _ignore,
         }
 
-    def _on_turn_started(self, event: v.TurnStarted) -> None:
-        self.tools.clear()
-        self.ending = self._silence.error = None
-
-    def _on_turn_ended(self, event: v.TurnEnded) -> None:
-        self.tools.clear()
-        self.ending, self._silence.error = event, None
+    def _on_turn_ended(self, tell: Listener, event: v.TurnEnded) -> None:
+        tell(event)
         if self.plan.launch.mode == "oneshot":
             self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
 
@@ -317,36 +312,8 @@ class Incarnation:
         if self.conversation.memo.turns == turns and not self.background:
             await self.stop("owner")  # it said its last and did not leave (L29)
 
-    def _on_tool_call(self, event: v.ToolCall) -> None:
-        self.tools.add(event.id)
-
-    def _on_tool_result(self, event: v.ToolResult) -> None:
-        self.tools.discard(event.id)
-
-    def _on_retrying(self, event: v.Retrying) -> None:
-        self._silence.hold(event.delay)
-
-    def _on_limit(self, event: v.LimitReached) -> None:
-        self.resets_at = event.resets_at
-
-    def _on_notice(self, event: v.Notice) -> None:
-        if event.code == "api_failure":
-            self._silence.error = event.text
-        elif event.code == "background_tasks":
-            self.background = bool(event.data.get("tasks"))
-
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        self._nursery.start_soon(self._answer, event)
-
-    async def _answer(self, question: v.ApprovalRequested) -> None:
-        conduct = self.plan.conduct
-        decision = await decide(conduct.permission, question, deadline=conduct.approval_deadline)
-        try:
-            await self.send(decision)
-        except (Misuse, NotExecuted):
-            return  # withdrawn, or the process is gone: nobody waits for this answer
-        verdict = "allowed" if decision.allow else f"denied: {decision.message}"
-        self.note("approval", f"{question.tool} {verdict}", id=question.id, allow=decision.allow)
+        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note)
 
     # -- clocks and the end
 
@@ -355,10 +322,6 @@ class Incarnation:
             await self._silence.wait()
             self._give_up()
             await self.stop("stall")
-
-    def _owes_a_sign(self) -> bool:
-        excused = self.tools or self.conversation.memo.approvals or self.stopper != "nobody"
-        return self.working and not excused
 
     def _give_up(self) -> None:
         silence = f"no sign of life for {self._silence.lasted:.0f} s"
@@ -371,16 +334,12 @@ class Incarnation:
             )
 
     def _ladder(self) -> tuple[Step, ...]:
-        def said(data: bytes) -> bytes:
-            self._recording.stdin(data)
-            return data
-
-        return ladder(self.plan, self.conversation, said)
+        return ladder(self.plan, self.conversation, self._outbox.said)
 
     def _finish(self) -> None:
         try:
-            if self._process is not None:
-                self._conclude(self._process)
+            if self._transport is not None:
+                self._conclude(self._transport)
             lines = self.conversation.frames
             self._recording.close(
                 exit=str(self.exit), outcome=self.outcome, stopper=self.stopper, stdout_lines=lines
@@ -388,8 +347,8 @@ class Incarnation:
         finally:
             self.over.set()
 
-    def _conclude(self, process: Process) -> None:
-        self.exit = self.exit or process.exit
+    def _conclude(self, transport: Transport) -> None:
+        self.exit = transport.exit or self.exit
         if isinstance(self.exit, Killed) and self.stopper == "nobody":
             self.stopper = "kill"  # by us: whoever owns this task was cancelled
         self.stderr = self.stderr_end()

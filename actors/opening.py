@@ -1,8 +1,6 @@
-"""From a plan to a process about to start: the command, its environment, what the recording and the log are told."""
+"""From a plan to a far end about to start: the command, its environment, what the recording and the log are told."""
 
 from __future__ import annotations
-
-from contextlib import AbstractAsyncContextManager
 
 import attrs
 
@@ -10,16 +8,17 @@ from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
 from proctor.actors.recording import Recording, RunDirectory, write_private
+from proctor.actors.transport import Start, Transport
 from proctor.protocols.errors import ArgumentTooLong
 from proctor.protocols.vocabulary import HOST, Notice
-from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.process import Command
 
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """`process` is entered to start it; `notices` say what could not be honoured or was not passed."""
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed."""
 
-    process: AbstractAsyncContextManager[Process]
+    transport: Transport
     notices: tuple[Notice, ...]
 
 
@@ -28,8 +27,7 @@ def open_plan(
 ) -> Opening:
     """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet.
 
-    The process stands below a guard, carries a marker in its environment, and is killed when its block is left: the
-    polite ladder is run by whoever stops it. Raises `NotInstalled`, `NotExecutable`, `BadOption`.
+    Raises `NotInstalled`, `NotExecutable`, `BadOption`.
     """
     place = plan.workplace
     wanted = plan.opening(resume=resume, fork=fork)
@@ -44,14 +42,12 @@ def open_plan(
     names = sorted(environment.variables)
     recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
-    process = open_process(
-        Command(command.argv, environment.variables, cwd),
-        ladder=(),
-        guard=True,
+    start = Start(
+        command=Command(command.argv, environment.variables, cwd),
         on_stderr=recording.stderr,
         marker=f"{directory.path.name}/{number}",
     )
-    return Opening(process=process, notices=_notices(plan, command.ignored, environment))
+    return Opening(transport=plan.reach(start), notices=_notices(plan, command.ignored, environment))
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

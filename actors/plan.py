@@ -20,6 +20,7 @@ from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted import check_script, scripted_dialect
+from proctor.actors.transport import ProcessTransport, Reach
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Launch, Mode
 
@@ -75,7 +76,7 @@ class Conduct:
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """One agent. `product` is None when the dialect brings its own program."""
+    """One agent. `product` is None when the dialect brings its own program; `reach` says how its far end is reached."""
 
     name: str
     dialect: Dialect
@@ -85,6 +86,7 @@ class Plan:
     workplace: Workplace = Workplace()
     clocks: Clocks = Clocks()
     conduct: Conduct = Conduct()
+    reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
 
     def opening(self, *, resume: str | None, fork: bool) -> Launch:

@@ -22,15 +22,15 @@ class Context(TypedDict):
 
     stage: Stage
     argv0: str
-    pid: int
+    pid: int | None
     elapsed: float
 
 
 class ProcessError(Exception):
     """A failure of one process.
 
-    `stage` says where, `argv0` is the program's name as given, `pid` is None when nothing was started, `elapsed`
-    is in seconds since the start (0.0 when nothing was started).
+    `stage` says where, `argv0` is the program's name as given, `pid` is None when nothing was started or what was
+    has no process of its own, `elapsed` is in seconds since the start (0.0 when nothing was started).
     """
 
     def __init__(self, text: str, *, stage: Stage, argv0: str, pid: int | None, elapsed: float) -> None:
@@ -105,7 +105,7 @@ class ProcessGone(ProcessError):
         *,
         stage: Stage,
         argv0: str,
-        pid: int,
+        pid: int | None,
         elapsed: float,
         reason: ExitReason,
         stderr: bytes,

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clis import not_run
 from tests.conformance.outcomes import Outcomes
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.rootpath), "conformance")
+    config.pluginmanager.register(not_run, "not run")
 
 
 @pytest.fixture(scope="session", autouse=True)

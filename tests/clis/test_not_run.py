@@ -12,17 +12,18 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in ("clis", "fakes", "real"):
+    for name in ("clis", "conformance", "fakes", "real"):
         ignored = shutil.ignore_patterns("node_modules", "__pycache__")
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-def run_real_tests(checkout: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_real_tests(checkout: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     test = "tests/real/test_fake_api_with_claude.py"
     return subprocess.run(
-        [sys.executable, "-m", "pytest", test, "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", test, "-p", "no:cacheprovider", *options],
         check=False,
         capture_output=True,
         text=True,
@@ -31,8 +32,9 @@ def run_real_tests(checkout: Path, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path) -> None:
-    done = run_real_tests(checkout)
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path, workers: str) -> None:
+    done = run_real_tests(checkout, "-n", workers)
     lines = done.stdout.splitlines()
     assert done.returncode == 0
     assert "6 not run" in lines[-1]

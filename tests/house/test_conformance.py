@@ -186,3 +186,12 @@ def test_a_run_that_stopped_early_or_fails_anyhow_keeps_its_own_status(whole: Wh
     status, said = whole("-x", files=broken | {PAGE: "stale\n"})
     assert (status, "not what this run" in said) == (1, False)
     assert whole("--no-such-option")[0] == pytest.ExitCode.USAGE_ERROR
+
+
+def test_several_workers_are_judged_as_one_run(whole: Whole) -> None:
+    workers = ("-p", "xdist", "-n", "2")
+    status, said = whole(*workers)
+    assert (status, "conformance" in said) == (0, False)
+    skipped = BOTH.replace("n): pass", "n): pytest.skip()")
+    status, said = whole(*workers, files={"tests/house/test_a.py": skipped})
+    assert (status, said.splitlines().count("M2: not proved: test_two_M2")) == (1, 1)

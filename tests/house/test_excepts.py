@@ -28,6 +28,10 @@ REASONS: Mapping[tuple[str, str], str] = {
         "runtime/task_stream.py",
         "open_task_stream",
     ): "raised again outside the nursery, so that it leaves bare",
+    (
+        "actors/played.py",
+        "_Task._play",
+    ): "the user's far end: an error in it is its crash, as a program's is",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
     ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",

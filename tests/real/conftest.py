@@ -1,7 +1,7 @@
-"""Fixtures for tests against the real CLIs, and the report of those that could not be run.
+"""Fixtures for tests against the real CLIs.
 
-A CLI that can not be had here (no npm, no package index) makes its tests NOT RUN: a count of its own in pytest's last
-line and a section that names each. With `PROCTOR_REQUIRE_REAL=1` they fail instead.
+A CLI that can not be had here (no npm, no package index) makes its tests NOT RUN (`tests.clis.not_run`). With
+`PROCTOR_REQUIRE_REAL=1` they fail instead.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import attrs
 import pytest
 
 from tests.clis.install import InstallError, install, pinned
+from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi, open_messages_api
 from tests.real.homes import ClaudeHome, make_home
 
 HERE = Path(__file__).parent
-NOT_RUN = "NOT RUN: "
 REQUIRED = os.environ.get("PROCTOR_REQUIRE_REAL") == "1"
 KEPT = ("PYTEST_", "COV", "PYTHON")
 
@@ -88,24 +88,3 @@ def claude_home(
         monkeypatch.setenv(name, value)
     yield made
     made.sweep()
-
-
-def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    if report.skipped and _reason(report).startswith(NOT_RUN):
-        return "not run", "N", "NOT RUN"
-    return None
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = terminalreporter.getreports("not run")
-    if not reports:
-        return
-    terminalreporter.section("REAL CLI TESTS NOT RUN", sep="=", yellow=True, bold=True)
-    for report in reports:
-        terminalreporter.write_line(f"{report.nodeid}: {_reason(report).removeprefix(NOT_RUN)}")
-    terminalreporter.write_line("PROCTOR_REQUIRE_REAL=1 makes this a failure")
-
-
-def _reason(report: pytest.TestReport) -> str:
-    longrepr = report.longrepr
-    return longrepr[2].removeprefix("Skipped: ") if isinstance(longrepr, tuple) else ""

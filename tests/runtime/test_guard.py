@@ -144,6 +144,7 @@ async def test_the_end_of_the_output_is_the_programs_doing() -> None:  # R040
         (1, "true", 125, ""),
         (os.getpid(), "true", 0, ""),
     ],
+    ids=["not there", "not executable", "of a runtime that is gone", "good"],
 )
 def test_a_guard_by_itself_says_why_it_starts_nothing(
     runtime: int, command: str, code: int, said: str

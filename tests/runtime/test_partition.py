@@ -68,7 +68,7 @@ async def test_an_int_leads_to_its_size_modulo_the_partitions_S69(key: int, plac
         assert sup.route(key).ref() is sup.child(str(place)).ref()
 
 
-@pytest.mark.parametrize("key", ["a", b"a", ("a", 1), None, 1.5, frozenset("ab"), True], ids=repr)
+@pytest.mark.parametrize("key", ["a", b"a", ("a", 1), None, 1.5, frozenset("ab"), True], ids=type)
 async def test_another_key_leads_to_the_same_place_each_time_S69(key: Hashable) -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 3) as sup:
         assert len({sup.route(key).ref() for _ in range(5)}) == 1

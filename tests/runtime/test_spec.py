@@ -49,7 +49,7 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: repr(part))
+@pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: getattr(part, "__name__", repr(part)))
 def test_a_wrong_value_is_named_with_what_is_accepted_S2(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"id": "a", "start": forever}
     with pytest.raises(InvalidSpec) as caught:

@@ -176,7 +176,6 @@ async def test_missing_children_are_kept_and_new_ones_added_down_in_the_order_of
             "significant",
         ),
     ],
-    ids=repr,
 )
 async def test_an_invalid_change_changes_nothing_S73_S5(change: dict[str, Any], field: str) -> None:
     notes: Notes = []

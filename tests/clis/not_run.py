@@ -1,0 +1,34 @@
+"""What could not be run, as a count of its own in pytest's last line and a section that names each.
+
+A plugin of the whole run and no part of `tests/real/conftest.py`: with several workers the process that writes the
+report collects nothing, so it never reads that file.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+NOT_RUN = "NOT RUN: "
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A skip of this kind is `not run`."""
+    if report.skipped and _reason(report).startswith(NOT_RUN):
+        return "not run", "N", "NOT RUN"
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name each, with the cure."""
+    reports = terminalreporter.getreports("not run")
+    if not reports:
+        return
+    terminalreporter.section("REAL CLI TESTS NOT RUN", sep="=", yellow=True, bold=True)
+    for report in reports:
+        terminalreporter.write_line(f"{report.nodeid}: {_reason(report).removeprefix(NOT_RUN)}")
+    terminalreporter.write_line("PROCTOR_REQUIRE_REAL=1 makes this a failure")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    longrepr = report.longrepr
+    return longrepr[2].removeprefix("Skipped: ") if isinstance(longrepr, tuple) else ""
