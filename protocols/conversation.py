@@ -25,8 +25,7 @@ import msgspec
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Phase, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized
-from proctor.protocols.salvage import head
-from proctor.protocols.unread import UNREAD, refuse
+from proctor.protocols.salvage import UNREAD, head, refuse_unread
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -330,7 +329,7 @@ class Conversation:
         quiet, memo.quiet = memo.quiet, memo.quiet.copy()
         for event in self.dialect.read(memo, line.skim):
             if isinstance(event, UNREAD):
-                owed, notice = refuse(self.dialect, memo, event)
+                owed, notice = refuse_unread(self.dialect, memo, event)
                 self._owed.append(owed)
                 self._accept(notice, line.skim, out)
             elif isinstance(event, TurnEnded):
