@@ -25,7 +25,7 @@ import msgspec
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Phase, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized
-from proctor.protocols.salvage import head
+from proctor.protocols.salvage import UNREAD, head, refuse_unread
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -328,8 +328,10 @@ class Conversation:
         self.garbled += 1
         quiet, memo.quiet = memo.quiet, memo.quiet.copy()
         for event in self.dialect.read(memo, line.skim):
-            if isinstance(event, ApprovalRequested):
-                self._refuse_unread(event, out)
+            if isinstance(event, UNREAD):
+                owed, notice = refuse_unread(self.dialect, memo, event)
+                self._owed.append(owed)
+                self._accept(notice, line.skim, out)
             elif isinstance(event, TurnEnded):
                 gone = (
                     event.error or f"the line that ended the turn was {line.size} bytes long and was not kept"
@@ -339,15 +341,6 @@ class Conversation:
             elif isinstance(event, (Send, TurnStarted, *CONTROL)):
                 self._accept(event, line.skim, out)
         memo.quiet = quiet
-
-    def _refuse_unread(self, event: ApprovalRequested, out: list[AnyEvent]) -> None:
-        why = "the tool's input is too large to be judged"
-        self._owed.append(self.dialect.write(self.memo, Decision(event.id, allow=False, message=why)))
-        del self.memo.approvals[event.id]
-        notice = Notice(
-            event.frame, event.turn, "approval_refused", why, {"id": event.id, "tool": event.tool}
-        )
-        self._accept(notice, b"", out)
 
     def _remarks(self, event: Started) -> list[AnyEvent]:
         version = parse_version(event.version)

@@ -1,8 +1,11 @@
-"""What can be made of a line that a typed decoder refused.
+"""What can be made of a line that a typed decoder refused, or that was too long to be kept.
 
 Guarantees: nothing here raises on any bytes. A line is first told apart (text, JSON, object); what JavaScript writes
 and msgspec refuses (half of a surrogate pair) is repaired; a frame of a known type in which one field changed its
 shape is decoded field by field, so that the rest of it survives and the bad field is named by its path.
+
+On what was too long to be read nothing is allowed and nothing is run: a question is denied, a tool of the host gives an
+error, a hook blocks. Where a hook has nothing to block it is passed, because the CLI waits for any answer.
 """
 
 from __future__ import annotations
@@ -12,11 +15,28 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proctor.protocols.dialect import Memo
-from proctor.protocols.vocabulary import AnyEvent, Garbled, Unrecognized
+from proctor.protocols.dialect import Dialect, Memo
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    ApprovalRequested,
+    Decision,
+    Garbled,
+    HookCalled,
+    HookVerdict,
+    Notice,
+    ToolRequested,
+    ToolReturn,
+    Unrecognized,
+)
 
 HEAD = 100
 """Characters of a bad line that are shown (R070)."""
+
+UNREAD = (ApprovalRequested, ToolRequested, HookCalled)
+"""The events that wait for an answer of the host."""
+
+WHY = "what the tool was given is too large to be judged"
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -93,3 +113,27 @@ def _object(raw: bytes | msgspec.Raw, path: str, bad: list[tuple[str, str]]) -> 
     except Refusal as error:
         bad.append((path, str(error)))
         return {}
+
+
+def refuse_unread(
+    dialect: Dialect, memo: Memo, event: ApprovalRequested | ToolRequested | HookCalled
+) -> tuple[bytes, Notice]:
+    """The bytes that answer the request, and the notice in its place; the memo holds it no more."""
+    match event:
+        case ApprovalRequested(id=request, tool=what):
+            code, data = "approval_refused", dialect.write(memo, Decision(request, allow=False, message=WHY))
+            del memo.approvals[request]
+        case ToolRequested(id=request, tool=what):
+            code, data = "tool_refused", dialect.write(memo, ToolReturn(request, WHY, is_error=True))
+            del memo.calls[request]
+        case HookCalled(id=request, hook=what):
+            code, data = "hook_refused", _blocked(dialect, memo, request)
+            del memo.calls[request]
+    return data, Notice(event.frame, event.turn, code, WHY, {"id": request, "tool": what})
+
+
+def _blocked(dialect: Dialect, memo: Memo, request: str) -> bytes:
+    try:
+        return dialect.write(memo, HookVerdict(request, allow=False, reason=WHY))
+    except Misuse:
+        return dialect.write(memo, HookVerdict(request))

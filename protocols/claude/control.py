@@ -1,25 +1,35 @@
 """The control protocol of Claude Code, as far as it comes from the CLI: questions, replies, cancellations.
 
-Guarantees: every question is either passed on as `ApprovalRequested` or refused at once with a reply owed, because
-the CLI waits for it without a clock of its own. Replies are matched by id; one that nobody waits for is `Misplaced`,
-unless it is the echo of a decision of ours (`--replay-user-messages` echoes those too).
+Guarantees: every question is passed on (an approval, a hook, a tool of the host), answered here (the rest of the
+host's MCP server), or refused at once, because the CLI waits for the reply without a clock of its own. Replies are
+matched by id; one that nobody waits for is `Misplaced`, unless it is the echo of a reply of ours
+(`--replay-user-messages` echoes those too).
+
+A greeting is refused (`Memo.refused`) where the CLI cannot keep the host's hooks, or refuses to be told of them.
+What becomes of prompts queued behind a turn that we interrupt: each that the CLI still holds is a notice
+`prompt_queued`, and has its turn later; each that it drops is a notice `prompt_cancelled`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from proctor.protocols.claude import hooks, toolserver
+from proctor.protocols.claude.replies import refused
 from proctor.protocols.claude.turns import notes
-from proctor.protocols.claude.wire import ControlCancel, ControlRequest, ControlResponse
+from proctor.protocols.claude.wire import ControlCancel, ControlRequest, ControlResponse, Reply
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.vocabulary import (
     Answered,
+    AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Misplaced,
     Notice,
+    RequestWithdrawn,
     Unrecognized,
 )
 
@@ -28,12 +38,22 @@ GREETING = "greeting"
 
 
 def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
-    """A question of the CLI: passed on when it is about a tool, refused at once when it is not."""
-    asked = frame.request
+    """A question of the CLI."""
     if not frame.request_id:
         return (Unrecognized(memo.frame, memo.turn, "control_request.request_id"),)
-    if asked.subtype != "can_use_tool":
-        return _refuse(memo, frame)
+    match frame.request.subtype:
+        case "can_use_tool":
+            return _read_question(memo, frame)
+        case "hook_callback" if hooks.is_registered(memo, frame):
+            return hooks.read_callback(memo, frame)
+        case "mcp_message" if toolserver.is_served(memo, frame):
+            return toolserver.read_message(memo, frame)
+        case _:
+            return _refuse(memo, frame)
+
+
+def _read_question(memo: Memo, frame: ControlRequest) -> Out:
+    asked = frame.request
     memo.approvals[frame.request_id] = asked.input
     if memo.turn is not None and asked.agent_id is None:
         notes(memo).questions[frame.request_id] = memo.turn
@@ -51,18 +71,20 @@ def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
 
 def _refuse(memo: Memo, frame: ControlRequest) -> Out:
     asked = frame.request
-    reply = {"subtype": "error", "request_id": frame.request_id, "error": "not supported by this host"}
     data = {"kind": asked.subtype, "callback": asked.callback_id, "server": asked.server_name}
     notice = Notice(memo.frame, memo.turn, "request_refused", f"{asked.subtype!r} is not served here", data)
-    notes(memo).decided.append(frame.request_id)
-    return (Send(msgspec.json.encode({"type": "control_response", "response": reply}) + b"\n"), notice)
+    return (Send(refused(memo, frame.request_id, "not supported by this host")), notice)
 
 
 def read_cancel(memo: Memo, frame: ControlCancel, line: bytes) -> Out:
     """A question that needs no answer any more; the CLI expects no reply to this."""
-    if memo.approvals.pop(frame.request_id, None) is not None:
-        return (ApprovalWithdrawn(memo.frame, memo.turn, frame.request_id),)
-    if frame.request_id in notes(memo).decided:
+    request = frame.request_id
+    if memo.approvals.pop(request, None) is not None:
+        return (ApprovalWithdrawn(memo.frame, memo.turn, request),)
+    if request in memo.calls:
+        toolserver.forget(memo, request)
+        return (RequestWithdrawn(memo.frame, memo.turn, request),)
+    if request in notes(memo).decided:
         return memo.hush("control_cancel_request")
     return (Misplaced(memo.frame, memo.turn, "control_cancel_request", ""),)
 
@@ -79,15 +101,43 @@ def read_reply(memo: Memo, frame: ControlResponse, line: bytes) -> Out:
     error = (reply.error or "refused") if reply.subtype != "success" else None
     if kind == GREETING:
         return (_greeted(memo, data, error),)
-    if kind == "set_model" and isinstance(model := data.get("model"), str):
+    answered = Answered(memo.frame, memo.turn, reply.request_id, error, data)
+    return (answered, *(_EFFECTS[kind](memo, reply) if kind in _EFFECTS and error is None else ()))
+
+
+def _model_set(memo: Memo, reply: Reply) -> list[AnyEvent]:
+    if isinstance(model := (reply.response or {}).get("model"), str):
         memo.model = model
-    return (Answered(memo.frame, memo.turn, reply.request_id, error, data),)
+    return []
+
+
+def _interrupted(memo: Memo, reply: Reply) -> list[AnyEvent]:
+    """2.1.330 names the prompts it still holds. 2.1.197 does not; there too all that wait have their turn later."""
+    named = (reply.response or {}).get("still_queued")
+    try:
+        kept = msgspec.convert(named, list[str])
+    except msgspec.ValidationError:
+        kept = memo.waiting_prompts()
+    text = "a prompt that is queued outlives the interrupt and has its turn"
+    return [Notice(memo.frame, memo.turn, "prompt_queued", text, {"prompt": prompt}) for prompt in kept]
+
+
+_EFFECTS: Mapping[str, Callable[[Memo, Reply], list[AnyEvent]]] = {
+    "set_model": _model_set,
+    "interrupt": _interrupted,
+}
+"""What a request that was agreed to brings besides its `Answered`."""
 
 
 def _greeted(memo: Memo, data: dict[str, Any], error: str | None) -> Answered:
-    memo.greeted = True
+    launch = memo.launch
     version = data.get("claude_code_version")
     if isinstance(version, str):
         memo.version = version
+    if error is not None and (launch.host_hooks or launch.host_tools):
+        memo.refused = f"the CLI was not to be told of the host's tools and hooks: {error}"
+    else:
+        memo.refused = hooks.refusal(launch, data)
+    memo.greeted = memo.refused is None
     short = {name: value for name, value in data.items() if not isinstance(value, (list, dict))}
     return Answered(memo.frame, memo.turn, GREETING, error, short)

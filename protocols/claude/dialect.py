@@ -11,15 +11,15 @@ can be told so (2.1.248).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
+from proctor.protocols import jsonrpc
+from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read
-from proctor.protocols.claude.turns import is_uuid, notes
+from proctor.protocols.claude.replies import agreed
+from proctor.protocols.claude.turns import is_uuid
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
 from proctor.protocols.vocabulary import (
@@ -42,13 +42,24 @@ ARGUMENT_LIMIT = 131_071
 REACHING_TOOLS = ("ListAgents", "SendMessage")
 """The tools that find and address other sessions of the same user (wire page, section 8)."""
 
+_ALL = (0, 0, 0)
+
 CAPABILITIES: Mapping[str, Version] = {
+    **dict.fromkeys(("steer", "queue", "interrupt", "set_model", "set_permission_mode", "stop_task"), _ALL),
+    **dict.fromkeys(("approvals", "host_tools", "host_hooks", "structured_output"), _ALL),
+    **dict.fromkeys(("resume", "fork", "deltas", "cost"), _ALL),
+    "blocking_hooks": (2, 1, 330),
     "client_composed": (2, 1, 248),
+    "permission_modes_checked": (2, 1, 330),
     "prompt_lifecycle": (2, 1, 330),
     "startup_failure_results": (2, 1, 330),
     "system_prompt_snapshot": (2, 1, 330),
 }
-"""First version known to have it. A version in between may have it too, and is not asked to use it."""
+"""First version known to have it. A version in between may have it too, and is not asked to use it, but for
+`blocking_hooks`: there the greeting tells."""
+
+PERMISSION_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan"})
+"""The modes that there are. 2.1.197 takes any word for one, and goes on as if it had been told nothing."""
 
 
 def launch(wanted: Launch) -> Command:
@@ -89,7 +100,8 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
     if wanted.session_id is not None and wanted.resume is not None and not wanted.fork:
         ignored.append("session_id")  # a resumed session keeps its own; the CLI refuses both
     ignored += [field for field in ("sandbox",) if getattr(wanted, field) is not None]
-    ignored += [field for field in ("host_tools", "host_hooks") if getattr(wanted, field)]
+    if wanted.mode == "oneshot":  # there is no control protocol
+        ignored += [field for field in ("host_tools", "host_hooks") if getattr(wanted, field)]
     return tuple(ignored)
 
 
@@ -111,8 +123,8 @@ def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
         )
     if wanted.tools is not None:
         yield "tools", f"--tools={','.join(wanted.tools)}"
-    if wanted.allowed_tools:
-        yield "allowed_tools", f"--allowedTools={','.join(wanted.allowed_tools)}"
+    if allowed := [*wanted.allowed_tools, *toolserver.permitted(wanted)]:
+        yield "allowed_tools", f"--allowedTools={','.join(allowed)}"
     for directory in wanted.add_dirs:
         yield "add_dirs", f"--add-dir={directory}"
     prompted = wanted.system_prompt is not None or wanted.append_system_prompt is not None
@@ -154,35 +166,51 @@ def greet(memo: Memo) -> bytes:
     """The `initialize` request of a session; a one-shot run has no greeting."""
     if memo.mode == "oneshot":
         return b""
-    return _ask(memo, GREETING, GREETING, {"subtype": "initialize"})
+    asked: dict[str, Any] = {"subtype": "initialize"}
+    if points := hooks.registered(memo.launch):
+        asked["hooks"] = points
+    if servers := toolserver.servers(memo.launch):
+        asked["sdkMcpServers"] = servers
+    return _ask(memo, GREETING, GREETING, asked)
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
-    """The bytes for a request. Raises Misuse for content blocks in a one-shot run, which takes plain text."""
+    """The bytes for a request. Raises Misuse for what this CLI cannot be told, or not in this mode."""
     match request:
         case Prompt():
             return _write_prompt(memo, request)
+        case Steer():
+            return _write_steer(memo, request)
         case Decision():
             return _write_decision(memo, request)
-        case Interrupt():
-            return _ask(memo, request.id, "interrupt", {"subtype": "interrupt"})
+        case ToolReturn():
+            return toolserver.write_return(memo, request)
+        case HookVerdict():
+            return hooks.write_verdict(memo, request)
+        case Interrupt() | EndSession():
+            kind = "interrupt" if isinstance(request, Interrupt) else "end_session"
+            return _ask(memo, request.id, kind, {"subtype": kind})
         case SetModel():
             return _ask(memo, request.id, "set_model", {"subtype": "set_model", "model": request.model})
-        case EndSession():
-            return _ask(memo, request.id, "end_session", {"subtype": "end_session"})
         case SetPermissionMode():
-            asked = {"subtype": "set_permission_mode", "mode": MODES.get(request.mode, request.mode)}
-            return _ask(memo, request.id, "set_permission_mode", asked)
+            return _write_mode(memo, request)
         case StopTask():
             return _ask(memo, request.id, "stop_task", {"subtype": "stop_task", "task_id": request.task})
-        case Steer() | ToolReturn() | HookVerdict():
-            raise Misuse(f"this dialect has no way to send {request!r}", request="write")
 
 
 def _ask(memo: Memo, request_id: str, kind: str, request: dict[str, Any]) -> bytes:
-    line = _line({"type": "control_request", "request_id": request_id, "request": request})
+    line = jsonrpc.line({"type": "control_request", "request_id": request_id, "request": request}, tag=False)
     memo.asked[request_id] = kind
     return line
+
+
+def _write_mode(memo: Memo, request: SetPermissionMode) -> bytes:
+    mode = MODES.get(request.mode, request.mode)
+    checked = CLAUDE.can("permission_modes_checked", parse_version(memo.version))
+    if not checked and mode not in PERMISSION_MODES:
+        known = ", ".join(sorted(PERMISSION_MODES))
+        raise Misuse(f"{mode!r} is not a permission mode; known: {known}", request="set_permission_mode")
+    return _ask(memo, request.id, "set_permission_mode", {"subtype": "set_permission_mode", "mode": mode})
 
 
 def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
@@ -190,17 +218,33 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
         if prompt.blocks:
             raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
         return prompt.text.encode("utf-8", "replace")
+    return _write_message(memo, prompt.id, _content(prompt), commands=prompt.commands)
+
+
+def _write_steer(memo: Memo, steer: Steer) -> bytes:
+    """A message written while a turn runs: it is taken in at the next call of a tool. A turn that ends before that
+    leaves it queued, and it has its own; so it is a prompt that waits for its end like any other."""
+    if not is_uuid(steer.id):
+        raise Misuse(f"the id of a steer must be a UUID, got {steer.id!r}", request="steer")
+    line = _write_message(memo, steer.id, steer.text, commands=False)
+    memo.prompts.append(steer.id)
+    return line
+
+
+def _write_message(
+    memo: Memo, identity: str, content: str | list[dict[str, Any]], *, commands: bool
+) -> bytes:
     message: dict[str, Any] = {
         "type": "user",
         "session_id": "",
         "parent_tool_use_id": None,
-        "message": {"role": "user", "content": _content(prompt)},
+        "message": {"role": "user", "content": content},
     }
-    if is_uuid(prompt.id):
-        message["uuid"] = prompt.id
-    if not prompt.commands and CLAUDE.can("client_composed", parse_version(memo.version)):
+    if is_uuid(identity):
+        message["uuid"] = identity
+    if not commands and CLAUDE.can("client_composed", parse_version(memo.version)):
         message["client_composed"] = True
-    return _line(message)
+    return jsonrpc.line(message, tag=False)
 
 
 def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
@@ -217,17 +261,7 @@ def _write_decision(memo: Memo, decision: Decision) -> bytes:
         answer = {"behavior": "allow", "updatedInput": asked if decision.input is None else decision.input}
     else:
         answer = {"behavior": "deny", "message": decision.message or "denied"}
-    reply = {"subtype": "success", "request_id": decision.id, "response": answer}
-    line = _line({"type": "control_response", "response": reply})
-    notes(memo).decided.append(decision.id)
-    return line
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(message) + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 has no bytes for
-        return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    return agreed(memo, decision.id, answer)
 
 
 CLAUDE = Dialect(

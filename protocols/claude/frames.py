@@ -4,8 +4,8 @@ Guarantees: `read` raises on no bytes. What a frame holds that is not modelled b
 and costs nothing beside it: blocks are decoded one by one, and a known frame with a changed field is decoded without
 that field. A frame that means nothing to a consumer is counted by kind in `Memo.quiet`.
 
-Requests of the CLI that no host of ours serves (hooks, in-process MCP servers, dialogs) are refused at once, because
-the CLI waits for the reply without a clock of its own.
+Requests of the CLI that no host of ours serves (dialogs, hooks and servers that nobody registered) are refused at
+once, because the CLI waits for the reply without a clock of its own.
 
 Text deltas come before the block they belong to. When the attempt that streamed them fails, no block follows: a
 `Notice(code="attempt_void")` says that the pieces since the last whole block were never said.
@@ -89,6 +89,7 @@ NOTICES: Mapping[str, tuple[str, str]] = {
     "informational": ("informational", "content"),
     "model_fallback": ("model_fallback", "content"),
     "model_refusal_no_fallback": ("model_refused", "content"),
+    "notification": ("notification", "text"),
     "permission_denied": ("permission_denied", "message"),
     "task_notification": ("task_ended", "summary"),
     "task_progress": ("task_progress", "description"),

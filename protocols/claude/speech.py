@@ -63,8 +63,8 @@ def _texts(content: msgspec.Raw) -> list[Block]:
 
 def read_user(memo: Memo, frame: User, line: bytes) -> Out:
     """Results of tools; and echoes and synthetic prompts, which are quiet."""
-    if frame.is_replay and frame.uuid is not None:
-        fold(memo, frame.uuid)
+    if frame.is_replay and frame.uuid is not None and (taken := fold(memo, frame.uuid)):
+        return taken
     if memoryview(frame.message.content)[:1].tobytes() == b'"':
         return memo.hush("user.replay" if frame.is_replay else "user.text")
     return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")

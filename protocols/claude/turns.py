@@ -28,6 +28,7 @@ from proctor.protocols.vocabulary import (
     ApprovalWithdrawn,
     Ending,
     Notice,
+    Steered,
     TurnEnded,
     TurnStarted,
     Usage,
@@ -43,6 +44,12 @@ NAMES_PROMPTS = (2, 1, 330)
 """The oldest version known to say in `init` which prompts a turn answers."""
 
 REFUSED_START: Ending = "refused_start"
+
+GOOD: frozenset[Ending] = frozenset({"completed", "interrupted"})
+"""The endings under which what was said is the agent's own text."""
+
+PROMPT_BLOCKED = "prompt_blocked"
+"""The `detail` of a turn whose prompt a hook of the host kept out."""
 
 SUBTYPES: Mapping[str, Ending] = {
     "error_max_turns": "max_turns",
@@ -93,19 +100,24 @@ class Notes:
     """What Claude Code's frames of one turn say that only its end needs.
 
     `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
-    the turn that an approval holds up, by its id; `decided` the last questions that got their answer.
+    the turn that an approval holds up, by its id; `decided` the last questions that got their answer; `tool_calls`
+    the host's tools that were called, by the request, with the call's id in MCP; `hook_points` where the CLI waits for
+    a hook of the host. `prompt_blocked` is why such a hook did not let a prompt in.
     """
 
     failure: str | None = None
     limited: bool = False
     model_refused: bool = False
     model: str | None = None
+    prompt_blocked: str | None = None
     streams: dict[str | None, str] = attrs.field(factory=dict[str | None, str])
     questions: dict[str, str] = attrs.field(factory=dict[str, str])
+    tool_calls: dict[str, str] = attrs.field(factory=dict[str, str])
+    hook_points: dict[str, str] = attrs.field(factory=dict[str, str])
     decided: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=64))
 
     def forget_turn(self) -> None:
-        self.failure = self.model = None
+        self.failure = self.model = self.prompt_blocked = None
         self.limited = self.model_refused = False
         self.streams.clear()
 
@@ -162,17 +174,23 @@ def _open(memo: Memo, prompts: Sequence[str]) -> TurnStarted:
     return TurnStarted(memo.frame, turn.id, turn.solicited, tuple(turn.prompts))
 
 
-def fold(memo: Memo, prompt: str) -> None:
-    """A waiting prompt was taken into the turn that runs."""
-    if memo.open_turns and prompt in memo.waiting_prompts():
-        memo.open_turns[-1].prompts.append(prompt)
+def fold(memo: Memo, prompt: str) -> tuple[Steered, ...]:
+    """A prompt that waits has begun: where a turn runs, it was taken into that turn."""
+    if not memo.open_turns or prompt not in memo.waiting_prompts():
+        return ()
+    return (_take_in(memo, memo.open_turns[-1], prompt),)
+
+
+def _take_in(memo: Memo, turn: OpenTurn, prompt: str) -> Steered:
+    turn.prompts.append(prompt)
+    return Steered(memo.frame, turn.id, prompt)
 
 
 def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
     """What became of a prompt that the CLI had queued."""
-    if frame.state == "started":
-        fold(memo, frame.command_uuid)
-    elif frame.state == "cancelled" and frame.command_uuid in memo.waiting_prompts():
+    if frame.state == "started" and (taken := fold(memo, frame.command_uuid)):
+        return taken
+    if frame.state == "cancelled" and frame.command_uuid in memo.waiting_prompts():
         memo.prompts.remove(frame.command_uuid)
         text = "a queued prompt was dropped"
         return (Notice(memo.frame, memo.turn, "prompt_cancelled", text, {"prompt": frame.command_uuid}),)
@@ -184,7 +202,10 @@ def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
     ending = _ending(result, notes(memo))
     begun: list[AnyEvent] = []
     turn = _named(memo, result)
-    if turn is None and (prompts := _unbegun(memo, result, ending)) is not None:
+    if turn is not None:
+        waiting = memo.waiting_prompts()
+        begun = [_take_in(memo, turn, prompt) for prompt in _ids(result) if prompt in waiting]
+    elif (prompts := _unbegun(memo, result, ending)) is not None:
         begun = [_open(memo, prompts)]
         turn = memo.open_turns[-1]
     ended = _ended(memo, result, ending, turn)
@@ -240,14 +261,14 @@ def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) ->
     kept = notes(memo)
     prompts = _answered(memo, result, turn)
     cost = _share(memo, result.total_cost_usd)
-    good = not result.is_error
+    good = ending in GOOD and not result.is_error
     return TurnEnded(
         memo.frame,
         turn.id if turn else None,
         ending,
         text=result.result if good else None,
-        error=None if good else "; ".join(result.errors) or result.result,
-        detail=result.startup_failure_reason or result.api_error or kept.failure or _reason(result),
+        error=None if good else "; ".join(result.errors) or kept.prompt_blocked or result.result,
+        detail=result.startup_failure_reason or result.api_error or kept.failure or _reason(result, kept),
         status=result.api_error_status,
         usage=_usage(result, ending),
         cost_usd=cost,
@@ -263,11 +284,20 @@ def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) ->
     )
 
 
-def _reason(result: Result) -> str | None:
+def _reason(result: Result, kept: Notes) -> str | None:
+    if _was_blocked(result, kept):
+        return PROMPT_BLOCKED
     return result.terminal_reason or result.subtype or None
 
 
+def _was_blocked(result: Result, kept: Notes) -> bool:
+    """Did a hook of the host keep the prompt out? The CLI reports that as a success of no model turns."""
+    return kept.prompt_blocked is not None and not result.num_turns
+
+
 def _ending(result: Result, kept: Notes) -> Ending:
+    if _was_blocked(result, kept):
+        return "error"
     if not result.is_error:  # an interrupt between two blocks is reported as a success that was aborted
         return "interrupted" if result.terminal_reason in ABORTED else "completed"
     if result.subtype == "success":

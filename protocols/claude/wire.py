@@ -176,6 +176,7 @@ class AskedOfHost(msgspec.Struct, frozen=True, gc=False):
     agent_id: str | None = None
     callback_id: str | None = None
     server_name: str | None = None
+    message: msgspec.Raw = NO_RAW
 
 
 NOTHING_ASKED = AskedOfHost()

@@ -136,7 +136,7 @@ def test_each_field_reaches_the_arguments_in_both_modes(
     ],
 )
 def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:  # R019
-    command = launch(wanted(**{field: value}))
+    command = launch(wanted(mode="oneshot", **{field: value}))
     assert (added(command), command.ignored) == ([], (field,))
 
 
