@@ -10,7 +10,7 @@ from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
 from proctor.actors.recording import Recording, RunDirectory, write_private
-from proctor.protocols.errors import ArgumentTooLong
+from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command, Process, open_process
 
@@ -36,7 +36,7 @@ def open_plan(
     launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
     try:
         command = plan.dialect.launch(launch)
-    except ArgumentTooLong as error:
+    except Misuse as error:
         raise BadOption(str(error)) from error
     for name, text in command.files.items():
         write_private(directory.scratch / name, text)
