@@ -8,6 +8,7 @@ and is used for every start (R024).
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 from collections.abc import Mapping
@@ -22,13 +23,19 @@ from proctor.protocols.dialect import Version
 
 @attrs.frozen(kw_only=True)
 class Product:
-    """One CLI as its makers ship it: the program's name, the variable that may name it, usual places, how to get it."""
+    """One CLI as its makers ship it: the program's name, the variable that may name it, usual places, how to get it.
+
+    `native` maps a system and machine (`linux x86_64`) to the place of the native program, seen from the folder that
+    holds the package, where what is on PATH only is a script that starts it: `launcher`.
+    """
 
     name: str
     program: str
     variable: str
     places: tuple[str, ...]
     install: str
+    launcher: str = ""
+    native: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict[str, tuple[str, ...]])
 
 
 CLAUDE_CODE = Product(
@@ -39,28 +46,69 @@ CLAUDE_CODE = Product(
     install="npm install -g @anthropic-ai/claude-code",
 )
 
+_CODEX_TARGETS: Mapping[str, tuple[str, str]] = {
+    "linux x86_64": ("codex-linux-x64", "x86_64-unknown-linux-musl"),
+    "linux aarch64": ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
+    "darwin x86_64": ("codex-darwin-x64", "x86_64-apple-darwin"),
+    "darwin arm64": ("codex-darwin-arm64", "aarch64-apple-darwin"),
+}
+
+CODEX_CLI = Product(
+    name="Codex",
+    program="codex",
+    variable="PROCTOR_CODEX",
+    places=("~/.local/bin", "~/.npm-global/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @openai/codex",
+    launcher="bin/codex.js",
+    native={
+        machine: (
+            f"node_modules/@openai/{package}/vendor/{target}/bin/codex",
+            f"../{package}/vendor/{target}/bin/codex",
+            f"../@openai/{package}/vendor/{target}/bin/codex",
+            f"vendor/{target}/bin/codex",
+        )
+        for machine, (package, target) in _CODEX_TARGETS.items()
+    },
+)
+"""npm's `codex` is a script that, on Node 20, stays as a parent: one more process, and one that a SIGKILL orphans from."""
+
 
 def find(
     product: Product, explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
-    """The absolute path of the executable. Raises `NotInstalled` with every place searched, or `NotExecutable`."""
+    """The absolute path of the executable, the native one where that found only starts it.
+
+    Raises `NotInstalled` with every place searched, or `NotExecutable`.
+    """
     environ = os.environ if environ is None else environ
     if explicit is not None:
-        return _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}")
+        return native(product, _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}"))
     if named := environ.get(product.variable):
-        return _must_run(product, Path(named), f"{product.variable}={named!r}")
+        return native(product, _must_run(product, Path(named), f"{product.variable}={named!r}"))
     path = environ.get("PATH", os.defpath)
-    if found := shutil.which(product.program, path=path):
-        return Path(found).absolute()
-    places = [Path(p).expanduser() for p in product.places]
-    if found := shutil.which(product.program, path=os.pathsep.join(map(str, places))):
-        return Path(found).absolute()
+    places = os.pathsep.join(str(Path(p).expanduser()) for p in product.places)
+    if found := shutil.which(product.program, path=path) or shutil.which(product.program, path=places):
+        return native(product, Path(found).absolute())
     searched = [
         f"{product.variable} (not set)",
         f"{product.program!r} on PATH ({path})",
         *(f"{p}/{product.program}" for p in product.places),
     ]
     raise NotInstalled(product.name, searched, product.install)
+
+
+def native(product: Product, found: Path) -> Path:
+    """The native program behind a launcher that npm installed, else what was found. It stays where its package has it:
+    it needs its neighbours."""
+    real = found.resolve()
+    if not product.launcher or not real.as_posix().endswith(f"/{product.launcher}"):
+        return found
+    package = real.parents[product.launcher.count("/")]
+    machine = f"{platform.system()} {platform.machine()}".lower()
+    for place in product.native.get(machine, ()):
+        if os.access(program := (package / place).resolve(), os.X_OK):
+            return program
+    return found
 
 
 async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> Version:

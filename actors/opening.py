@@ -9,7 +9,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
 from proctor.actors.recording import Recording, RunDirectory, write_private
 from proctor.actors.transport import Start, Transport
-from proctor.protocols.errors import ArgumentTooLong
+from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command
 
@@ -34,7 +34,7 @@ def open_plan(
     launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
     try:
         command = plan.dialect.launch(launch)
-    except ArgumentTooLong as error:
+    except Misuse as error:
         raise BadOption(str(error)) from error
     for name, text in command.files.items():
         write_private(directory.scratch / name, text)

@@ -1,8 +1,8 @@
 """What one agent is to be, as frozen data: made and checked before anything starts.
 
 A `Plan` joins four small records: how to launch the CLI, where it works, how long its silences may be, and what it
-may do. `claude_plan` and `scripted_plan` make one from keyword options; an unknown name or a wrong value is a
-`BadOption` that says what is accepted.
+may do. `claude_plan`, `codex_plan` and `scripted_plan` make one from keyword options; an unknown name or a wrong value
+is a `BadOption` that says what is accepted.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 import attrs
 
-from proctor.actors.discovery import CLAUDE_CODE, Product, find
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, Product, find
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted import check_script, scripted_dialect
 from proctor.actors.transport import ProcessTransport, Reach
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
 
 OnCrash = Literal["fail", "resume", "retry"]
@@ -108,6 +109,7 @@ class Family:
 
 
 CLAUDE_FAMILY = Family(CLAUDE_CODE, {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")})
+CODEX_FAMILY = Family(CODEX_CLI, {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")})
 
 
 class AgentOptions(TypedDict, total=False):
@@ -152,6 +154,11 @@ class AgentOptions(TypedDict, total=False):
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """A Claude Code agent."""
     return _family_plan(name, CLAUDE_FAMILY, options, shutdown)
+
+
+def codex_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """A Codex agent. The mode `exec` is a process for each request: no approvals, no interrupt, no deltas."""
+    return _family_plan(name, CODEX_FAMILY, options, shutdown)
 
 
 def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: float) -> Plan:

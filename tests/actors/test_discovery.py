@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import attrs
 import pytest
 
-from proctor.actors.discovery import CLAUDE_CODE, Product, find, version
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, Product, find, version
 from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
 
 
@@ -95,3 +96,30 @@ async def test_a_version_check_that_hangs_is_given_up(tmp_path: Path) -> None:
     slow = program(tmp_path / "claude", "#!/bin/sh\nexec sleep 60\n")
     with pytest.raises(VersionCheckFailed, match=r"no answer within 0\.2 s"):
         await version(slow, timeout=0.2)
+
+
+def codex_package(root: Path, place: str) -> tuple[Path, Path]:
+    """npm's launcher on PATH, and the native program it would start, at this place seen from its package."""
+    package = root / "lib" / "node_modules" / "@openai" / "codex"
+    launcher = program(package / "bin" / "codex.js", "#!/usr/bin/env node\n")
+    (root / "bin").mkdir()
+    (root / "bin" / "codex").symlink_to(launcher)
+    return launcher, program((package / place).resolve())
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_the_native_program_is_taken_from_beside_its_launcher(tmp_path: Path, place: int) -> None:
+    machine = f"{platform.system()} {platform.machine()}".lower()
+    _, native = codex_package(tmp_path, CODEX_CLI.native[machine][place])
+    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == native
+    assert find(CODEX_CLI, tmp_path / "bin" / "codex", {}) == native
+
+
+def test_a_launcher_without_its_native_program_is_run_as_it_is(tmp_path: Path) -> None:
+    codex_package(tmp_path, "../elsewhere/codex")
+    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == tmp_path / "bin" / "codex"
+
+
+def test_a_program_that_is_no_launcher_is_taken_as_it_is(tmp_path: Path) -> None:
+    own = program(tmp_path / "bin" / "codex")
+    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own

@@ -33,6 +33,9 @@ TREES = HERE / "node_modules"
 PINS = ("package.json", "package-lock.json")
 NPM_SECONDS = 600
 
+# Where the native executable is in the platform package of a CLI.
+PROGRAMS: Mapping[str, str] = {"@anthropic-ai/claude-code": "claude", "@openai/codex": "vendor/*/bin/codex"}
+
 Say = Callable[[str], None]
 
 
@@ -79,8 +82,8 @@ def executable(tree: Path, alias: str) -> Path | None:
     top = tree / "node_modules"
     for modules in (top / alias / "node_modules", top):
         for folder in sorted(modules.glob(f"{package}-*")):
-            program = folder / "claude"
-            if _version(folder) == version and os.access(program, os.X_OK):
+            program = next(folder.glob(PROGRAMS[package]), folder)
+            if program.is_file() and _version(folder) == version and os.access(program, os.X_OK):
                 return program
     return None
 
@@ -91,15 +94,16 @@ def missing(tree: Path) -> list[str]:
 
 
 def _version(folder: Path) -> str:
+    """The version of a platform package, without the platform that some add to it."""
     manifest: dict[str, str] = json.loads((folder / "package.json").read_text())
-    return manifest["version"]
+    return manifest["version"].partition("-")[0]
 
 
 def _fill(tree: Path, say: Say) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise InstallError(f"npm is not on PATH: install Node 20 or newer to test {', '.join(pinned())}")
-    say(f"installing {', '.join(pinned().values())} from npm (about 240 MB to fetch, 600 MB on disk) ...")
+    say(f"installing {', '.join(pinned().values())} from npm (about 400 MB to fetch, 1 GB on disk) ...")
     started = time.monotonic()
     part = tree.with_suffix(".part")
     _clear(part)

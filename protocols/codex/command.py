@@ -1,0 +1,104 @@
+"""How both ways of driving Codex are started: what is the same in their arguments.
+
+Closed unless opened: plugins and analytics, which reach other hosts at every start; the retries without end of a
+connection that is refused. A value joins its key as TOML, for which JSON's texts and lists of texts pass.
+
+Retries can be bounded only for a provider that is named in the arguments: the settings of the built-in one are not
+to be overridden. All of them are then those of the stream, or they would multiply with those of each request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from proctor.protocols.dialect import Launch
+from proctor.protocols.errors import ArgumentTooLong, Misuse
+from proctor.protocols.salvage import Refusal
+
+ARGUMENT_LIMIT = 131_071
+"""Bytes that one argument of a process may have on Linux."""
+
+ISOLATION = (
+    "--disable=plugins",
+    "--disable=unbounded_connection_retries",
+    "-c",
+    "analytics.enabled=false",
+)
+
+CONFIG: Mapping[str, str] = {"effort": "model_reasoning_effort"}
+"""Field of `Launch` to the setting it is."""
+
+NEVER = (
+    "allowed_tools",
+    "disallowed_tools",
+    "host_hooks",
+    "max_budget_usd",
+    "max_turns",
+    "session_id",
+    "tools",
+)
+"""Fields that Codex has nothing for, in either mode."""
+
+_PROVIDER = re.compile(r"""model_provider\s*=\s*["']?([\w.-]+)["']?""", re.ASCII)
+
+
+def setting(field: str, key: str, value: object) -> tuple[str, str]:
+    """`-c KEY=VALUE`. Raises ArgumentTooLong for a value beyond 128 KiB (C06)."""
+    argument = f"{key}={toml(value)}"
+    if (size := len(argument.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
+        raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
+    return "-c", argument
+
+
+def toml(value: object) -> str:
+    """A text, a number, a truth or a list of them as TOML."""
+    return msgspec.json.encode(value).decode()
+
+
+def settings(wanted: Launch) -> Iterator[str]:
+    """The settings that both modes take as arguments."""
+    for field, key in CONFIG.items():
+        if (value := getattr(wanted, field)) is not None:
+            yield from setting(field, key, value)
+    if wanted.add_dirs:
+        yield from setting("add_dirs", "sandbox_workspace_write.writable_roots", list(wanted.add_dirs))
+
+
+def retries(wanted: Launch) -> tuple[str, ...]:
+    """The bound of the CLI's retries; behind the caller's own arguments, which may set the provider whole."""
+    if wanted.retries is None or (provider := provider_of(wanted)) is None:
+        return ()
+    table = f"model_providers.{provider}"
+    return (
+        *setting("retries", f"{table}.request_max_retries", 0),
+        *setting("retries", f"{table}.stream_max_retries", wanted.retries),
+    )
+
+
+def provider_of(wanted: Launch) -> str | None:
+    """The provider of the model that the caller's own arguments name."""
+    found = [match for text in wanted.extra if (match := _PROVIDER.match(text.removeprefix("-c")))]
+    return found[-1][1] if found else None
+
+
+def ignored(wanted: Launch) -> list[str]:
+    """The fields that neither mode can honour."""
+    names = [name for name in NEVER if getattr(wanted, name)]
+    if wanted.retries is not None and provider_of(wanted) is None:
+        names.append("retries")
+    if wanted.fork and wanted.resume is None:
+        names.append("fork")
+    return names
+
+
+def schema_of(wanted: Launch) -> object:
+    """The JSON schema of the answer, None for none. Raises Misuse when it is not JSON."""
+    if wanted.json_schema is None:
+        return None
+    try:
+        return msgspec.json.decode(wanted.json_schema)
+    except Refusal as error:
+        raise Misuse(f"json_schema is not JSON: {error}", request="launch") from error

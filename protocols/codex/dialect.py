@@ -1,0 +1,80 @@
+"""Codex by its app server: many turns, deltas, approvals, tools of the host. Its messages are read by `frames`.
+
+The process is told by JSON-RPC without the `jsonrpc` member; model, sandbox and instructions are those of its one
+thread, and travel in the greeting. Its end is the end of stdin, which kills the tools that run as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proctor.protocols.codex import command
+from proctor.protocols.codex.frames import read
+from proctor.protocols.codex.opening import greet, mcp_servers
+from proctor.protocols.codex.replies import write
+from proctor.protocols.dialect import Command, Dialect, Launch, StopStep, Version
+
+EVERY: Version = (0, 0, 0)
+
+CAPABILITIES: Mapping[str, Version] = {
+    "approvals": EVERY,
+    "deltas": EVERY,
+    "fork": EVERY,
+    "host_tools": EVERY,
+    "interrupt": EVERY,
+    "resume": EVERY,
+    "set_model": EVERY,
+    "set_permission_mode": EVERY,
+    "steer": EVERY,
+    "stop_task": EVERY,
+    "structured_output": EVERY,
+}
+"""What it can. A prompt in mid-turn joins the turn, so there is no queue; and it names no price."""
+
+
+def launch(wanted: Launch) -> Command:
+    """The command line for what is wanted; the rest is said in the greeting.
+
+    Raises Misuse for a schema that is not JSON, ArgumentTooLong for a value beyond 128 KiB (C06).
+    """
+    command.schema_of(wanted)
+    argv = (
+        *wanted.executable,
+        "app-server",
+        *command.ISOLATION,
+        *command.settings(wanted),
+        *wanted.extra,
+        *command.retries(wanted),
+    )
+    return Command(argv=argv, ignored=_ignored(wanted))
+
+
+def _ignored(wanted: Launch) -> tuple[str, ...]:
+    names = command.ignored(wanted)
+    if not wanted.user_settings:
+        names.append("user_settings")  # only `exec` can leave out the user's config.toml
+    if wanted.mcp_config is not None and not mcp_servers(wanted.mcp_config):
+        names.append("mcp_config")
+    if wanted.resume is not None:
+        names += ["persist"] if not wanted.persist else []
+        names += ["host_tools"] if wanted.host_tools else []
+    return tuple(names)
+
+
+CODEX = Dialect(
+    name="codex",
+    launch=launch,
+    greet=greet,
+    read=read,
+    write=write,
+    stop=(
+        StopStep("interrupt", 1.0),
+        StopStep("close_stdin", 3.0),
+        StopStep("terminate", 8.0),
+        StopStep("kill", 0.0),
+    ),
+    oldest=(0, 169, 0),
+    newest_known=(0, 169, 0),
+    capabilities=CAPABILITIES,
+)
+"""The dialect of `codex app-server` 0.169.0. One that cannot write obeys a SIGTERM after five seconds, no end of stdin."""

@@ -1,0 +1,323 @@
+"""What `codex app-server` says, one line at a time, as events: the reading half of its dialect.
+
+Guarantees: `read` raises on no bytes. A message that means nothing to a consumer is counted in `Memo.quiet` by its
+method; one that is not modelled is `Unrecognized`, and a request of that kind is refused as well.
+
+A connection carries more threads than ours: each sub-agent has its own, with turns that begin and end among ours. What
+is about another thread never is our answer: its items name as `parent` the tool call that made it, or are notices
+where that cannot be told.
+
+Text deltas come before the item they belong to. A retry begins another item and repeats them: a
+`Notice(code="attempt_void")` says that the pieces since the last whole block were never said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.codex import items
+from proctor.protocols.codex.questions import read_request, read_resolved
+from proctor.protocols.codex.replies import read_reply, release
+from proctor.protocols.codex.turns import (
+    begin_turn,
+    cause_of,
+    count,
+    end_turn,
+    ending_of,
+    notes,
+    reach_limit,
+    turn_of,
+    void,
+)
+from proctor.protocols.codex.wire import (
+    Delta,
+    Failed,
+    ItemMoved,
+    LimitsUpdated,
+    ServerStatus,
+    ThreadStarted,
+    TurnMoved,
+    UsageUpdated,
+    Window,
+)
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.salvage import Refusal
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    Garbled,
+    Misplaced,
+    Notice,
+    Retrying,
+    TextDelta,
+    Thinking,
+    Unrecognized,
+)
+
+NEAR = 90.0
+"""Percent of a usage window from which on a notice says so, once a window."""
+
+NOTICES: Mapping[str, tuple[str, str]] = {
+    "autoApprovalReview/strictReviewRequired": ("approval_review", ""),
+    "configWarning": ("config_warning", "summary"),
+    "deprecationNotice": ("deprecation", "summary"),
+    "guardianWarning": ("guardian_warning", "message"),
+    "item/autoApprovalReview/completed": ("approval_review", ""),
+    "model/rerouted": ("model_fallback", ""),
+    "model/verification": ("model_verification", ""),
+    "thread/closed": ("thread_closed", ""),
+    "thread/compacted": ("compacted", ""),
+    "turn/plan/updated": ("plan", "explanation"),
+    "warning": ("warning", "message"),
+    "windows/worldWritableWarning": ("warning", ""),
+}
+"""Method to the code of its `Notice` and the field that holds its text."""
+
+_UNTOLD = """
+    account/gatewayOAuth/changed account/login/completed account/updated app/list/updated command/exec/outputDelta
+    externalAgentConfig/import/completed externalAgentConfig/import/progress fs/changed
+    fuzzyFileSearch/sessionCompleted fuzzyFileSearch/sessionUpdated hook/completed hook/started
+    item/autoApprovalReview/started item/commandExecution/outputDelta item/commandExecution/terminalInteraction
+    item/fileChange/outputDelta item/fileChange/patchUpdated item/mcpToolCall/progress item/plan/delta
+    item/reasoning/summaryPartAdded mcpServer/event/stream/notification mcpServer/oauthLogin/completed
+    model/safetyBuffering/updated modelProvider/authRecoveryCompleted modelProvider/authRecoveryStarted
+    process/exited process/outputDelta project/changed remoteControl/status/changed skills/changed thread/archived
+    thread/attachment/updated thread/deleted thread/environment/connected thread/environment/disconnected
+    thread/goal/cleared thread/goal/updated thread/name/updated thread/prediction/updated thread/project/updated
+    thread/queue/changed thread/readState/changed thread/realtime/closed thread/realtime/error
+    thread/realtime/item/completed thread/realtime/item/started thread/realtime/item/transcript/delta
+    thread/realtime/itemAdded thread/realtime/outputAudio/delta thread/realtime/sdp thread/realtime/started
+    thread/realtime/transcript/delta thread/realtime/transcript/done thread/reverted thread/section/changed
+    thread/settings/updated thread/status/changed thread/unarchived turn/diff/updated turn/moderationMetadata
+    windowsSandbox/setupCompleted
+"""
+
+QUIET = frozenset(_UNTOLD.split())
+"""Methods that mean nothing to a consumer, seen or in the server's own list."""
+
+_ATTEMPT = re.compile(r"(\d+)/(\d+)", re.ASCII)
+_delta = msgspec.json.Decoder(Delta).decode
+_fields = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read(memo: Memo, line: bytes) -> Out:
+    """The events of one line, and the replies that it calls for."""
+    message = jsonrpc.read(memo, line)
+    if isinstance(message, Garbled):
+        return (message,)
+    out = _READERS[message.kind](memo, message)
+    if all(isinstance(each, Send) for each in out):
+        memo.hush(message.method or "reply")
+    return out
+
+
+def _read_notification(memo: Memo, message: jsonrpc.Message) -> Out:
+    method = message.method
+    if (handler := _HANDLERS.get(method)) is not None:
+        return handler(memo, message)
+    if method in QUIET:
+        return ()
+    if method in NOTICES:
+        return (_notice(memo, message),)
+    return jsonrpc.unknown(memo, message, tag=False)
+
+
+def _notice(memo: Memo, message: jsonrpc.Message) -> AnyEvent:
+    code, text_field = NOTICES[message.method]
+    try:
+        fields = _fields(bytes(message.params) or b"{}")
+    except Refusal as error:
+        return Unrecognized(memo.frame, memo.turn, message.method, str(error))
+    text = fields.pop(text_field, "")
+    data = {name: value for name, value in fields.items() if value is not None}
+    return Notice(memo.frame, memo.turn, code, text if isinstance(text, str) else "", data)
+
+
+def _is_ours(memo: Memo, thread: str | None) -> bool:
+    return not thread or thread == memo.session_id
+
+
+# -- text
+
+
+def _read_text(memo: Memo, message: jsonrpc.Message) -> Out:
+    piece, odd, parent = _piece(memo, message)
+    if not piece.delta or (parent is None and not _is_ours(memo, piece.thread_id)):
+        return tuple(odd)
+    return (*odd, TextDelta(memo.frame, turn_of(memo, piece.turn_id), piece.delta, parent))
+
+
+def _read_thought(memo: Memo, message: jsonrpc.Message) -> Out:
+    piece, odd, parent = _piece(memo, message)
+    if not piece.delta or (parent is None and not _is_ours(memo, piece.thread_id)):
+        return tuple(odd)
+    turn = turn_of(memo, piece.turn_id)
+    return (*odd, Thinking(memo.frame, turn, piece.delta, parent, partial=True))
+
+
+def _piece(memo: Memo, message: jsonrpc.Message) -> tuple[Delta, list[AnyEvent], str | None]:
+    odd: list[AnyEvent] = []
+    try:
+        piece = _delta(message.params)
+    except Refusal:
+        piece, odd = jsonrpc.params(memo, Delta, message)
+    own = notes(memo)
+    parent = own.parents.get(piece.thread_id)
+    if parent is not None or _is_ours(memo, piece.thread_id):
+        own.streams.setdefault(piece.thread_id, set()).add(piece.item_id)
+    return piece, odd, parent
+
+
+# -- items
+
+
+def _read_started(memo: Memo, message: jsonrpc.Message) -> Out:
+    moved, odd = jsonrpc.params(memo, ItemMoved, message)
+    parent = notes(memo).parents.get(moved.thread_id)
+    if parent is None and not _is_ours(memo, moved.thread_id):
+        return tuple(odd)
+    unsaid = void(memo, moved.thread_id) if moved.item.type in ("agentMessage", "reasoning") else []
+    return (*odd, *unsaid, *items.starts(memo, moved.item, turn_of(memo, moved.turn_id), parent))
+
+
+def _read_completed(memo: Memo, message: jsonrpc.Message) -> Out:
+    moved, odd = jsonrpc.params(memo, ItemMoved, message)
+    own, item = notes(memo), moved.item
+    own.streams.get(moved.thread_id, set[str]()).discard(item.id)
+    parent = own.parents.get(moved.thread_id)
+    if parent is None and not _is_ours(memo, moved.thread_id):
+        return (*odd, *_foreign(memo, moved))
+    if parent is None and item.type == "agentMessage" and moved.turn_id in ("", own.current) and item.text:
+        own.text = item.text
+    return (*odd, *items.completes(memo, item, turn_of(memo, moved.turn_id), parent))
+
+
+def _foreign(memo: Memo, moved: ItemMoved) -> tuple[AnyEvent, ...]:
+    """What an agent says or did of which nobody knows who called it."""
+    item = moved.item
+    if item.type != "agentMessage" and item.type not in items.TOOLS:
+        return ()
+    tool = items.TOOLS.get(item.type)
+    data = {"thread": moved.thread_id, "kind": item.type, "tool": tool.name(item) if tool else None}
+    return (Notice(memo.frame, memo.turn, "subagent", item.text, data),)
+
+
+# -- threads and turns
+
+
+def _read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
+    started, odd = jsonrpc.params(memo, ThreadStarted, message)
+    thread = started.thread
+    if memo.session_id is None or _is_ours(memo, thread.id):
+        return tuple(odd)
+    data = {"thread": thread.id, "parent": thread.parent_thread_id, "name": thread.agent_nickname}
+    code = "thread_started" if thread.parent_thread_id is None else "subagent_started"
+    return (*odd, Notice(memo.frame, memo.turn, code, "", data))
+
+
+def _read_turn(memo: Memo, message: jsonrpc.Message) -> Out:
+    moved, odd = jsonrpc.params(memo, TurnMoved, message)
+    if not _is_ours(memo, moved.thread_id):
+        return tuple(odd)
+    return (*odd, *begin_turn(memo, moved.turn.id), *release(memo))
+
+
+def _read_end(memo: Memo, message: jsonrpc.Message) -> Out:
+    moved, odd = jsonrpc.params(memo, TurnMoved, message)
+    turn = moved.turn
+    if not _is_ours(memo, moved.thread_id):
+        data = {"thread": moved.thread_id, "status": turn.status}
+        unsaid = void(memo, moved.thread_id)
+        return (*odd, *unsaid, Notice(memo.frame, memo.turn, "subagent_ended", "", data))
+    if any(theirs == turn.id for theirs, _ in notes(memo).ended):
+        return (*odd, Misplaced(memo.frame, memo.turn, message.method, ""))
+    ended = (*odd, *void(memo, moved.thread_id), *end_turn(memo, turn))
+    held = release(memo)
+    return (*ended, *held, _clean(memo)) if turn.status == "interrupted" else (*ended, *held)
+
+
+def _clean(memo: Memo) -> Send:
+    """What an interrupt leaves running: a shell command lives on as a background terminal until it is cleaned up."""
+    params = {"threadId": memo.session_id}
+    return Send(jsonrpc.ask(memo, "clean", "thread/backgroundTerminals/clean", params, tag=False))
+
+
+# -- faults and figures
+
+
+def _read_error(memo: Memo, message: jsonrpc.Message) -> Out:
+    failed, odd = jsonrpc.params(memo, Failed, message)
+    cause = cause_of(failed.error)
+    said = failed.error.additional_details or failed.error.message
+    turn = turn_of(memo, failed.turn_id)
+    unsaid = void(memo, failed.thread_id)
+    if failed.will_retry:
+        notes(memo).retried = cause
+        found = _ATTEMPT.search(failed.error.message)
+        attempt, most = (int(found[1]), int(found[2])) if found else (0, None)
+        return (*odd, *unsaid, Retrying(memo.frame, turn, attempt, most, 0.0, cause.status, said))
+    data = {"error": cause.word, "status": cause.status}
+    if not _is_ours(memo, failed.thread_id):
+        data["thread"] = failed.thread_id
+        return (*odd, *unsaid, Notice(memo.frame, turn, "subagent_failed", said, data))
+    limit = reach_limit(memo) if ending_of(cause) == "limit" else []
+    return (*odd, *unsaid, *limit, Notice(memo.frame, turn, "api_failure", said, data))
+
+
+def _read_usage(memo: Memo, message: jsonrpc.Message) -> Out:
+    usage, odd = jsonrpc.params(memo, UsageUpdated, message)
+    if _is_ours(memo, usage.thread_id) and usage.turn_id == notes(memo).current:
+        count(memo, usage.token_usage.last)
+    return tuple(odd)
+
+
+def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
+    updated, odd = jsonrpc.params(memo, LimitsUpdated, message)
+    own = notes(memo)
+    own.limits = limits = updated.rate_limits
+    near = [each for each in (limits.primary, limits.secondary) if each and each.used_percent >= NEAR]
+    fullest = max(near, key=_used, default=None)
+    if fullest is None or fullest.resets_at == own.warned:
+        return tuple(odd)
+    own.warned = fullest.resets_at
+    data = {"limit": limits.limit_id, "used_percent": fullest.used_percent, "resets_at": fullest.resets_at}
+    return (*odd, Notice(memo.frame, memo.turn, "limit_near", "a usage limit is near", data))
+
+
+def _used(window: Window) -> float:
+    return window.used_percent
+
+
+def _read_server(memo: Memo, message: jsonrpc.Message) -> Out:
+    server, odd = jsonrpc.params(memo, ServerStatus, message)
+    if server.status in ("starting", "ready"):
+        return tuple(odd)
+    data = {"server": server.name, "status": server.status}
+    return (*odd, Notice(memo.frame, memo.turn, "mcp_server", server.error or "", data))
+
+
+_HANDLERS: Mapping[str, Callable[[Memo, jsonrpc.Message], Out]] = {
+    "account/rateLimits/updated": _read_limits,
+    "error": _read_error,
+    "item/agentMessage/delta": _read_text,
+    "item/completed": _read_completed,
+    "item/reasoning/summaryTextDelta": _read_thought,
+    "item/reasoning/textDelta": _read_thought,
+    "item/started": _read_started,
+    "mcpServer/startupStatus/updated": _read_server,
+    "serverRequest/resolved": read_resolved,
+    "thread/started": _read_thread,
+    "thread/tokenUsage/updated": _read_usage,
+    "turn/completed": _read_end,
+    "turn/started": _read_turn,
+}
+
+_READERS: Mapping[jsonrpc.Kind, Callable[[Memo, jsonrpc.Message], Out]] = {
+    "notification": _read_notification,
+    "reply": read_reply,
+    "request": read_request,
+}

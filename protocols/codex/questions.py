@@ -1,0 +1,177 @@
+"""What `codex app-server` asks its host: the use of a tool, or to run one of the host's own.
+
+Guarantees: every request of the server is passed on as a question or refused at once, because it waits for the answer
+without a clock of its own. Its ids count from 0 beside ours, so a question has an id of its own, made of the
+incarnation and the server's. What closed without us (an interrupt) is withdrawn.
+
+How each kind is told and answered is a table. No kind has room for a changed input, so a decision that brings one is
+written as a refusal: what was not asked for must not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.codex.items import arguments, mcp_tool
+from proctor.protocols.codex.turns import Asked, notes, turn_of, withdraw
+from proctor.protocols.codex.wire import Question, Resolved, ToolMeta
+from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.salvage import Refusal
+from proctor.protocols.vocabulary import (
+    ApprovalRequested,
+    Decision,
+    Notice,
+    ToolRequested,
+    ToolReturn,
+)
+
+HOST_TOOL = "item/tool/call"
+
+
+@attrs.frozen
+class Told:
+    """A question in our words."""
+
+    tool: str
+    input: dict[str, Any]
+    description: str | None = None
+
+
+@attrs.frozen
+class Kind:
+    """One kind of question: how it is told, and the result that a yes or no is written as."""
+
+    tell: Callable[[Memo, Question], Told]
+    answer: Callable[[Asked, bool, dict[str, Any] | None], dict[str, Any]]
+
+
+def _tell_command(memo: Memo, question: Question) -> Told:
+    call = notes(memo).calls.get(question.item_id or "")
+    known = dict(call.input) if call is not None else {}
+    told = {"command": question.command, "cwd": question.cwd, "network": question.network_approval_context}
+    return Told("shell", {**known, **{k: v for k, v in told.items() if v is not None}}, question.reason)
+
+
+def _tell_change(memo: Memo, question: Question) -> Told:
+    call = notes(memo).calls.get(question.item_id or "")
+    known = dict(call.input) if call is not None else {}
+    if question.grant_root is not None:
+        known["grant_root"] = question.grant_root
+    return Told("apply_patch", known, question.reason)
+
+
+def _tell_permissions(memo: Memo, question: Question) -> Told:
+    return Told("request_permissions", question.permissions, question.reason)
+
+
+def _tell_elicitation(memo: Memo, question: Question) -> Told:
+    meta = _meta(question)
+    if meta.codex_approval_kind == "mcp_tool_call" and meta.tool_name:
+        return Told(mcp_tool(question.server_name, meta.tool_name), meta.tool_params or {}, question.message)
+    asked = {"schema": question.requested_schema, "url": question.url}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return Told(mcp_tool(question.server_name, "elicitation"), given, question.message)
+
+
+def _meta(question: Question) -> ToolMeta:
+    try:
+        return msgspec.json.decode(question.meta, type=ToolMeta)
+    except Refusal:
+        return ToolMeta()
+
+
+def _decide(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    return {"decision": "accept" if allow and changed in (None, asked.input) else "decline"}
+
+
+def _grant(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    granted = asked.input if changed is None else changed
+    return {"permissions": {name: value for name, value in granted.items() if value} if allow else {}}
+
+
+def _elicit(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    if asked.tool.endswith("__elicitation"):  # here the input of a decision is the form, filled in
+        return {"action": "accept", "content": changed or {}} if allow else {"action": "decline"}
+    agreed = allow and changed in (None, asked.input)
+    return {"action": "accept", "content": {}} if agreed else {"action": "decline"}
+
+
+KINDS: Mapping[str, Kind] = {
+    "item/commandExecution/requestApproval": Kind(_tell_command, _decide),
+    "item/fileChange/requestApproval": Kind(_tell_change, _decide),
+    "item/permissions/requestApproval": Kind(_tell_permissions, _grant),
+    "mcpServer/elicitation/request": Kind(_tell_elicitation, _elicit),
+}
+"""Method to how it is told and answered. What is not here, and no tool of the host's, is refused at once."""
+
+
+def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
+    """A request of the server's."""
+    if message.method == HOST_TOOL:
+        return _read_tool(memo, message)
+    kind = KINDS.get(message.method)
+    if kind is None:
+        return _refuse(memo, message, f"{message.method!r} is not served by this host")
+    question, odd = jsonrpc.params(memo, Question, message)
+    told = kind.tell(memo, question)
+    name = _name(memo, message)
+    turn = turn_of(memo, question.turn_id)
+    notes(memo).questions[name] = Asked(message.key, message.method, turn, told.input, told.tool)
+    memo.approvals[name] = told.input
+    call = question.item_id or _open_call(memo, told)
+    return (*odd, ApprovalRequested(memo.frame, turn, name, told.tool, told.input, told.description, call))
+
+
+def _name(memo: Memo, message: jsonrpc.Message) -> str:
+    return f"{memo.prefix}q{message.key}"
+
+
+def _open_call(memo: Memo, told: Told) -> str | None:
+    calls = reversed(notes(memo).calls.items())
+    return next((item for item, call in calls if (call.name, call.input) == (told.tool, told.input)), None)
+
+
+def _read_tool(memo: Memo, message: jsonrpc.Message) -> Out:
+    question, odd = jsonrpc.params(memo, Question, message)
+    if question.tool not in {tool.name for tool in memo.launch.host_tools}:
+        return (*odd, *_refuse(memo, message, f"this host has no tool {question.tool!r}"))
+    name = _name(memo, message)
+    given = arguments(question.arguments)
+    turn = turn_of(memo, question.turn_id)
+    notes(memo).questions[name] = Asked(message.key, message.method, turn, given, question.tool)
+    memo.calls[name] = question.tool
+    return (*odd, ToolRequested(memo.frame, turn, name, question.tool, given, question.call_id))
+
+
+def _refuse(memo: Memo, message: jsonrpc.Message, why: str) -> Out:
+    notice = Notice(memo.frame, memo.turn, "request_refused", why, {"kind": message.method})
+    return (jsonrpc.refuse(message.key, why, tag=False), notice)
+
+
+def read_resolved(memo: Memo, message: jsonrpc.Message) -> Out:
+    """A question is closed: by our answer, which is quiet, or without it."""
+    resolved, odd = jsonrpc.params(memo, Resolved, message)
+    key = bytes(resolved.request_id).decode("utf-8", "replace")
+    return (*odd, *withdraw(memo, [f"{memo.prefix}q{key}"]))
+
+
+def write_decision(memo: Memo, decision: Decision) -> bytes:
+    """The bytes of a decision on an open approval."""
+    own = notes(memo)
+    asked = own.questions.pop(decision.id)
+    result = KINDS[asked.method].answer(asked, decision.allow, decision.input)
+    if not decision.allow or "decline" in result.values():
+        own.denied.append(asked.tool)
+    return jsonrpc.answer(asked.key, result, tag=False)
+
+
+def write_return(memo: Memo, given: ToolReturn) -> bytes:
+    """The bytes of what a tool of the host's gave back."""
+    asked = notes(memo).questions.pop(given.id)
+    parts = [{"type": "inputText", "text": given.text}]
+    return jsonrpc.answer(asked.key, {"contentItems": parts, "success": not given.is_error}, tag=False)

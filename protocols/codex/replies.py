@@ -1,0 +1,181 @@
+"""What the host asks of `codex app-server` once its thread is open, and what comes of it.
+
+Guarantees: each request of the host has one answer. A prompt and a piece of steering are answered by what they became:
+`Steered` when a turn that ran took them in. What needs the id of a turn that has not begun waits for it, and is
+refused in so many words when no turn comes. Replies are matched by number; one that nobody waits for is `Misplaced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.codex.command import schema_of
+from proctor.protocols.codex.opening import read_hello, read_thread
+from proctor.protocols.codex.questions import write_decision, write_return
+from proctor.protocols.codex.turns import notes, refuse_prompt, take_in
+from proctor.protocols.codex.wire import TurnMoved
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import (
+    Answered,
+    AnyEvent,
+    AnyRequest,
+    Decision,
+    EndSession,
+    HookVerdict,
+    Interrupt,
+    Misplaced,
+    Prompt,
+    SetModel,
+    SetPermissionMode,
+    Steer,
+    Steered,
+    StopTask,
+    ToolReturn,
+)
+
+TOO_LARGE = b"input_too_large"
+"""In the data of the refusal of a prompt over 1,048,576 characters."""
+
+OWN = frozenset(("clean",))
+"""Requests of ours that no host waits for, and whose failure changes nothing."""
+
+
+def write(memo: Memo, request: AnyRequest) -> bytes:
+    """The bytes for a request; none for one that has to wait. Raises Misuse for what Codex has no way to be told."""
+    match request:
+        case Decision():
+            return write_decision(memo, request)
+        case ToolReturn():
+            return write_return(memo, request)
+        case EndSession() | HookVerdict():
+            raise Misuse(f"Codex has no way to be told {request!r}", request="write")
+        case _ if memo.session_id is None:
+            schema_of(memo.launch)  # a fault of the host's is its own to hear, not the reader's
+            notes(memo).early.append(request)
+            memo.asked[request.id] = "early"
+            return b""
+        case _:
+            return _ask(memo, request)
+
+
+def _ask(memo: Memo, request: AnyRequest) -> bytes:
+    match request:
+        case Prompt():
+            return _send(memo, request, "prompt", "turn/start", _turn(memo, request))
+        case Steer() | Interrupt():
+            return _ask_of_turn(memo, request)
+        case SetModel():
+            return _send(memo, request, "set_model", "thread/settings/update", {"model": request.model})
+        case SetPermissionMode():
+            params = {"approvalPolicy": request.mode}
+            return _send(memo, request, "set_permission_mode", "thread/settings/update", params)
+        case StopTask():
+            params = {"processId": request.task}
+            return _send(memo, request, "stop_task", "thread/backgroundTerminals/terminate", params)
+        case _:
+            raise Misuse(f"Codex has no way to be told {request!r}", request="write")
+
+
+def _ask_of_turn(memo: Memo, request: Steer | Interrupt) -> bytes:
+    own = notes(memo)
+    if own.current is None and memo.prompts:
+        own.held.append(request)
+        memo.asked[request.id] = "held"
+        return b""
+    turn = own.current or ""
+    if isinstance(request, Interrupt):
+        return _send(memo, request, "interrupt", "turn/interrupt", {"turnId": turn})
+    params = {"expectedTurnId": turn, "input": _text(request.text)}
+    return _send(memo, request, "steer", "turn/steer", params)
+
+
+def _send(memo: Memo, request: AnyRequest, kind: str, method: str, params: dict[str, Any]) -> bytes:
+    whole = {"threadId": memo.session_id, **params}
+    note = request.model if isinstance(request, SetModel) else None
+    return jsonrpc.ask(memo, kind, method, whole, request=request.id, note=note, tag=False)
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]
+
+
+def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
+    parts = [*(_text(prompt.text) if prompt.text or not prompt.blocks else []), *prompt.blocks]
+    schema = schema_of(memo.launch)
+    return {"input": parts} if schema is None else {"input": parts, "outputSchema": schema}
+
+
+def release(memo: Memo) -> Out:
+    """What waited for a turn: written when it runs, refused when none does."""
+    own = notes(memo)
+    held, own.held = own.held, []
+    for request in held:
+        memo.asked.pop(request.id, None)
+    if own.current is not None:
+        return tuple(Send(_ask(memo, request)) for request in held)
+    return tuple(Answered(memo.frame, memo.turn, request.id, "no turn is running") for request in held)
+
+
+# -- replies
+
+
+def read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
+    """The reply to a request of ours."""
+    asked = jsonrpc.settle(memo, message)
+    if isinstance(asked, Misplaced):
+        return (asked,)
+    return _READERS.get(asked.kind, _read_answer)(memo, message, asked)
+
+
+def _read_hello(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    return read_hello(memo, message)
+
+
+def _read_thread(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    opened = read_thread(memo, message)
+    own = notes(memo)
+    early, own.early = own.early, []
+    for request in early:
+        memo.asked.pop(request.id, None)
+    return (*opened, *(Send(data) for request in early if (data := write(memo, request))))
+
+
+def _read_prompt(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    if (fault := message.error) is not None:
+        large = TOO_LARGE in bytes(fault.data)
+        gone = refuse_prompt(
+            memo, asked.request, "prompt_too_long" if large else "invalid_request", fault.message
+        )
+        return (*gone, *release(memo)) if not memo.prompts else tuple(gone)
+    moved, odd = jsonrpc.result(memo, TurnMoved, message, "turn")
+    events, steered = take_in(memo, moved.turn.id, asked.request)
+    told: list[AnyEvent] = [*odd, *events]
+    if steered:
+        told.append(Steered(memo.frame, memo.turn, asked.request))
+    return tuple(told)
+
+
+def _read_steer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    if message.error is not None:
+        return _read_answer(memo, message, asked)
+    return (Steered(memo.frame, memo.turn, asked.request),)
+
+
+def _read_answer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    error = None if message.error is None else message.error.message or "refused"
+    if asked.kind in OWN:
+        return ()
+    if error is None and isinstance(asked.note, str):
+        memo.model = asked.note
+    return (Answered(memo.frame, memo.turn, asked.request, error),)
+
+
+_READERS: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.Asked], Out]] = {
+    "initialize": _read_hello,
+    "prompt": _read_prompt,
+    "steer": _read_steer,
+    "thread": _read_thread,
+}

@@ -1,0 +1,341 @@
+"""Where a turn of a Codex thread begins and how it ended, for both ways of driving the CLI.
+
+Guarantees: `turn/completed` of our thread ends exactly one turn, and one whose beginning was never said begins first.
+A prompt sent while a turn runs is taken into that turn: the reply says so by naming it. A prompt that the CLI refuses
+has a turn of its own that ends with the refusal. The cause comes from tables: the CLI's word for the failure, then
+the HTTP status it carries; where the last word is only `other`, the one it retried for.
+
+Tokens of a turn are the sum of what its model calls cost, as Codex counts them: `input_tokens` has the cached ones in
+it. What sub-agents spend is in their own threads and not counted. Codex names no price.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from proctor.protocols.codex.wire import NO_LIMITS, Failure, HttpCause, Limits, Tokens, Turn
+from proctor.protocols.dialect import Memo, OpenTurn, Out
+from proctor.protocols.salvage import Refusal
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    AnyRequest,
+    ApprovalWithdrawn,
+    Ending,
+    LimitReached,
+    Notice,
+    RequestWithdrawn,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
+
+FAILURES: Mapping[str, Ending] = {
+    "badRequest": "invalid_request",
+    "contextWindowExceeded": "prompt_too_long",
+    "cyberPolicy": "model_refused",
+    "flexUnavailable": "overloaded",
+    "internalServerError": "api_error",
+    "misalignmentPolicyViolation": "model_refused",
+    "modelNotFound": "model_not_found",
+    "policyCapacityUnavailable": "overloaded",
+    "rateLimitExceeded": "overloaded",
+    "serverOverloaded": "overloaded",
+    "sessionBudgetExceeded": "budget",
+    "unauthorized": "authentication",
+    "usageLimitExceeded": "limit",
+}
+"""By `codexErrorInfo`. What is not here and carries no HTTP status is an `error`."""
+
+CONNECTIONS = frozenset(
+    (
+        "httpConnectionFailed",
+        "responseStreamConnectionFailed",
+        "responseStreamDisconnected",
+        "responseTooManyFailedAttempts",
+    )
+)
+"""Words that only say that the model's API could not be had; the status says more, where there is one."""
+
+STATUSES: Mapping[int, Ending] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "authentication",
+    404: "model_not_found",
+    413: "prompt_too_long",
+    429: "overloaded",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+ENDINGS: Mapping[str, Ending] = {"completed": "completed", "interrupted": "interrupted"}
+"""By the status of a turn; any other is a failure."""
+
+KNOWN = 16
+"""Ended turns that are remembered by the CLI's id, for what comes late."""
+
+
+@attrs.frozen
+class Asked:
+    """An open request of the server: the `key` it is answered by, its `method`, and our turn that it holds up."""
+
+    key: str
+    method: str
+    turn: str | None
+    input: dict[str, Any]
+    tool: str
+
+
+@attrs.frozen
+class Call:
+    """A tool that was called and has given nothing back yet."""
+
+    name: str
+    input: dict[str, Any]
+
+
+@attrs.frozen
+class Cause:
+    """Why the model's API failed: Codex's word and the HTTP status, as far as it said."""
+
+    word: str = ""
+    status: int | None = None
+
+
+@attrs.define
+class Notes:
+    """What a Codex conversation remembers besides the memo.
+
+    `current` is the CLI's id of the turn that runs on our thread, `ended` those before it with ours. `expected` holds
+    the prompts of turns that were promised and have not begun; `early` the requests that wait for the thread, `held`
+    those that wait for the turn. `calls` are the open tools by item, `streams` the items that are being streamed by
+    their thread, `parents` the tool call that a sub-agent's thread belongs to. The rest is about the running turn.
+    """
+
+    current: str | None = None
+    ended: deque[tuple[str, str]] = attrs.field(factory=lambda: deque[tuple[str, str]](maxlen=KNOWN))
+    expected: dict[str, list[str]] = attrs.field(factory=dict[str, list[str]])
+    early: list[AnyRequest] = attrs.field(factory=list[AnyRequest])
+    held: list[AnyRequest] = attrs.field(factory=list[AnyRequest])
+    calls: dict[str, Call] = attrs.field(factory=dict[str, Call])
+    streams: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]])
+    parents: dict[str, str] = attrs.field(factory=dict[str, str])
+    questions: dict[str, Asked] = attrs.field(factory=dict[str, Asked])
+    limits: Limits = NO_LIMITS
+    warned: float | None = None
+    text: str | None = None
+    usage: Usage | None = None
+    model_calls: int = 0
+    retried: Cause | None = None
+    limited: bool = False
+    denied: list[str] = attrs.field(factory=list[str])
+
+    def forget_turn(self) -> None:
+        self.current = self.text = self.usage = self.retried = None
+        self.model_calls = 0
+        self.limited = False
+        self.denied.clear()
+        self.streams.clear()
+
+
+def notes(memo: Memo) -> Notes:
+    """The notes of a conversation, made at their first use."""
+    found = memo.own.get("codex")
+    if not isinstance(found, Notes):
+        found = memo.own["codex"] = Notes()
+    return found
+
+
+def turn_of(memo: Memo, turn: str | None) -> str | None:
+    """Our id of a turn of the CLI's: the running one, one that ended not long ago, else the newest that is open."""
+    own = notes(memo)
+    if turn is None or turn == own.current:
+        return memo.turn
+    return next((ours for theirs, ours in own.ended if theirs == turn), memo.turn)
+
+
+def begin_turn(memo: Memo, turn: str) -> list[AnyEvent]:
+    """The turn with this id of the CLI's has begun. One that is open ended unseen."""
+    own = notes(memo)
+    if turn == own.current:
+        return []
+    unseen = [_end(memo, each, "error", error="its end was not understood") for each in [*memo.open_turns]]
+    prompts = own.expected.pop(turn, None) or memo.waiting_prompts()[:1]
+    began = memo.open_turn(prompts, solicited=bool(prompts))
+    own.current = turn
+    return [*unseen, TurnStarted(memo.frame, began.id, began.solicited, tuple(prompts))]
+
+
+def take_in(memo: Memo, turn: str, prompt: str) -> tuple[list[AnyEvent], bool]:
+    """A prompt was given to this turn. The events of it, and whether a turn that ran before took it in."""
+    own = notes(memo)
+    if turn != own.current:
+        if any(theirs == turn for theirs, _ in own.ended):
+            return refuse_prompt(memo, prompt, "error", "the turn that it was given to has ended"), False
+        own.expected.setdefault(turn, []).append(prompt)
+        return [], False
+    running = memo.open_turns[-1]
+    if prompt in running.prompts:
+        return [], False
+    running.prompts.append(prompt)
+    return [], True
+
+
+def refuse_prompt(memo: Memo, prompt: str, ending: Ending, error: str) -> list[AnyEvent]:
+    """A prompt that no turn will answer: a turn of its own says so."""
+    if prompt not in memo.prompts:
+        return []
+    turn = memo.open_turn([prompt])
+    began = TurnStarted(memo.frame, turn.id, True, (prompt,))
+    memo.close_turn(turn, [prompt])
+    ended = TurnEnded(
+        memo.frame,
+        turn.id,
+        ending,
+        error=error,
+        prompts=(prompt,),
+        session_id=memo.session_id,
+        detail="refused",
+    )
+    return [began, ended]
+
+
+def end_turn(memo: Memo, turn: Turn) -> Out:
+    """The end of a turn of our thread, after its beginning where that was never said."""
+    own = notes(memo)
+    begun = [] if turn.id == own.current else begin_turn(memo, turn.id)
+    running = memo.open_turns[-1]
+    ending, cause = _ending(memo, turn)
+    limit = reach_limit(memo) if ending == "limit" else []
+    structured, misfit = structured_output(memo, ending)
+    ended = _end(
+        memo,
+        running,
+        "schema_unmet" if misfit else ending,
+        text=own.text if ending == "completed" else None,
+        error=misfit or _said(turn.error),
+        detail=cause.word or turn.status or None,
+        status=cause.status,
+        usage=own.usage,
+        model_turns=own.model_calls or None,
+        duration=None if turn.duration_ms is None else turn.duration_ms / 1000,
+        structured_output=structured,
+        denied_tools=tuple(own.denied),
+    )
+    moot = withdraw(memo, [key for key, asked in own.questions.items() if asked.turn == running.id])
+    own.forget_turn()
+    return (*begun, *limit, *moot, ended)
+
+
+def _end(memo: Memo, turn: OpenTurn, ending: Ending, **known: Any) -> TurnEnded:
+    own = notes(memo)
+    if own.current is not None:
+        own.ended.append((own.current, turn.id))
+    memo.close_turn(turn, turn.prompts)
+    return TurnEnded(
+        memo.frame,
+        turn.id,
+        ending,
+        model=memo.model,
+        prompts=tuple(turn.prompts),
+        solicited=turn.solicited,
+        session_id=memo.session_id,
+        **known,
+    )
+
+
+def _said(error: Failure | None) -> str | None:
+    return None if error is None else error.message or "it failed without a word"
+
+
+def _ending(memo: Memo, turn: Turn) -> tuple[Ending, Cause]:
+    cause = Cause() if turn.error is None else cause_of(turn.error)
+    if (ending := ENDINGS.get(turn.status)) is not None:
+        return ending, cause
+    if cause.word == "other" and (retried := notes(memo).retried) is not None:
+        cause = retried  # the last word of a stream that broke too often
+    return ending_of(cause), cause
+
+
+def ending_of(cause: Cause) -> Ending:
+    """By the word; where that only says that the API could not be had, by the status."""
+    if cause.word in CONNECTIONS:
+        return STATUSES.get(cause.status or 0, "api_error")
+    return FAILURES.get(cause.word) or STATUSES.get(cause.status or 0, "error")
+
+
+def cause_of(failure: Failure) -> Cause:
+    """The word of a failure and the HTTP status that it carries."""
+    try:
+        info = msgspec.json.decode(failure.codex_error_info, type=str | dict[str, HttpCause | None])
+    except Refusal:
+        return Cause()
+    if isinstance(info, str):
+        return Cause(info)
+    word, more = next(iter(info.items()), ("", None))
+    return Cause(word, None if more is None else more.http_status_code)
+
+
+def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
+    """The answer as data where a schema was asked for, and why it is none. Codex itself checks nothing."""
+    if ending != "completed" or memo.launch.json_schema is None:
+        return None, None
+    try:
+        return msgspec.json.decode(notes(memo).text or ""), None
+    except Refusal as error:
+        return None, f"the answer is not JSON, which its schema asks for: {error}"
+
+
+def count(memo: Memo, last: Tokens) -> None:
+    """Add one call of the model to the running turn."""
+    own = notes(memo)
+    before = own.usage or Usage(0, 0, 0, 0)
+    own.model_calls += 1
+    own.usage = Usage(
+        (before.input_tokens or 0) + last.input_tokens,
+        (before.output_tokens or 0) + last.output_tokens,
+        (before.cache_read_tokens or 0) + last.cached_input_tokens,
+        (before.cache_write_tokens or 0) + last.cache_write_input_tokens,
+    )
+
+
+def reach_limit(memo: Memo) -> list[AnyEvent]:
+    """The usage limit that stops the turn, once; it resets when the last of the windows that are used up does."""
+    own = notes(memo)
+    if own.limited:
+        return []
+    own.limited = True
+    limits = own.limits
+    full = [window for window in (limits.primary, limits.secondary) if window and window.used_percent >= 100]
+    resets = [window.resets_at for window in full if window.resets_at is not None]
+    kind = limits.rate_limit_reached_type or limits.limit_id
+    return [LimitReached(memo.frame, memo.turn, kind, max(resets, default=None))]
+
+
+def withdraw(memo: Memo, questions: list[str]) -> list[AnyEvent]:
+    """These questions of the CLI need no answer any more; what was answered before gives nothing."""
+    own = notes(memo)
+    out: list[AnyEvent] = []
+    for question in questions:
+        asked = own.questions.pop(question, None)
+        turn = asked.turn if asked is not None else None
+        if memo.approvals.pop(question, None) is not None:
+            out.append(ApprovalWithdrawn(memo.frame, turn, question))
+        elif memo.calls.pop(question, None) is not None:
+            out.append(RequestWithdrawn(memo.frame, turn, question))
+    return out
+
+
+def void(memo: Memo, thread: str) -> list[AnyEvent]:
+    """What is being streamed on this thread ends here, unsaid: a retry repeats it as another item."""
+    own = notes(memo)
+    items = own.streams.pop(thread, None)
+    if not items:
+        return []
+    data = {"items": sorted(items), "parent": own.parents.get(thread)}
+    text = "the stream was cut; its pieces since the last whole block are void"
+    return [Notice(memo.frame, memo.turn, "attempt_void", text, data)]

@@ -1,0 +1,251 @@
+"""What `codex app-server` 0.169.0 says, as types: what proctor reads of it, and nothing else.
+
+Every field has a default, so that a message in which one of them changed its shape can still be decoded without it.
+What may be one of several shapes is left undecoded (`Raw`): a new one must not cost its neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+NO_RAW = msgspec.Raw(b"")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A part of a message. The wire writes its names in camel case, and so must each kind say again."""
+
+
+class Item(Record, frozen=True, gc=False, rename="camel"):
+    """A piece of a turn, of any kind: fields that its kind does not have are empty."""
+
+    type: str = ""
+    id: str = ""
+    text: str = ""
+    status: str | None = None
+    summary: list[str] = []
+    content: msgspec.Raw = NO_RAW
+    command: str = ""
+    cwd: str | None = None
+    aggregated_output: str | None = None
+    changes: list[dict[str, Any]] = []
+    server: str = ""
+    tool: str = ""
+    arguments: Any = None
+    result: msgspec.Raw = NO_RAW
+    error: msgspec.Raw = NO_RAW
+    content_items: list[dict[str, Any]] | None = None
+    success: bool | None = None
+    prompt: str | None = None
+    receiver_thread_ids: list[str] = []
+    agent_thread_id: str = ""
+    agent_path: str = ""
+    kind: str = ""
+    query: str = ""
+    action: Any = None
+    path: str = ""
+    duration_ms: float | None = None
+    review: str = ""
+    revised_prompt: str | None = None
+    saved_path: str | None = None
+    message: str = ""
+
+
+NO_ITEM = Item()
+
+
+class ItemMoved(Record, frozen=True, gc=False, rename="camel"):
+    """`item/started`, `item/completed`."""
+
+    thread_id: str = ""
+    turn_id: str = ""
+    item: Item = NO_ITEM
+
+
+class Delta(Record, frozen=True, gc=False, rename="camel"):
+    """A piece of text that an item grows by."""
+
+    thread_id: str = ""
+    turn_id: str = ""
+    item_id: str = ""
+    delta: str = ""
+
+
+class Failure(Record, frozen=True, gc=False, rename="camel"):
+    """`codex_error_info` is a word, or an object of one word and what it says more."""
+
+    message: str = ""
+    codex_error_info: msgspec.Raw = NO_RAW
+    additional_details: str | None = None
+
+
+NO_FAILURE = Failure()
+
+
+class HttpCause(Record, frozen=True, gc=False, rename="camel"):
+    """What a word of `codex_error_info` says more."""
+
+    http_status_code: int | None = None
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """The error of a tool."""
+
+    message: str = ""
+
+
+class Failed(Record, frozen=True, gc=False, rename="camel"):
+    """`error`."""
+
+    thread_id: str = ""
+    turn_id: str = ""
+    error: Failure = NO_FAILURE
+    will_retry: bool = False
+
+
+class Turn(Record, frozen=True, gc=False, rename="camel"):
+    id: str = ""
+    status: str = ""
+    error: Failure | None = None
+    duration_ms: float | None = None
+
+
+NO_TURN = Turn()
+
+
+class TurnMoved(Record, frozen=True, gc=False, rename="camel"):
+    """`turn/started`, `turn/completed`; and the reply to `turn/start`, which has no thread."""
+
+    thread_id: str = ""
+    turn: Turn = NO_TURN
+
+
+class Thread(Record, frozen=True, gc=False, rename="camel"):
+    id: str = ""
+    parent_thread_id: str | None = None
+    cli_version: str | None = None
+    agent_nickname: str | None = None
+
+
+NO_THREAD = Thread()
+
+
+class ThreadStarted(Record, frozen=True, gc=False, rename="camel"):
+    """`thread/started`."""
+
+    thread: Thread = NO_THREAD
+
+
+class Opened(Record, frozen=True, gc=False, rename="camel"):
+    """The reply to `thread/start`, `thread/resume` and `thread/fork`."""
+
+    thread: Thread = NO_THREAD
+    model: str | None = None
+    cwd: str | None = None
+    approval_policy: msgspec.Raw = NO_RAW
+
+
+class Hello(Record, frozen=True, gc=False, rename="camel"):
+    """The reply to `initialize`."""
+
+    user_agent: str = ""
+
+
+class Tokens(Record, frozen=True, gc=False, rename="camel"):
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    output_tokens: int = 0
+
+
+NO_TOKENS = Tokens()
+
+
+class TokenUsage(Record, frozen=True, gc=False, rename="camel"):
+    last: Tokens = NO_TOKENS
+
+
+NO_USAGE = TokenUsage()
+
+
+class UsageUpdated(Record, frozen=True, gc=False, rename="camel"):
+    """`thread/tokenUsage/updated`: `last` is one call of the model."""
+
+    thread_id: str = ""
+    turn_id: str = ""
+    token_usage: TokenUsage = NO_USAGE
+
+
+class Window(Record, frozen=True, gc=False, rename="camel"):
+    """`resets_at` is in Unix seconds."""
+
+    used_percent: float = 0.0
+    resets_at: float | None = None
+
+
+class Limits(Record, frozen=True, gc=False, rename="camel"):
+    limit_id: str | None = None
+    primary: Window | None = None
+    secondary: Window | None = None
+    rate_limit_reached_type: str | None = None
+
+
+NO_LIMITS = Limits()
+
+
+class LimitsUpdated(Record, frozen=True, gc=False, rename="camel"):
+    """`account/rateLimits/updated`."""
+
+    rate_limits: Limits = NO_LIMITS
+
+
+class ServerStatus(Record, frozen=True, gc=False, rename="camel"):
+    """`mcpServer/startupStatus/updated`."""
+
+    name: str = ""
+    status: str = ""
+    error: str | None = None
+
+
+class Resolved(Record, frozen=True, gc=False, rename="camel"):
+    """`serverRequest/resolved`: `request_id` is the server's own, a number or a text."""
+
+    thread_id: str = ""
+    request_id: msgspec.Raw = NO_RAW
+
+
+class Question(Record, frozen=True, gc=False, rename="camel"):
+    """Any request of the server that is about the use of a tool; fields that it does not have are empty."""
+
+    thread_id: str = ""
+    turn_id: str | None = None
+    item_id: str | None = None
+    reason: str | None = None
+    command: str | None = None
+    cwd: str | None = None
+    grant_root: str | None = None
+    network_approval_context: Any = None
+    permissions: dict[str, Any] = {}
+    server_name: str = ""
+    message: str = ""
+    requested_schema: Any = None
+    url: str | None = None
+    meta: msgspec.Raw = msgspec.field(default=NO_RAW, name="_meta")
+    tool: str = ""
+    call_id: str | None = None
+    arguments: Any = None
+
+
+class ToolMeta(msgspec.Struct, frozen=True, gc=False):
+    """The `_meta` of an elicitation that stands for the approval of an MCP tool."""
+
+    codex_approval_kind: str = ""
+    tool_name: str = ""
+    tool_params: dict[str, Any] | None = None
+
+
+class McpResult(Record, frozen=True, gc=False, rename="camel"):
+    """What an MCP tool gave back: its parts are of many kinds."""
+
+    content: list[dict[str, Any]] = []
