@@ -22,7 +22,8 @@ from proctor.protocols.dialect import Version
 
 @attrs.frozen(kw_only=True)
 class Product:
-    """One CLI as its makers ship it: the program's name, the variable that may name it, usual places, how to get it."""
+    """One CLI as its makers ship it: the program's name, the variable that may name it ("" for none), usual places, how
+    to get it."""
 
     name: str
     program: str
@@ -39,6 +40,50 @@ CLAUDE_CODE = Product(
     install="npm install -g @anthropic-ai/claude-code",
 )
 
+OPENCODE = Product(
+    name="OpenCode",
+    program="opencode",
+    variable="PROCTOR_OPENCODE",
+    places=("~/.opencode/bin", "~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g opencode-ai",
+)
+
+GEMINI = Product(
+    name="Gemini CLI",
+    program="gemini",
+    variable="PROCTOR_GEMINI",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @google/gemini-cli",
+)
+
+CODEX_ACP = Product(
+    name="codex-acp",
+    program="codex-acp",
+    variable="PROCTOR_CODEX_ACP",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @agentclientprotocol/codex-acp",
+)
+
+CLAUDE_ACP = Product(
+    name="claude-agent-acp",
+    program="claude-agent-acp",
+    variable="PROCTOR_CLAUDE_ACP",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @agentclientprotocol/claude-agent-acp",
+)
+
+SPEAKING_ACP: Mapping[str, Product] = {
+    product.program: product for product in (OPENCODE, GEMINI, CODEX_ACP, CLAUDE_ACP)
+}
+"""The programs known to speak the Agent Client Protocol, by name."""
+
+
+def stranger(program: str) -> Product:
+    """A program that is looked for on PATH alone, because nobody told us more about it."""
+    return Product(
+        name=program, program=program, variable="", places=(), install="the installer of its makers"
+    )
+
 
 def find(
     product: Product, explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
@@ -47,7 +92,7 @@ def find(
     environ = os.environ if environ is None else environ
     if explicit is not None:
         return _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}")
-    if named := environ.get(product.variable):
+    if product.variable and (named := environ.get(product.variable)):
         return _must_run(product, Path(named), f"{product.variable}={named!r}")
     path = environ.get("PATH", os.defpath)
     if found := shutil.which(product.program, path=path):
@@ -56,7 +101,7 @@ def find(
     if found := shutil.which(product.program, path=os.pathsep.join(map(str, places))):
         return Path(found).absolute()
     searched = [
-        f"{product.variable} (not set)",
+        *([f"{product.variable} (not set)"] if product.variable else []),
         f"{product.program!r} on PATH ({path})",
         *(f"{p}/{product.program}" for p in product.places),
     ]

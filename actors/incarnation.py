@@ -103,9 +103,8 @@ class Incarnation:
         """
         self._recording = recording = self._directory.open_incarnation()
         try:
-            opening = open_plan(
-                self.plan, self._directory, recording, number=self.number, resume=self.resume, fork=self.fork
-            )
+            wanted = self.conversation.memo.launch
+            opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
             self.log.append(opening.notices)
             async with opening.process as self._process:
                 self.pid = self.process.pid

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from proctor.protocols import jsonrpc
 from proctor.protocols.acp.greeting import read_history, read_initialized, read_opened, read_set
+from proctor.protocols.acp.loose import member, value
 from proctor.protocols.acp.notes import Notes, notes
 from proctor.protocols.acp.profile import Profile
 from proctor.protocols.acp.runs import add_chunk
@@ -21,7 +20,6 @@ from proctor.protocols.acp.tools import read_cancel, read_question, read_tool, s
 from proctor.protocols.acp.turns import begin, end_turn, endless
 from proctor.protocols.acp.wire import Block, Updated
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import Answered, Garbled, Misplaced, Notice, Unrecognized
 
 QUIET = frozenset(
@@ -119,15 +117,8 @@ def _read_usage(memo: Memo, frame: Updated, parent: str | None) -> Out:
 def _read_info(memo: Memo, frame: Updated, parent: str | None) -> Out:
     kept = notes(memo)
     *path, sign = kept.profile.failure_sign or ("",)
-    if not path or parent is not None:
-        return ()
-    try:
-        found = msgspec.json.decode(frame.update.meta)
-        for name in path:
-            found = found[name]
-    except (*Refusal, LookupError, TypeError):
-        return ()
-    kept.turn.failed = kept.turn.failed or found == sign
+    if path and parent is None:
+        kept.turn.failed = kept.turn.failed or member(value(frame.update.meta), *path) == sign
     return ()
 
 

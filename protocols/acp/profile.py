@@ -48,8 +48,10 @@ TEXTS: tuple[tuple[str, Ending], ...] = (
 
 def cause_of(text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS) -> Ending:
     """What ended a turn, by the text of its error."""
-    found = (ending for pattern, ending in texts if re.search(pattern, text, re.IGNORECASE))
-    return next(found, "api_error")
+    for pattern, ending in texts:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ending
+    return "api_error"
 
 
 LADDER = (

@@ -10,11 +10,12 @@ An agent that sends no input at all has the title of the call as its input: it i
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from proctor.protocols import jsonrpc
+from proctor.protocols.acp.loose import member, value
 from proctor.protocols.acp.notes import Asking, Call, Notes, notes
 from proctor.protocols.acp.profile import ToolName
 from proctor.protocols.acp.runs import end_run
@@ -91,32 +92,23 @@ def _tell(memo: Memo, call: Call) -> list[AnyEvent]:
 
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:
-    found = _value(raw)
-    return found if isinstance(found, dict) else {} if found in (None, "", []) else {"input": found}
-
-
-def _value(raw: msgspec.Raw) -> Any:
-    try:
-        return msgspec.json.decode(raw) if bytes(raw) else None
-    except Refusal:
-        return None
+    found = value(raw)
+    if isinstance(found, dict):
+        return cast("dict[str, Any]", found)
+    return {} if found in (None, "", []) else {"input": found}
 
 
 def _terminal(meta: msgspec.Raw) -> list[str]:
     """What a terminal of the agent's own has printed, which codex-acp sends beside the call."""
-    found = _value(meta)
-    delta = found.get("terminal_output_delta") if isinstance(found, dict) else None
-    data = delta.get("data") if isinstance(delta, dict) else None
+    data = member(value(meta), "terminal_output_delta", "data")
     return [data] if isinstance(data, str) else []
 
 
 def _result(update: Update, call: Call) -> str:
-    output = _value(update.raw_output)
-    if isinstance(output, dict):
-        output = output.get("output", output.get("error"))
-    if isinstance(output, str):
-        return output
-    return "\n".join(_texts(update)) or "".join(call.output)
+    output = value(update.raw_output)
+    said = (output, member(output, "output"), member(output, "error"))
+    found = next((text for text in said if isinstance(text, str)), None)
+    return found if found is not None else "\n".join(_texts(update)) or "".join(call.output)
 
 
 def _texts(update: Update) -> list[str]:

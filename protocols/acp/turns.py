@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from proctor.protocols import jsonrpc
+from proctor.protocols.acp.loose import member, value
 from proctor.protocols.acp.notes import Notes, TurnNotes, notes
 from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
 from proctor.protocols.acp.runs import end_runs
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
-from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalWithdrawn,
@@ -177,11 +177,8 @@ def cause(profile: Profile, code: int, text: str) -> Ending:
 
 def told(fault: jsonrpc.Fault) -> str:
     """An error for a person: its message, and the details that some agents put beside it."""
-    try:
-        data: Any = msgspec.json.decode(fault.data) if bytes(fault.data) else None
-    except Refusal:
-        data = None
-    details = data.get("details") if isinstance(data, dict) else data
+    data = value(fault.data)
+    details = data if isinstance(data, str) else member(data, "details")
     text = fault.message or f"error {fault.code}"
     return f"{text}: {details}" if isinstance(details, str) and details else text
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from proctor.protocols.dialect import Launch
 
@@ -61,7 +61,7 @@ def configuration(wanted: Launch) -> dict[str, str]:
             return {}
         if not isinstance(given, dict):
             return {}
-        config = joined(config, given)
+        config = joined(config, cast("dict[str, Any]", given))
     return {CONFIG: json.dumps(config)}
 
 

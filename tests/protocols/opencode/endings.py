@@ -6,7 +6,33 @@ from collections.abc import Mapping
 
 from proctor.protocols.vocabulary import Ending
 
-DONE = ["agent_plan", "agent_unknown", "attach", "bad_config_key", "continue", "daemonised_child", "err_500_then_ok", "file_image", "file_text", "fork", "huge_2mb", "long_300", "permission_ask_auto", "permission_ask_continue", "permission_deny", "reasoning", "reasoning_thinking", "session", "session_first", "stdin_and_arg", "stdin_prompt", "text", "tool", "tool3", "toolout_5mb"]
+DONE = [
+    "agent_plan",
+    "agent_unknown",
+    "attach",
+    "bad_config_key",
+    "continue",
+    "daemonised_child",
+    "err_500_then_ok",
+    "file_image",
+    "file_text",
+    "fork",
+    "huge_2mb",
+    "long_300",
+    "permission_ask_auto",
+    "permission_ask_continue",
+    "permission_deny",
+    "reasoning",
+    "reasoning_thinking",
+    "session",
+    "session_first",
+    "stdin_and_arg",
+    "stdin_prompt",
+    "text",
+    "tool",
+    "tool3",
+    "toolout_5mb",
+]
 
 ENDINGS: Mapping[str, Ending] = {
     **{f"run_{name}": "completed" for name in DONE},
