@@ -23,7 +23,7 @@ from proctor.protocols.dialect import Version
 
 @attrs.frozen(kw_only=True)
 class Product:
-    """One CLI as its makers ship it: the program's name, the variable that may name it, usual places, how to get it.
+    """One CLI as its makers ship it: the program's name, the variable that may name it ("" for none), usual places, how to get it.
 
     `native` maps a system and machine (`linux x86_64`) to the place of the native program, seen from the folder that
     holds the package, where what is on PATH only is a script that starts it: `launcher`.
@@ -72,6 +72,50 @@ CODEX_CLI = Product(
 )
 """npm's `codex` is a script that, on Node 20, stays as a parent: one more process, and one that a SIGKILL orphans from."""
 
+OPENCODE = Product(
+    name="OpenCode",
+    program="opencode",
+    variable="PROCTOR_OPENCODE",
+    places=("~/.opencode/bin", "~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g opencode-ai",
+)
+
+GEMINI = Product(
+    name="Gemini CLI",
+    program="gemini",
+    variable="PROCTOR_GEMINI",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @google/gemini-cli",
+)
+
+CODEX_ACP = Product(
+    name="codex-acp",
+    program="codex-acp",
+    variable="PROCTOR_CODEX_ACP",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @agentclientprotocol/codex-acp",
+)
+
+CLAUDE_ACP = Product(
+    name="claude-agent-acp",
+    program="claude-agent-acp",
+    variable="PROCTOR_CLAUDE_ACP",
+    places=("~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g @agentclientprotocol/claude-agent-acp",
+)
+
+SPEAKING_ACP: Mapping[str, Product] = {
+    product.program: product for product in (OPENCODE, GEMINI, CODEX_ACP, CLAUDE_ACP)
+}
+"""The programs known to speak the Agent Client Protocol, by name."""
+
+
+def stranger(program: str) -> Product:
+    """A program that is looked for on PATH alone, because nobody told us more about it."""
+    return Product(
+        name=program, program=program, variable="", places=(), install="the installer of its makers"
+    )
+
 
 def find(
     product: Product, explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
@@ -83,14 +127,14 @@ def find(
     environ = os.environ if environ is None else environ
     if explicit is not None:
         return native(product, _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}"))
-    if named := environ.get(product.variable):
+    if product.variable and (named := environ.get(product.variable)):
         return native(product, _must_run(product, Path(named), f"{product.variable}={named!r}"))
     path = environ.get("PATH", os.defpath)
     places = os.pathsep.join(str(Path(p).expanduser()) for p in product.places)
     if found := shutil.which(product.program, path=path) or shutil.which(product.program, path=places):
         return native(product, Path(found).absolute())
     searched = [
-        f"{product.variable} (not set)",
+        *([f"{product.variable} (not set)"] if product.variable else []),
         f"{product.program!r} on PATH ({path})",
         *(f"{p}/{product.program}" for p in product.places),
     ]

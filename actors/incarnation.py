@@ -98,9 +98,8 @@ class Incarnation:
         """
         self._recording = recording = self._directory.open_incarnation()
         try:
-            opening = open_plan(
-                self.plan, self._directory, recording, number=self.number, resume=self.resume, fork=self.fork
-            )
+            wanted = self.conversation.memo.launch
+            opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
             self.log.append(opening.notices)
             async with opening.transport.connect():
                 self._transport = transport = opening.transport

@@ -9,6 +9,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
 from proctor.actors.recording import Recording, RunDirectory, write_private
 from proctor.actors.transport import Start, Transport
+from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command
@@ -23,14 +24,14 @@ class Opening:
 
 
 def open_plan(
-    plan: Plan, directory: RunDirectory, recording: Recording, *, number: int, resume: str | None, fork: bool
+    plan: Plan, directory: RunDirectory, recording: Recording, *, number: int, wanted: Launch
 ) -> Opening:
-    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet.
+    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
+    what `Plan.opening` gave for it: the conversation was told the same.
 
     Raises `NotInstalled`, `NotExecutable`, `BadOption`.
     """
     place = plan.workplace
-    wanted = plan.opening(resume=resume, fork=fork)
     launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
     try:
         command = plan.dialect.launch(launch)
@@ -38,7 +39,8 @@ def open_plan(
         raise BadOption(str(error)) from error
     for name, text in command.files.items():
         write_private(directory.scratch / name, text)
-    environment = build_environment(place.env, home=place.home, private=directory.scratch, extra=command.env)
+    named = {**place.env, **command.joined}
+    environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
     recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)

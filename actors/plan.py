@@ -1,26 +1,29 @@
 """What one agent is to be, as frozen data: made and checked before anything starts.
 
 A `Plan` joins four small records: how to launch the CLI, where it works, how long its silences may be, and what it
-may do. `claude_plan`, `codex_plan` and `scripted_plan` make one from keyword options; an unknown name or a wrong value
-is a `BadOption` that says what is accepted.
+may do. `claude_plan`, `codex_plan`, `opencode_plan`, `acp_plan` and `scripted_plan` make one from keyword options; an
+unknown name or a wrong value is a `BadOption` that says what is accepted.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 import attrs
 
-from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, Product, find
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, SPEAKING_ACP, Product, find, stranger
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted import check_script, scripted_dialect
 from proctor.actors.transport import ProcessTransport, Reach
+from proctor.protocols import opencode
+from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
@@ -30,7 +33,7 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
-_MADE_HERE = frozenset({"executable", "cwd", "scratch"})
+_MADE_HERE = frozenset({"executable", "cwd", "scratch", "secret", "env"})
 """Fields of a launch that are known when a process is about to start."""
 
 SHUTDOWN = 20.0
@@ -77,12 +80,14 @@ class Conduct:
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """One agent. `product` is None when the dialect brings its own program; `reach` says how its far end is reached."""
+    """One agent. `product` is None when the dialect brings its own program; `arguments` follow it in every start;
+    `reach` says how its far end is reached."""
 
     name: str
     dialect: Dialect
     product: Product | None = None
     executable: Path | None = None
+    arguments: tuple[str, ...] = ()
     launch: Launch = attrs.field(factory=partial(Launch, executable=()))
     workplace: Workplace = Workplace()
     clocks: Clocks = Clocks()
@@ -93,11 +98,14 @@ class Plan:
     def opening(self, *, resume: str | None, fork: bool) -> Launch:
         """What one incarnation is launched with, but for its program and its private folder."""
         cwd = str(self.workplace.cwd or Path.cwd())
-        return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd)
+        secret, env = secrets.token_urlsafe(), self.workplace.env
+        return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env)
 
     def locate(self) -> tuple[str, ...]:
-        """The program to run, absolute. Raises `NotInstalled` or `NotExecutable`."""
-        return () if self.product is None else (str(find(self.product, self.executable)),)
+        """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
+        if self.product is None:
+            return ()
+        return (str(find(self.product, self.executable)), *self.arguments)
 
 
 @attrs.frozen
@@ -110,6 +118,10 @@ class Family:
 
 CLAUDE_FAMILY = Family(CLAUDE_CODE, {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")})
 CODEX_FAMILY = Family(CODEX_CLI, {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")})
+
+OPENCODE_FAMILY = Family(
+    OPENCODE, {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")}
+)
 
 
 class AgentOptions(TypedDict, total=False):
@@ -159,6 +171,39 @@ def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN)
 def codex_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
     """A Codex agent. The mode `exec` is a process for each request: no approvals, no interrupt, no deltas."""
     return _family_plan(name, CODEX_FAMILY, options, shutdown)
+
+
+def opencode_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """An OpenCode agent: a session by default, or one process for each prompt (`mode="run"`)."""
+    return _family_plan(name, OPENCODE_FAMILY, options, shutdown)
+
+
+def acp_plan(
+    name: str,
+    argv: Sequence[str],
+    options: AgentOptions,
+    *,
+    profile: str | Profile = "generic",
+    shutdown: float = SHUTDOWN,
+) -> Plan:
+    """An agent of the Agent Client Protocol: its command, looked up on PATH unless it is a path, and its profile, which
+    is `generic`, `opencode`, `gemini`, `codex`, `claude` or one of your own. Raises `BadOption`."""
+    if isinstance(argv, str) or not argv or not argv[0]:
+        raise BadOption(f"argv must be a program and its arguments, got {argv!r}")
+    program, *arguments = argv
+    product = SPEAKING_ACP.get(program) or stranger(program)
+    family = Family(product, {"session": (_acp_dialect(profile), "session")})
+    plan = _family_plan(name, family, options, shutdown)
+    given = plan.executable or (Path(program).expanduser() if "/" in program else None)
+    return attrs.evolve(plan, executable=given, arguments=tuple(arguments))
+
+
+def _acp_dialect(profile: str | Profile) -> Dialect:
+    if isinstance(profile, Profile):
+        return acp_dialect(profile)
+    if profile not in PROFILES:
+        raise BadOption(f"profile {profile!r} is not known{near(profile, PROFILES)}")
+    return opencode.OPENCODE if profile == "opencode" else acp_dialect(PROFILES[profile])
 
 
 def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: float) -> Plan:

@@ -50,6 +50,8 @@ class Launch:
     `resume` names a session to go on with, `fork` copies it to a new id. `retries` bounds the CLI's own retries of
     its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is. `cwd` is where the
     process will work, `scratch` a private folder for `Command.files`; both absolute, "" where it does not matter.
+    `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
+    named, for a CLI whose settings have to be joined to it.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -81,16 +83,20 @@ class Launch:
     host_hooks: tuple[HostHook, ...] = ()
     cwd: str = ""
     scratch: str = ""
+    secret: str = attrs.field(default="", repr=False)
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     extra: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Command:
     """How to start the process: `env` is added to what the host passes on, `files` (name: text) are written to
-    `Launch.scratch` first, `ignored` names fields not honoured."""
+    `Launch.scratch` first, `ignored` names fields not honoured. `joined` is environment that was made of what the owner
+    named, and so comes in its place."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    joined: Mapping[str, str] = attrs.field(factory=dict[str, str])
     files: Mapping[str, str] = attrs.field(factory=dict[str, str])
     ignored: tuple[str, ...] = ()
 

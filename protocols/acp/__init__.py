@@ -1,0 +1,29 @@
+"""The Agent Client Protocol, version 1: one dialect, and a profile for each agent that was measured."""
+
+from proctor.protocols.acp.dialect import HONOURED, acp_dialect, ignored
+from proctor.protocols.acp.profile import (
+    CLAUDE_ACP,
+    CODEX_ACP,
+    GEMINI,
+    GENERIC,
+    OPENCODE,
+    PROFILES,
+    STATUSES,
+    Profile,
+    cause_of,
+)
+
+__all__ = [
+    "CLAUDE_ACP",
+    "CODEX_ACP",
+    "GEMINI",
+    "GENERIC",
+    "HONOURED",
+    "OPENCODE",
+    "PROFILES",
+    "STATUSES",
+    "Profile",
+    "acp_dialect",
+    "cause_of",
+    "ignored",
+]

@@ -1,0 +1,172 @@
+"""What an Agent Client Protocol agent says, one line at a time, as events: the reading half of the dialect.
+
+Guarantees: `read` raises on no bytes, and every line gives an event or is counted in `Memo.quiet`. A method or an
+update that is not modelled is `Unrecognized`; a request that no host of ours serves is refused at once, because the
+agent waits for the reply without a clock. Names that begin with `_` are extensions of one agent, and quiet. So is all
+that is said before the session is ready: it is the history of a session that was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.acp.greeting import read_history, read_initialized, read_opened, read_set
+from proctor.protocols.acp.loose import member, value
+from proctor.protocols.acp.notes import Notes, notes
+from proctor.protocols.acp.profile import Profile
+from proctor.protocols.acp.runs import add_chunk
+from proctor.protocols.acp.tools import read_cancel, read_question, read_tool, silent_rejections
+from proctor.protocols.acp.turns import begin, end_turn, endless
+from proctor.protocols.acp.wire import Block, Updated
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.vocabulary import Answered, Garbled, Misplaced, Notice, Unrecognized
+
+QUIET = frozenset(
+    (
+        "available_commands_update",
+        "config_option_update",
+        "current_mode_update",
+        "user_message_chunk",
+    )
+)
+"""Updates that mean nothing to a consumer."""
+
+
+def read(profile: Profile, memo: Memo, line: bytes) -> Out:
+    """The events of one line, and the replies that it calls for."""
+    notes(memo, profile)
+    message = jsonrpc.read(memo, line)
+    if isinstance(message, Garbled):
+        return (message,)
+    if message.method == "session/update":
+        return _read_update(memo, message)
+    if message.kind == "reply":
+        return _read_reply(memo, message)
+    reader = _METHODS.get(message.method)
+    if reader is not None and (message.kind == "request") == (message.method in REQUESTS):
+        return reader(memo, message)
+    if not message.method.startswith(("_", "$/")):
+        return jsonrpc.unknown(memo, message)
+    memo.hush(message.method)
+    replies = jsonrpc.unknown(memo, message)
+    return tuple(reply for reply in replies if isinstance(reply, Send))
+
+
+def _read_update(memo: Memo, message: jsonrpc.Message) -> Out:
+    frame, odd = jsonrpc.params(memo, Updated, message)
+    kind = frame.update.session_update
+    if not memo.greeted:
+        told = (*odd, *read_history(memo, kind))
+        return told if any(not isinstance(e, Send) for e in told) else (*told, *memo.hush(f"greeting.{kind}"))
+    parent = None if frame.session_id in ("", memo.session_id) else frame.session_id
+    reader = _UPDATES.get(kind)
+    if reader is not None:
+        said = reader(memo, frame, parent)
+    elif kind in QUIET:
+        said = ()
+    else:
+        said = (Unrecognized(memo.frame, memo.turn, f"session/update.{kind or 'untyped'}"),)
+    return (*odd, *said) or memo.hush(kind)
+
+
+def _read_text(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    return _read_chunk(memo, frame, parent, thought=False)
+
+
+def _read_thought(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    return _read_chunk(memo, frame, parent, thought=True)
+
+
+def _read_chunk(memo: Memo, frame: Updated, parent: str | None, *, thought: bool) -> Out:
+    content, message = frame.update.content, frame.update.message_id
+    text = content.text if isinstance(content, Block) and content.type == "text" else ""
+    if not text:
+        return ()
+    kept = notes(memo)
+    before = [*begin(memo), *silent_rejections(memo)]
+    if kept.turn.failed and message is None and not thought:
+        kept.turn.failure = (kept.turn.failure or "") + text
+        return (*before, Notice(memo.frame, memo.turn, "api_failure", text.strip()))
+    said = add_chunk(memo, text, thought=thought, message=message, parent=parent)
+    return (*before, *said, *_counted(memo, kept, message, thought=thought))
+
+
+def _counted(memo: Memo, kept: Notes, message: str | None, *, thought: bool) -> Out:
+    """A message that was not there before is another call of the model."""
+    turn, bound = kept.turn, kept.profile.fruitless
+    if thought or message is None or message in turn.steps or not memo.open_turns:
+        return ()
+    turn.steps.add(message)
+    turn.fruitless += 1
+    looping = bound is not None and turn.fruitless > bound and not turn.endless
+    return endless(memo) if looping else ()
+
+
+def _read_tool(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    return (*silent_rejections(memo), *read_tool(memo, frame, parent))
+
+
+def _read_usage(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    cost = frame.update.cost
+    if cost is not None and cost.amount is not None and cost.currency in ("", "USD") and parent is None:
+        notes(memo).cost = cost.amount
+    return ()
+
+
+def _read_info(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    kept = notes(memo)
+    *path, sign = kept.profile.failure_sign or ("",)
+    if path and parent is None:
+        kept.turn.failed = kept.turn.failed or member(value(frame.update.meta), *path) == sign
+    return ()
+
+
+def _read_plan(memo: Memo, frame: Updated, parent: str | None) -> Out:
+    data = {"entries": frame.update.entries}
+    return (*begin(memo), Notice(memo.frame, memo.turn, "plan", "", data))
+
+
+_UPDATES: Mapping[str, Callable[[Memo, Updated, str | None], Out]] = {
+    "agent_message_chunk": _read_text,
+    "agent_thought_chunk": _read_thought,
+    "tool_call": _read_tool,
+    "tool_call_update": _read_tool,
+    "usage_update": _read_usage,
+    "session_info_update": _read_info,
+    "plan": _read_plan,
+}
+
+REQUESTS = frozenset(("session/request_permission",))
+_METHODS: Mapping[str, Callable[[Memo, jsonrpc.Message], Out]] = {
+    "session/request_permission": read_question,
+    "$/cancel_request": read_cancel,
+}
+
+
+def _read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
+    asked = jsonrpc.settle(memo, message)
+    if isinstance(asked, Misplaced):
+        return (asked,)
+    reader = _REPLIES.get(asked.kind, _read_answer)
+    out = reader(memo, message, asked)
+    if all(isinstance(event, Send) for event in out):
+        memo.hush(f"reply.{asked.kind}")
+    return out
+
+
+def _read_answer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    error = None if message.error is None else message.error.message or str(message.error.code)
+    return (Answered(memo.frame, memo.turn, asked.request, error),) if asked.request else ()
+
+
+def _read_prompted(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+    return end_turn(memo, message)
+
+
+_REPLIES: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.Asked], Out]] = {
+    "initialize": read_initialized,
+    "open": read_opened,
+    "set": read_set,
+    "prompt": _read_prompted,
+}

@@ -1,0 +1,93 @@
+"""What an Agent Client Protocol conversation remembers besides its `Memo`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import attrs
+
+from proctor.protocols.acp.profile import GENERIC, Profile
+from proctor.protocols.acp.wire import NO_ABILITIES, Abilities
+from proctor.protocols.dialect import Memo
+from proctor.protocols.vocabulary import Prompt
+
+
+@attrs.define
+class Run:
+    """Chunks of one text that belong together: of one message, thought or said."""
+
+    thought: bool
+    message: str | None
+    pieces: list[str] = attrs.field(factory=list[str])
+
+
+@attrs.define
+class Call:
+    """A tool call: what is known of it, what was `told` of it as an event, and whether it is over or was denied."""
+
+    id: str
+    name: str = ""
+    title: str = ""
+    input: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    output: list[str] = attrs.field(factory=list[str])
+    told: bool = False
+    denied: bool = False
+    parent: str | None = None
+
+
+@attrs.define
+class Asking:
+    """An open question: the option for each kind of answer, and the call that it is about."""
+
+    options: dict[str, str]
+    call: Call
+
+
+@attrs.define
+class TurnNotes:
+    """What belongs to the turn that runs: the last text `said`, whether something was said after the last denial
+    (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
+
+    said: str | None = None
+    answered: bool = False
+    denied: list[str] = attrs.field(factory=list[str])
+    failed: bool = False
+    failure: str | None = None
+    calls: int = 0
+    steps: set[str] = attrs.field(factory=set[str])
+    fruitless: int = 0
+    endless: bool = False
+
+
+@attrs.define
+class Notes:
+    """`current` is the prompt that the agent works on, `held` are those that wait for its end; `wanted` the settings
+    of the launch not made yet; `options` the session's own by category, with id and value; `settled` the questions
+    that were answered for the host, whose withdrawal is still to be told; `replaying` that history is still to come."""
+
+    profile: Profile
+    abilities: Abilities = NO_ABILITIES
+    version: str | None = None
+    options: dict[str, tuple[str, object]] = attrs.field(factory=dict[str, tuple[str, object]])
+    mode: str | None = None
+    has_modes: bool = False
+    has_models: bool = False
+    wanted: deque[tuple[str, str]] = attrs.field(factory=deque[tuple[str, str]])
+    current: str | None = None
+    held: deque[Prompt] = attrs.field(factory=deque[Prompt])
+    runs: dict[str | None, Run] = attrs.field(factory=dict[str | None, Run])
+    calls: dict[str, Call] = attrs.field(factory=dict[str, Call])
+    questions: dict[str, Asking] = attrs.field(factory=dict[str, Asking])
+    settled: list[str] = attrs.field(factory=list[str])
+    replaying: bool = False
+    cost: float | None = None
+    turn: TurnNotes = attrs.field(factory=TurnNotes)
+
+
+def notes(memo: Memo, profile: Profile = GENERIC) -> Notes:
+    """The notes of a conversation, made for `profile` at their first use."""
+    found = memo.own.get("acp")
+    if not isinstance(found, Notes):
+        found = memo.own["acp"] = Notes(profile)
+    return found

@@ -1,0 +1,159 @@
+"""What Agent Client Protocol agents disagree on, as data: their frames look alike, their meaning does not.
+
+`GENERIC` fits an agent that nobody has measured: it takes the protocol at its word. The others were measured on the
+versions that they name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from proctor.protocols.dialect import StopStep, Version
+from proctor.protocols.vocabulary import Ending
+
+ToolName = Literal["field", "first_title", "id_prefix"]
+UsageRule = Literal["turn", "last_call", "quota"]
+
+AUTH_REQUIRED = -32000
+
+CODES: Mapping[int, Ending] = {AUTH_REQUIRED: "authentication"}
+"""The one error code of the protocol itself that tells a cause."""
+
+STATUSES: Mapping[int, Ending] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "authentication",
+    404: "model_not_found",
+    413: "prompt_too_long",
+    429: "overloaded",
+    503: "overloaded",
+    529: "overloaded",
+}
+"""For agents that put the HTTP status of their model's API where the error code belongs."""
+
+TEXTS: tuple[tuple[str, Ending], ...] = (
+    (r"api.?key|authenticat|unauthori[sz]ed|\b401\b|\b403\b|permission denied by the api", "authentication"),
+    (r"exceeded your current quota|usage limit|insufficient_quota|billing", "limit"),
+    (r"context.?(length|window)|prompt is too long|too many tokens|maximum context", "prompt_too_long"),
+    (r"model.{0,40}not found|unknown model|no such model|model_not_found", "model_not_found"),
+    (r"rate.?limit|too many requests|overloaded|\b429\b|\b503\b|\b529\b|unavailable", "overloaded"),
+    (r"bad request|invalid_request|\b400\b", "invalid_request"),
+)
+"""Pattern in an error's text (case ignored) → what ended the turn; the first that is found."""
+
+
+def cause_of(text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS) -> Ending:
+    """What ended a turn, by the text of its error."""
+    for pattern, ending in texts:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ending
+    return "api_error"
+
+
+LADDER = (
+    StopStep("interrupt", 2.0),
+    StopStep("close_stdin", 3.0),
+    StopStep("terminate", 3.0),
+    StopStep("kill", 0.0),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """One agent's meaning of the protocol.
+
+    `arguments` follow a bare program; a command that brings arguments of its own gets none. `flags` are the fields of
+    a launch that it takes as arguments. `tool_name` is where the name of a tool is, if not in the frame's `name`: in
+    the first title of the call, or before the first `__` of its id. `rejection_ends_turn`: it says `end_turn` after a
+    rejected tool, without an answer; `rejection_is_silent`: it never says that the tool failed. `usage`: what the
+    counts of a turn's reply are about. `failure_sign`: the path in the `_meta` of a `session_info_update`, and the
+    value there, that says that the turn has failed although it will end well, with the error as its text. `codes` and
+    `texts` give an error's cause. `history_end`: the update that follows the history of a loaded session, for an agent
+    that answers before it has told it. `fruitless` bounds the model calls in a row that bring only text (None: no bound).
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    flags: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    tool_name: ToolName = "field"
+    rejection_ends_turn: bool = False
+    rejection_is_silent: bool = False
+    usage: UsageRule = "turn"
+    failure_sign: tuple[str, ...] = ()
+    codes: Mapping[int, Ending] = CODES
+    texts: tuple[tuple[str, Ending], ...] = TEXTS
+    history_end: str = ""
+    fruitless: int | None = None
+    stop: tuple[StopStep, ...] = LADDER
+    oldest: Version = (0, 0, 0)
+    newest_known: Version | None = None
+    can: frozenset[str] = frozenset(("interrupt", "approvals", "queue", "deltas"))
+
+
+_ALL = frozenset(("interrupt", "approvals", "queue", "deltas", "resume"))
+
+GENERIC = Profile(name="acp")
+
+OPENCODE = Profile(
+    name="opencode",
+    arguments=("acp",),
+    tool_name="first_title",
+    rejection_ends_turn=True,
+    usage="last_call",
+    fruitless=8,
+    oldest=(1, 18, 33),
+    newest_known=(1, 18, 33),
+    can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
+)
+"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever."""
+
+GEMINI = Profile(
+    name="gemini",
+    arguments=("--acp",),
+    flags={"model": "--model"},
+    tool_name="id_prefix",
+    rejection_is_silent=True,
+    usage="quota",
+    history_end="available_commands_update",
+    codes={**CODES, **STATUSES},
+    stop=(
+        StopStep("interrupt", 2.0),
+        StopStep("close_stdin", 2.0),
+        StopStep("terminate", 2.0),
+        StopStep("kill", 0.0),
+    ),
+    oldest=(0, 61, 0),
+    newest_known=(0, 61, 0),
+    can=_ALL | {"set_model", "set_permission_mode"},
+)
+"""Gemini CLI 0.61.0. With a tool running only the interrupt ends it: it heeds neither end of file nor SIGTERM."""
+
+CODEX_ACP = Profile(
+    name="codex-acp",
+    failure_sign=("codex", "threadStatus", "type", "systemError"),
+    oldest=(2, 6, 0),
+    newest_known=(2, 6, 0),
+    can=_ALL | {"set_model", "set_permission_mode", "fork"},
+)
+"""codex-acp 2.6.0, the adapter over `codex app-server`. A tool goes on running after an interrupt."""
+
+CLAUDE_ACP = Profile(
+    name="claude-agent-acp",
+    oldest=(0, 100, 0),
+    newest_known=(0, 100, 0),
+    can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
+)
+"""claude-agent-acp 0.100.0, the adapter over the Claude Agent SDK; it needs Node 22."""
+
+PROFILES: Mapping[str, Profile] = {
+    "generic": GENERIC,
+    "opencode": OPENCODE,
+    "gemini": GEMINI,
+    "codex": CODEX_ACP,
+    "claude": CLAUDE_ACP,
+}
+"""The profiles by the names that a user gives."""

@@ -1,0 +1,49 @@
+"""Chunks of text and thought, joined: the whole block follows when the run of its chunks is over.
+
+A run ends when another message begins, when it turns from thought to speech, when a tool is used, and with its turn.
+"""
+
+from __future__ import annotations
+
+from proctor.protocols.acp.notes import Run, notes
+from proctor.protocols.dialect import Memo
+from proctor.protocols.vocabulary import AnyEvent, Text, TextDelta, Thinking
+
+
+def add_chunk(
+    memo: Memo, text: str, *, thought: bool, message: str | None, parent: str | None
+) -> list[AnyEvent]:
+    """A chunk as events: the block before it where that is over now, and the piece itself where pieces are wanted."""
+    runs = notes(memo).runs
+    run = runs.get(parent)
+    ended: list[AnyEvent] = []
+    if run is None or run.thought != thought or run.message != message:
+        ended = end_run(memo, parent)
+        run = runs[parent] = Run(thought, message)
+    run.pieces.append(text)
+    if memo.launch.partial:
+        ended.append(
+            Thinking(memo.frame, memo.turn, text, parent, partial=True)
+            if thought
+            else TextDelta(memo.frame, memo.turn, text, parent)
+        )
+    return ended
+
+
+def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
+    """The whole block of the run that is open, if one is."""
+    kept = notes(memo)
+    run = kept.runs.pop(parent, None)
+    if run is None:
+        return []
+    text = "".join(run.pieces)
+    if run.thought:
+        return [Thinking(memo.frame, memo.turn, text, parent)]
+    if parent is None and memo.open_turns:
+        kept.turn.said, kept.turn.answered = text, True
+    return [Text(memo.frame, memo.turn, text, parent)]
+
+
+def end_runs(memo: Memo) -> list[AnyEvent]:
+    """The whole blocks of all runs."""
+    return [event for parent in [*notes(memo).runs] for event in end_run(memo, parent)]

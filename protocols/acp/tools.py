@@ -1,0 +1,191 @@
+"""Tool calls of an Agent Client Protocol agent, and its questions about them.
+
+Guarantees: every tool is told once as `ToolCall`, when its input is known, and before its question and its result,
+also where the agent skips the frame that announces it. Each question is passed on, with its answers chosen by kind;
+what cannot be answered as decided is rejected, never allowed (L39).
+
+An agent that sends no input at all has the title of the call as its input: it is all there is to judge by.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.acp.loose import member, value
+from proctor.protocols.acp.notes import Asking, Call, Notes, notes
+from proctor.protocols.acp.profile import ToolName
+from proctor.protocols.acp.runs import end_run
+from proctor.protocols.acp.turns import begin, deny_unseen
+from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.salvage import Refusal
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    ApprovalRequested,
+    ApprovalWithdrawn,
+    Decision,
+    ToolCall,
+    ToolResult,
+)
+
+ENDED = frozenset(("completed", "failed"))
+ALLOWING = ("allow_once",)
+REJECTING = ("reject_once", "reject_always")
+"""Kinds of options in the order of preference. What was allowed once is not made a rule."""
+
+CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
+
+
+def read_tool(memo: Memo, frame: Updated, parent: str | None) -> list[AnyEvent]:
+    """A `tool_call` or `tool_call_update`."""
+    update = frame.update
+    out = [*begin(memo), *end_run(memo, parent)]
+    call = _merged(memo, update, parent)
+    ended = update.status in ENDED
+    named = update.session_update == "tool_call_update" and bool(call.input)
+    if ended or named or update.status == "in_progress":
+        out += _tell(memo, call)
+    if ended:
+        del notes(memo).calls[call.id]
+        text = _result(update, call)
+        out.append(ToolResult(memo.frame, memo.turn, call.id, text, update.status == "failed", call.parent))
+    return out
+
+
+def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
+    kept = notes(memo)
+    identity = update.tool_call_id or f"frame{memo.frame}"  # R087
+    call = kept.calls.get(identity)
+    if call is None:
+        call = kept.calls[identity] = Call(identity, parent=parent)
+        call.name = _name(update, identity, kept.profile.tool_name)
+    call.title = update.title or call.title
+    if not call.told:
+        call.input = _object(update.raw_input) or call.input
+    call.output += _terminal(update.meta)
+    return call
+
+
+def _name(update: Update, identity: str, rule: ToolName) -> str:
+    named = update.name
+    if not named and rule == "id_prefix" and (found := re.match(r"(.+)__\1_\d+_\d+$", identity)):
+        named = found[1]
+    elif not named and rule == "first_title":
+        named = update.title or ""
+    return named or update.kind or update.title or "tool"
+
+
+def _tell(memo: Memo, call: Call) -> list[AnyEvent]:
+    if call.told:
+        return []
+    call.told = True
+    kept = notes(memo).turn
+    kept.calls += 1
+    kept.fruitless = 0
+    if not call.input and call.title:
+        call.input = {"title": call.title}
+    return [ToolCall(memo.frame, memo.turn, call.id, call.name, call.input, call.parent)]
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    found = value(raw)
+    if isinstance(found, dict):
+        return cast("dict[str, Any]", found)
+    return {} if found in (None, "", []) else {"input": found}
+
+
+def _terminal(meta: msgspec.Raw) -> list[str]:
+    """What a terminal of the agent's own has printed, which codex-acp sends beside the call."""
+    data = member(value(meta), "terminal_output_delta", "data")
+    return [data] if isinstance(data, str) else []
+
+
+def _result(update: Update, call: Call) -> str:
+    output = value(update.raw_output)
+    said = (output, member(output, "output"), member(output, "error"))
+    found = next((text for text in said if isinstance(text, str)), None)
+    return found if found is not None else "\n".join(_texts(update)) or "".join(call.output)
+
+
+def _texts(update: Update) -> list[str]:
+    parts = update.content if isinstance(update.content, list) else []
+    texts: list[str] = []
+    for raw in parts:
+        try:
+            part = msgspec.json.decode(raw, type=Block)
+            inner = msgspec.json.decode(part.content, type=Block) if bytes(part.content) else part
+        except Refusal:
+            continue  # pictures, differences and terminals have no text; they stay in the frame
+        if inner.text:
+            texts.append(inner.text)
+    return texts
+
+
+def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
+    """A `session/request_permission`."""
+    asked, odd = jsonrpc.params(memo, Question, message)
+    kept, key = notes(memo), message.key
+    parent = None if asked.session_id in ("", memo.session_id) else asked.session_id
+    before = [*begin(memo), *end_run(memo, parent)]
+    call = _merged(memo, asked.tool_call, parent)
+    told = _tell(memo, call)
+    options = {option.kind: option.option_id for option in reversed(asked.options)}
+    kept.questions[key] = Asking(options, call)
+    memo.approvals[key] = call.input
+    question = ApprovalRequested(
+        memo.frame, memo.turn, key, call.name, call.input, call.title or None, call.id
+    )
+    return (*odd, *before, *told, question)
+
+
+def write_decision(memo: Memo, decision: Decision) -> bytes:
+    """The answer to a question. A changed input cannot be passed on, so that the tool is rejected instead."""
+    kept = notes(memo)
+    asking = kept.questions.pop(decision.id)
+    unchanged = decision.input is None or decision.input == memo.approvals[decision.id]
+    allow = decision.allow and unchanged
+    kinds = ALLOWING if allow else REJECTING
+    option = next((asking.options[kind] for kind in kinds if kind in asking.options), None)
+    if not allow or option is None:
+        _deny(kept, asking.call)
+    if option is None:
+        return jsonrpc.answer(decision.id, CANCELLED)
+    return jsonrpc.answer(decision.id, {"outcome": {"outcome": "selected", "optionId": option}})
+
+
+def _deny(kept: Notes, call: Call) -> None:
+    call.denied = True
+    kept.turn.denied.append(call.name)
+    kept.turn.answered = False
+
+
+def settle_questions(memo: Memo) -> bytes:
+    """Every open question answered as cancelled, as the protocol asks of a host that interrupts."""
+    kept = notes(memo)
+    answers = b"".join(jsonrpc.answer(question, CANCELLED) for question in kept.questions)
+    for question in kept.questions:
+        memo.approvals.pop(question, None)
+    kept.settled += kept.questions
+    kept.questions.clear()
+    return answers
+
+
+def read_cancel(memo: Memo, message: jsonrpc.Message) -> Out:
+    """The agent takes a question back; it is answered as cancelled, and the host is told."""
+    cancelled, odd = jsonrpc.params(memo, Cancelled, message)
+    key = bytes(cancelled.request_id).decode()
+    if notes(memo).questions.pop(key, None) is None:
+        return tuple(odd) or memo.hush("$/cancel_request")
+    memo.approvals.pop(key, None)
+    withdrawn = ApprovalWithdrawn(memo.frame, memo.turn, key)
+    return (*odd, Send(jsonrpc.answer(key, CANCELLED)), withdrawn)
+
+
+def silent_rejections(memo: Memo) -> list[AnyEvent]:
+    """The results of denied tools, where the agent goes on without a word about them."""
+    kept = notes(memo)
+    return deny_unseen(memo, kept) if kept.profile.rejection_is_silent else []

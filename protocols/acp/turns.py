@@ -1,0 +1,224 @@
+"""Where a turn of an Agent Client Protocol agent begins and how it ended.
+
+Guarantees: one prompt is with the agent at a time. A prompt that comes while another is worked on is held here and
+sent when that one's reply is read, because agents disagree on what a second prompt does (one cancels the first, one
+mixes the answers). The reply to a prompt ends exactly the turn of that prompt; one that fails before anything was
+said begins it first. Questions that are still open then are withdrawn.
+
+The cause comes from tables: the stop reason, else the code of the error, else its text. A turn that says `end_turn`
+but was cut by a rejection, or whose text is an error, is no good end.
+
+Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
+share is None. A count of tokens that is known to be only a part of the turn's is not reported (R089).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.acp.loose import member, value
+from proctor.protocols.acp.notes import Notes, TurnNotes, notes
+from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
+from proctor.protocols.acp.runs import end_runs
+from proctor.protocols.acp.wire import Prompted
+from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    ApprovalWithdrawn,
+    Ending,
+    Notice,
+    Prompt,
+    ToolResult,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
+
+STOP_REASONS: Mapping[str, Ending] = {
+    "end_turn": "completed",
+    "max_tokens": "error",
+    "max_turn_requests": "max_turns",
+    "refusal": "model_refused",
+    "cancelled": "interrupted",
+}
+
+WORDS: Mapping[str, str] = {
+    "max_tokens": "the answer was cut at the limit of tokens",
+    "max_turn_requests": "the agent's limit of model calls for a turn was reached",
+    "refusal": "the agent refused to go on",
+    "no_answer": "the turn ended without an answer",
+    "rejected": "the turn ended without an answer when a tool was rejected",
+    "endless": "the model was called again and again without progress; the turn was ended",
+}
+"""What went wrong, for a person, where the agent gives only its word for it."""
+
+
+def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
+    """The bytes of a prompt; none yet for one that has to wait."""
+    kept = notes(memo)
+    if not memo.greeted or kept.current is not None:
+        kept.held.append(prompt)
+        return b""
+    return _ask(memo, kept, prompt)
+
+
+def _ask(memo: Memo, kept: Notes, prompt: Prompt) -> bytes:
+    kept.current = prompt.id
+    blocks = [{"type": "text", "text": prompt.text}] if prompt.text or not prompt.blocks else []
+    params = {"sessionId": memo.session_id, "prompt": [*blocks, *prompt.blocks]}
+    return jsonrpc.ask(memo, "prompt", "session/prompt", params, request=prompt.id)
+
+
+def send_held(memo: Memo) -> Out:
+    """The next prompt that waited, unless the host took it back."""
+    kept = notes(memo)
+    while kept.held and kept.current is None:
+        prompt = kept.held.popleft()
+        if prompt.id in memo.prompts:
+            return (Send(_ask(memo, kept, prompt)),)
+    return ()
+
+
+def begin(memo: Memo) -> list[AnyEvent]:
+    """The turn of the prompt that the agent works on, unless it has begun."""
+    current = notes(memo).current
+    if current is None or memo.open_turns:
+        return []
+    before = end_runs(memo)
+    turn = memo.open_turn([current])
+    return [*before, TurnStarted(memo.frame, turn.id, True, (current,))]
+
+
+def end_turn(memo: Memo, message: jsonrpc.Message) -> Out:
+    """The reply to a prompt: the end of its turn, and the next prompt that waited."""
+    reply, odd = jsonrpc.result(memo, Prompted, message, "session/prompt")
+    kept = notes(memo)
+    begun = begin(memo)
+    turn = memo.open_turns[-1]  # one prompt is with the agent at a time
+    closing = [*end_runs(memo), *_withdrawn(memo, kept), *deny_unseen(memo, kept)]
+    ended = _ended(memo, kept, turn, message.error, reply)
+    memo.close_turn(turn, turn.prompts)
+    kept.turn, kept.current = TurnNotes(), None
+    kept.calls = {key: call for key, call in kept.calls.items() if call.told}
+    return (*odd, *begun, *closing, ended, *send_held(memo))
+
+
+def _withdrawn(memo: Memo, kept: Notes) -> list[AnyEvent]:
+    """What was asked and needs no answer any more: settled by an interrupt, or left open by the agent."""
+    ids = [*kept.settled, *kept.questions]
+    kept.settled.clear()
+    kept.questions.clear()
+    for question in ids:
+        memo.approvals.pop(question, None)
+    return [ApprovalWithdrawn(memo.frame, memo.turn, question) for question in ids]
+
+
+def deny_unseen(memo: Memo, kept: Notes) -> list[AnyEvent]:
+    """The results of denied tools that the agent says nothing about."""
+    unseen = [call for call in kept.calls.values() if call.denied]
+    for call in unseen:
+        del kept.calls[call.id]
+    text = "permission denied"
+    return [ToolResult(memo.frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
+
+
+def _ended(
+    memo: Memo, kept: Notes, turn: OpenTurn, fault: jsonrpc.Fault | None, reply: Prompted
+) -> TurnEnded:
+    ending, detail, error = _verdict(kept, fault, reply)
+    cost = _share(memo, kept.cost)
+    counts = reply.meta.quota.model_usage if reply.meta and reply.meta.quota else None
+    memo.model = next((count.model for count in counts or [] if count.model), memo.model)
+    return TurnEnded(
+        memo.frame,
+        turn.id,
+        ending,
+        text=kept.turn.said if detail in ("end_turn", "max_tokens") and ending != "api_error" else None,
+        error=error,
+        detail=detail,
+        usage=_USAGES[kept.profile.usage](reply, kept.turn) if fault is None else None,
+        cost_usd=cost,
+        total_cost_usd=kept.cost,
+        model=memo.model,
+        denied_tools=tuple(kept.turn.denied),
+        prompts=tuple(turn.prompts),
+        session_id=memo.session_id,
+    )
+
+
+def _verdict(
+    kept: Notes, fault: jsonrpc.Fault | None, reply: Prompted
+) -> tuple[Ending, str | None, str | None]:
+    """What ended the turn, the agent's word for it, and what to tell a person."""
+    turn, word = kept.turn, reply.stop_reason
+    if turn.endless:
+        return "api_error", "endless", WORDS["endless"]
+    if fault is not None:
+        text = told(fault)
+        return cause(kept.profile, fault.code, text), str(fault.code), text
+    if turn.failure is not None and word == "end_turn":
+        return cause(kept.profile, 0, turn.failure), "failed", turn.failure
+    cut = kept.profile.rejection_ends_turn and turn.denied and not turn.answered
+    if word == "end_turn" and cut:
+        return "interrupted", "rejected", WORDS["rejected"]
+    if word == "end_turn" and turn.said is None and not turn.calls:
+        return "error", "no_answer", WORDS["no_answer"]
+    return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word)
+
+
+def cause(profile: Profile, code: int, text: str) -> Ending:
+    """What ended a turn, by the code of its error, else by its text."""
+    return profile.codes.get(code) or cause_of(text, profile.texts)
+
+
+def told(fault: jsonrpc.Fault) -> str:
+    """An error for a person: its message, and the details that some agents put beside it."""
+    data = value(fault.data)
+    details = data if isinstance(data, str) else member(data, "details")
+    text = fault.message or f"error {fault.code}"
+    return f"{text}: {details}" if isinstance(details, str) and details else text
+
+
+def _share(memo: Memo, total: float | None) -> float | None:
+    if total is None:
+        return None
+    before = None if memo.resumed else memo.total_cost_usd
+    memo.total_cost_usd, memo.resumed = total, False
+    return total - before if before is not None and total >= before else None
+
+
+def _of_turn(reply: Prompted, turn: TurnNotes) -> Usage | None:
+    tokens = reply.usage
+    if tokens is None:
+        return None
+    usage = Usage(
+        tokens.input_tokens, tokens.output_tokens, tokens.cached_read_tokens, tokens.cached_write_tokens
+    )
+    return (
+        usage if any(msgspec.structs.astuple(usage)) else None
+    )  # zeros are written where nothing was counted
+
+
+def _of_last_call(reply: Prompted, turn: TurnNotes) -> Usage | None:
+    return _of_turn(reply, turn) if not turn.calls and len(turn.steps) == 1 else None
+
+
+def _of_quota(reply: Prompted, turn: TurnNotes) -> Usage | None:
+    count = reply.meta.quota.token_count if reply.meta and reply.meta.quota else None
+    return None if count is None else Usage(count.input_tokens, count.output_tokens)
+
+
+_USAGES: Mapping[UsageRule, Any] = {"turn": _of_turn, "last_call": _of_last_call, "quota": _of_quota}
+
+
+def endless(memo: Memo) -> Out:
+    """A turn in which the model is called for ever is interrupted; its reply then ends it."""
+    kept = notes(memo)
+    kept.turn.endless = True
+    text = f"{kept.turn.fruitless} model calls in a row brought only text; the turn is interrupted"
+    stop = jsonrpc.tell("session/cancel", {"sessionId": memo.session_id})
+    return (Notice(memo.frame, memo.turn, "endless_turn", text), Send(stop))

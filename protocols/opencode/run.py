@@ -1,0 +1,316 @@
+"""OpenCode's one-shot mode, `opencode run --format json`: one prompt on stdin, events until the process leaves.
+
+Guarantees: `read` raises on no bytes. The turn begins with the first line. It ends well only with a step whose reason
+says that the answer is whole; a run that leaves without one, whatever its exit status, has not ended its turn, and so
+has no answer (an unanswered permission, a tool that was cut off). Tokens and costs are those of all its steps.
+
+An answer of the model without a finish reason makes OpenCode call it again at once and for ever. After `FRUITLESS`
+such steps in a row the turn is said to have failed; the host then ends the process that does not leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+import msgspec
+
+from proctor.protocols.acp import STATUSES, cause_of, ignored
+from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep
+from proctor.protocols.errors import Misuse
+from proctor.protocols.opencode.launch import configuration, environment
+from proctor.protocols.opencode.wire import Error, Line, Part, Tokens
+from proctor.protocols.salvage import Refusal, garbled, loosely, repaired, unrecognized
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    AnyRequest,
+    Ending,
+    Notice,
+    Prompt,
+    Started,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    TurnEnded,
+    TurnStarted,
+    Unrecognized,
+    Usage,
+)
+
+FRUITLESS = 8
+"""Steps in a row without a finish reason until the run is given up."""
+
+REASONS: Mapping[str, Ending | None] = {
+    "stop": "completed",
+    "length": "error",
+    "content-filter": "model_refused",
+    "error": "api_error",
+    "tool-calls": None,
+    "unknown": None,
+    "other": None,
+}
+"""Finish reason of a step → what ended the turn; None where another step has to follow."""
+
+WORDS: Mapping[str, str] = {
+    "length": "the answer was cut at the limit of tokens",
+    "content-filter": "the model's answer was withheld by a filter",
+    "error": "the model's API failed",
+}
+
+HONOURED = frozenset(
+    (
+        "executable",
+        "version",
+        "mode",
+        "model",
+        "resume",
+        "fork",
+        "permission_mode",
+        "effort",
+        "allowed_tools",
+        "disallowed_tools",
+        "cwd",
+        "scratch",
+        "secret",
+        "env",
+        "extra",
+        "partial",
+    )
+)
+
+FLAGS: Mapping[str, str] = {
+    "model": "--model",
+    "resume": "--session",
+    "permission_mode": "--agent",
+    "effort": "--variant",
+}
+
+_decode = msgspec.json.Decoder(Line).decode
+
+
+@attrs.define
+class Sum:
+    """What the steps of a run amount to."""
+
+    steps: int = 0
+    fruitless: int = 0
+    said: str | None = None
+    cost: float | None = None
+    input: int = 0
+    output: int = 0
+    read: int = 0
+    write: int = 0
+
+    def add(self, tokens: Tokens, cost: float | None) -> None:
+        """One step more. Tokens of thought are billed as output."""
+        self.steps += 1
+        self.input += tokens.input
+        self.output += tokens.output + tokens.reasoning
+        self.read += tokens.cache.read
+        self.write += tokens.cache.write
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens, None where none were counted."""
+        counts = (self.input, self.output, self.read, self.write)
+        return Usage(*counts) if any(counts) else None
+
+
+def launch(wanted: Launch) -> Command:
+    """The command line; the prompt comes by stdin, as an argument would be seen by every user of the machine."""
+    values = ((flag, getattr(wanted, field)) for field, flag in FLAGS.items())
+    flags = [f"{flag}={value}" for flag, value in values if value is not None]
+    if wanted.fork and wanted.resume is not None:
+        flags.append("--fork")
+    if wanted.partial:
+        flags.append("--thinking")
+    argv = (*wanted.executable, "run", "--format=json", *flags, *wanted.extra)
+    return Command(
+        argv=argv,
+        env=environment(wanted),
+        joined=configuration(wanted),
+        ignored=ignored(wanted, HONOURED),
+    )
+
+
+def greet(memo: Memo) -> bytes:
+    """Nothing: the prompt is the first that is said."""
+    return b""
+
+
+def write(memo: Memo, request: AnyRequest) -> bytes:
+    """The prompt as plain text. Raises Misuse for anything else."""
+    if isinstance(request, Prompt) and not request.blocks:
+        return request.text.encode("utf-8", "replace")
+    kind = str(request.__struct_config__.tag)
+    raise Misuse(f"a one-shot run takes a prompt of plain text, not {kind!r} with blocks", request=kind)
+
+
+def read(memo: Memo, line: bytes) -> Out:
+    """The events of one line."""
+    try:
+        frame = _decode(line)
+    except Refusal:
+        return _read_odd(memo, line)
+    return _read_line(memo, frame)
+
+
+def _read_odd(memo: Memo, line: bytes) -> Out:
+    if (bad := garbled(memo, line)) is not None:
+        return (bad,)
+    frame, lost = loosely(Line, repaired(line), "frame")
+    quiet = memo.quiet.copy()
+    out = (*unrecognized(memo, lost), *_read_line(memo, frame))
+    if lost:
+        memo.quiet = quiet  # a frame that gave an event is not quiet
+    return out
+
+
+def _read_line(memo: Memo, frame: Line) -> Out:
+    reader = _LINES.get(frame.type)
+    if reader is None:
+        return (Unrecognized(memo.frame, memo.turn, frame.type or "untyped"),)
+    started = _started(memo, frame.session)
+    return (*started, *reader(memo, frame)) or memo.hush(frame.type)
+
+
+def _started(memo: Memo, session: str) -> list[AnyEvent]:
+    out: list[AnyEvent] = []
+    if session and session != memo.session_id:
+        memo.session_id = session
+        memo.model = memo.launch.model
+        out.append(Started(memo.frame, memo.turn, session, model=memo.model, cwd=memo.launch.cwd or None))
+    if not memo.turns:
+        turn = memo.open_turn([*memo.prompts])
+        out.append(TurnStarted(memo.frame, turn.id, bool(turn.prompts), tuple(turn.prompts)))
+    return out
+
+
+def _sum(memo: Memo) -> Sum:
+    found = memo.own.get("sum")
+    if not isinstance(found, Sum):
+        found = memo.own["sum"] = Sum()
+    return found
+
+
+def _read_start(memo: Memo, frame: Line) -> Out:
+    return ()
+
+
+def _read_text(memo: Memo, frame: Line) -> Out:
+    if not frame.part.text:
+        return ()
+    _sum(memo).said = frame.part.text
+    return (Text(memo.frame, memo.turn, frame.part.text),)
+
+
+def _read_thought(memo: Memo, frame: Line) -> Out:
+    return (Thinking(memo.frame, memo.turn, frame.part.text),) if frame.part.text else ()
+
+
+def _read_tool(memo: Memo, frame: Line) -> Out:
+    part, state = frame.part, frame.part.state
+    call = part.call or f"frame{memo.frame}"  # R087
+    failed = state.status == "error"
+    text = state.error if failed else state.output
+    return (
+        ToolCall(memo.frame, memo.turn, call, part.tool, state.input or {}),
+        ToolResult(memo.frame, memo.turn, call, text, failed),
+    )
+
+
+def _read_finish(memo: Memo, frame: Line) -> Out:
+    part = frame.part
+    total = _sum(memo)
+    total.add(part.tokens, part.cost)
+    ending = REASONS.get(part.reason, "error")
+    if ending is not None:
+        return _end(memo, ending, part)
+    total.fruitless = 0 if part.reason == "tool-calls" else total.fruitless + 1
+    return _give_up(memo, part) if total.fruitless == FRUITLESS else ()
+
+
+def _give_up(memo: Memo, part: Part) -> Out:
+    text = f"{FRUITLESS} model calls in a row had no finish reason; the run would go on for ever"
+    notice = Notice(memo.frame, memo.turn, "endless_turn", text)
+    return (notice, *_end(memo, "api_error", part, error=text))
+
+
+def _end(memo: Memo, ending: Ending, part: Part, error: str | None = None) -> Out:
+    total = _sum(memo)
+    whole = part.reason in ("stop", "length")
+    error = error or WORDS.get(part.reason)
+    return _closed(memo, ending, part.reason or None, error, text=total.said if whole else None)
+
+
+def _read_error(memo: Memo, frame: Line) -> Out:
+    error, data = frame.error, frame.error.data
+    text = data.message or error.name or "error"
+    return _closed(memo, _cause(error), error.name or None, text, status=data.status)
+
+
+def _cause(error: Error) -> Ending:
+    data = error.data
+    by_text = cause_of(f"{data.message} {data.body}")
+    if by_text == "limit":
+        return by_text
+    return STATUSES.get(data.status or 0, by_text)
+
+
+def _closed(
+    memo: Memo,
+    ending: Ending,
+    detail: str | None,
+    error: str | None,
+    *,
+    text: str | None = None,
+    status: int | None = None,
+) -> Out:
+    turn: OpenTurn | None = memo.open_turns[-1] if memo.open_turns else None
+    if turn is None:  # given up before; what else comes is not believed
+        return ()
+    total = _sum(memo)
+    memo.close_turn(turn, turn.prompts)
+    ended = TurnEnded(
+        memo.frame,
+        turn.id,
+        ending,
+        text=text,
+        error=error,
+        detail=detail,
+        status=status,
+        usage=total.usage,
+        cost_usd=total.cost,
+        model=memo.model,
+        model_turns=total.steps or None,
+        prompts=tuple(turn.prompts),
+        solicited=turn.solicited,
+        session_id=memo.session_id,
+    )
+    return (ended,)
+
+
+_LINES: Mapping[str, Callable[[Memo, Line], Out]] = {
+    "step_start": _read_start,
+    "text": _read_text,
+    "reasoning": _read_thought,
+    "tool_use": _read_tool,
+    "step_finish": _read_finish,
+    "error": _read_error,
+}
+
+OPENCODE_RUN = Dialect(
+    name="opencode",
+    launch=launch,
+    greet=greet,
+    read=read,
+    write=write,
+    stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
+    oldest=(1, 18, 33),
+    newest_known=(1, 18, 33),
+    capabilities=dict.fromkeys(("resume", "fork", "cost"), (0, 0, 0)),
+)
+"""The dialect of `opencode run`. It has no signal handlers and leaves its tools behind: the host ends those."""
