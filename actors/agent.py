@@ -4,85 +4,54 @@ Requests are taken one at a time, in order; those that wait are kept in the agen
 over a restart, so a queued request survives a crash and one in flight meets its spec's `on_crash`. An incarnation
 that ends by itself ends the actor with the same reason (S74): whether and when a new one comes is the supervisor's
 to say. The new one resumes the session; refused, it forks it; refused again, it starts afresh with a `Notice` (L37).
+A session is owned by one agent: under another's lock nothing is started, and nothing else tried.
 
-A usage limit is neither a failure nor an exit: the agent is parked until the CLI's own reset time, keeps its process,
-spends no restart, and then asks again (L38). What no restart would heal leaves the agent in `failed`, alive and
-refusing nothing: the next request tries again (L36).
+A usage limit or a spent budget is neither a failure nor an exit: the agent is parked before its next prompt, keeps its
+process, spends no restart, and then asks again (L38, `gate`). What no restart would heal leaves the agent in
+`failed`, alive and refusing nothing: the next request tries again (L36).
 
-Not handled: two agents on one session id; the run directory's lock keeps a second incarnation of one agent away.
+What is said beside the prompts is written by tasks of its own, so that a CLI that does not read holds up nobody.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import attrs
 import trio
 
 from proctor.actors.book import QUEUE, Book, Job, open_book
-from proctor.actors.errors import AgentError, NotExecuted, StartRefused
-from proctor.actors.eventlog import EventLog
+from proctor.actors.errors import (
+    AgentError,
+    BadOption,
+    BudgetExceeded,
+    MaybeExecuted,
+    NotExecuted,
+    SessionOwned,
+    StartRefused,
+)
+from proctor.actors.fellows import current_fellows
+from proctor.actors.gate import Gate, Hold, gate_of
 from proctor.actors.incarnation import Incarnation
+from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
-from proctor.actors.states import Happening, Status, follow
+from proctor.actors.telling import tell
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
 from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
-from proctor.runtime.exits import ExitReason, Normal, is_clean
-from proctor.runtime.messages import Call, reply_error
+from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
+from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.process_errors import ProcessError
 
-WAKE_MARGIN = 1.0
-"""Seconds after a limit's reset before the agent asks again."""
 CONTINUE = "Continue where you stopped."
 """What a resumed conversation is told when its turn was cut."""
 
 
 @attrs.frozen
-class Begin:
-    """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
-    the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
-    the job as withdrawn, and it is never sent."""
-
-    job: Job
-
-
-@attrs.frozen
-class Accepted:
-    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
-    the caller has left: the request is forgotten, or its turn ended; it never waits."""
-
-    log: EventLog
-    position: int
-    repeats: bool
-    withdraw: Callable[[], None]
-
-
-@attrs.frozen
-class Tell:
-    """Pass a request such as `Interrupt` or `SetModel` on to the CLI, if a process is there."""
-
-    request: v.AnyRequest
-
-
-@attrs.frozen
-class Look:
-    """The reply is a `Status`."""
-
-
-@attrs.frozen
-class Follow:
-    """The reply is the agent's `EventLog`."""
-
-
-@attrs.frozen
 class _Wake:
-    ticket: str
+    job: Job
 
 
 @attrs.frozen
@@ -96,36 +65,47 @@ class _Over:
 
 
 class AgentActor(Actor):
-    """Started with a `Plan`; understands `Begin`, `Tell`, `Look`, `Follow`."""
+    """Started with a `Plan`; understands what is in `mail`."""
 
     plan: Plan
     book: Book
+    gate: Gate
     live: Incarnation | None = None
     _leaving: bool = False
+    _fault: AgentError | None = None
+    _written: trio.Event
 
     async def init(self, plan: Plan) -> Continue:
-        self.plan = plan
-        if "book" not in self.kept:
-            self.kept["book"] = book = open_book(plan)
-            self.kept.at_rest(book.rest)
-            self.kept.when_dropped(book.close)
-        self.book = self.kept["book"]
-        self.book.nudge = self._nudged
-        self.book.log.reopen()
+        self._open(plan)
         if self.incarnation > 1:
-            self._move("started", f"incarnation {self.incarnation}")
+            self.book.move("started", f"incarnation {self.incarnation}")
         if self.plan.launch.mode == "session":
             await self._come_alive()
+        else:
+            self.book.move("ready", "each request gets a process of its own")
         return Continue("take up")
 
+    def _open(self, plan: Plan) -> None:
+        if "book" not in self.kept:
+            self.kept["book"] = book = open_book(plan)
+            self.kept["gate"] = gate = gate_of(plan, self.ref.path, current_fellows())
+            self.kept.at_rest(book.rest)
+            self.kept.at_rest(gate.leave)
+            self.kept.when_dropped(book.close)
+        self.book, self.gate = self.kept["book"], self.kept["gate"]
+        self.book.nudge = self._nudged
+        self.book.reopen()
+        if plan.conduct.permission == "ask":
+            plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
+        self.plan = plan
+        self._written = trio.Event()
+        self._written.set()
+
     async def handle_continue(self, arg: object) -> None:
+        self.gate.leave()
         job = self.book.current
-        if job is not None and job.withdrawn:
-            job = self.book.current = None
-        if job is not None and job.parked:
-            self._park(job, self.book.status.until or time.time())
-        elif job is not None and self.plan.conduct.on_crash != "fail":
-            self._repeat(job, "the incarnation that held it is gone")
+        if job is not None and not job.withdrawn and (job.parked or self.plan.conduct.on_crash != "fail"):
+            self._admit(job, "the incarnation that held it is gone")
         else:
             self.book.current = None  # its caller has been told by the `Exited` of the one that held it
             self._advance()
@@ -133,11 +113,11 @@ class AgentActor(Actor):
     async def terminate(self, reason: ExitReason) -> None:
         self._leaving = True
         if self.live is not None:
-            self._move("stop", str(reason))
+            self.book.move("stop", str(reason))
             await self.live.stop("owner")
-            self._move("left", str(reason))
+            self.book.move("left", str(reason))
         elif self.book.status.state != "backoff":
-            self._move("gone", str(reason))
+            self.book.move("gone", str(reason))
 
     # -- messages
 
@@ -149,22 +129,31 @@ class AgentActor(Actor):
             case Begin(job):
                 return self._accept(job)
             case Look():
-                return self._status()
+                pid = self.live.pid if self.live is not None else None
+                return self.book.now(pid=pid, incarnation=self.incarnation)
             case Follow():
                 return self.book.log
+            case Attend() if self.plan.conduct.permission != self.book.desk.ask:
+                reply_error(from_, BadOption(f"{self.plan.name} asks nobody: its permission is not 'ask'"))
+                return NO_REPLY
+            case Attend():
+                return self.book.desk
             case Tell(request):
-                return await self._tell(request)
+                self.background.start_soon(self._tell, request, from_)
+                return NO_REPLY
             case _:
                 return await super().handle_call(msg, from_)
 
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
-            case _Wake(ticket):
-                self._wake(ticket)
+            case _Wake(job):
+                self._wake(job)
             case _Left(job) if job is self.book.current:
-                await self._end(job)
+                self._end(job)
             case _Over(number) if self.live is not None and number == self.live.number:
                 return self._ended(self.live)
+            case AgentError() if self.live is None:
+                return Stop(Crash(msg))
             case _:
                 pass
         return None
@@ -177,14 +166,18 @@ class AgentActor(Actor):
         for resume, fork in attempts:
             try:
                 return await self._start(resume, fork)
+            except SessionOwned:
+                raise
             except StartRefused as refusal:
                 if resume is None:
                     raise
                 nxt = "starting afresh" if fork else "trying a fork of it"
-                self._note("resume_refused", f"{refusal}; {nxt}", session=resume)
+                self.book.note("resume_refused", f"{refusal}; {nxt}", session=resume)
         return None
 
     async def _start(self, resume: str | None, fork: bool) -> None:
+        if not fork and (session := resume or self.plan.launch.session_id) is not None:
+            self.book.ownership.take(session)
         number = self.book.directory.incarnations + 1
         live = Incarnation(
             self.plan,
@@ -199,21 +192,39 @@ class AgentActor(Actor):
         await self.background.start(self._serve, live)
         self.live = live
         if resume:
-            self._note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
-        self._move("ready", f"pid {live.pid}")
+            self.book.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
+        self.book.move("ready", f"pid {live.pid}")
 
     async def _serve(self, live: Incarnation, task_status: trio.TaskStatus[None]) -> None:
         await live.serve(task_status=task_status)
         self.send_info(_Over(live.number))
 
     def _ended(self, live: Incarnation) -> Stop | None:
-        reason = live.exit or Normal()
-        self.live = None
-        if self.plan.launch.mode == "oneshot" and live.ending is not None:
+        reason, self.live = live.exit or Normal(), None
+        reaction = REACTIONS[live.outcome]
+        if self._fault is not None:
+            reason = Crash(self._fault)
+        elif self.plan.launch.mode == "oneshot" and live.ending is not None:
             self._advance()
             return None
-        self._move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
+        elif reaction == "fail":
+            self.book.move("refused", f"{live.outcome}: {reason}")
+            self._advance()
+            return None
+        elif reaction == "restart" and is_clean(reason) and self.book.current is not None:
+            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, f"its process left ({reason})"))
+        self.book.move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
         return Stop(reason)
+
+    def _give_up(self, error: AgentError) -> None:
+        """End this incarnation as a crash, after its process has been stopped."""
+        if self._fault is None:
+            self._fault, self._leaving = error, True
+            self.book.note("given_up", str(error))
+            if self.live is None:
+                self.send_info(error)
+            else:
+                self.background.start_soon(self.live.stop, "owner")
 
     # -- requests
 
@@ -233,19 +244,27 @@ class AgentActor(Actor):
             return
         self.book.current = job = self.book.next()
         if job is not None:
-            self._send(job, job.ticket, job.text, "asked")
+            self._admit(job, "asked")
 
-    def _repeat(self, job: Job, why: str) -> None:
+    def _admit(self, job: Job, why: str) -> None:
+        if (overdrawn := self.gate.overdrawn()) is not None:
+            self.book.put_back(job)
+            self._give_up(BudgetExceeded(self.plan.name, overdrawn))
+        elif (hold := self.gate.hold()) is not None:
+            self._park(job, hold)
+        else:
+            self._send(job, why)
+
+    def _send(self, job: Job, why: str) -> None:
+        told_before, job.parked = job.prompt is not None, False
         text = CONTINUE if job.begun and self.plan.conduct.on_crash == "resume" else job.text
-        self._send(job, str(uuid.uuid4()), text, why)
+        job.prompt = prompt = str(uuid.uuid4()) if told_before else job.ticket
+        self.book.note("sent", why, ticket=job.ticket, prompt=prompt)
+        self.book.move("prompt", f"{len(text)} characters: {why}")
+        self._written = written = trio.Event()
+        self.background.start_soon(self._deliver, job, v.Prompt(prompt, text), written)
 
-    def _send(self, job: Job, prompt: str, text: str, why: str) -> None:
-        job.prompt, job.parked = prompt, False
-        self._note("sent", why, ticket=job.ticket, prompt=prompt)
-        self._move("prompt", f"{len(text)} characters: {why}")
-        self.background.start_soon(self._deliver, job, v.Prompt(prompt, text))
-
-    async def _deliver(self, job: Job, prompt: v.Prompt) -> None:
+    async def _deliver(self, job: Job, prompt: v.Prompt, written: trio.Event) -> None:
         try:
             if self.live is None:
                 await self._come_alive()
@@ -256,6 +275,8 @@ class AgentActor(Actor):
         except (AgentError, ProcessError, Misuse) as error:
             if self.book.current is job and (self.live is None or not isinstance(error, NotExecuted)):
                 self._settle_failed(job, error)
+        finally:
+            written.set()
 
     def _settle_failed(self, job: Job, error: Exception) -> None:
         failed = v.TurnEnded(
@@ -263,118 +284,116 @@ class AgentActor(Actor):
         )
         self.book.log.append([failed])
         self.book.current = None
-        self._move("refused", str(error))
+        self.gate.leave()
+        self.book.move("refused", str(error))
         self._advance()
 
-    async def _end(self, job: Job) -> None:
+    def _end(self, job: Job) -> None:
         if job.parked:
             self.book.current = None
-            self._move("woke", "the caller left")
-            self._move("turn_ended", "the caller left")
-            self._evolve(until=None)
+            self.book.move("woke", "the caller left")
+            self.book.move("turn_ended", "the caller left")
+            self.book.evolve(until=None)
             self._advance()
         elif self.live is None:
             self.book.current = None
-            self._move("turn_ended", "the caller left")
+            self.book.move("turn_ended", "the caller left")
         else:
-            await self._tell(v.Interrupt(str(uuid.uuid4())))
+            self.background.start_soon(self._tell, v.Interrupt(str(uuid.uuid4())), None)
 
-    async def _tell(self, request: v.AnyRequest) -> bool:
-        if self.live is None or (isinstance(request, v.Interrupt) and not self.live.working):
-            return False
-        try:
-            await self.live.send(request)
-        except (Misuse, NotExecuted):
-            return False
-        return True
+    async def _tell(self, request: v.AnyRequest, from_: Call | None) -> None:
+        if self.live is not None:
+            await self._written.wait()  # what is said of a prompt comes after it
+        told = await tell(request, self.book, self.live)
+        if from_ is not None:
+            reply(from_, told)
 
     # -- what the CLI says, heard in the pump: nothing here waits
 
     def _hear(self, event: v.AnyEvent) -> None:
         match event:
             case v.Started():
-                self.book.session_id = event.session_id
-                self._evolve(session_id=event.session_id, model=event.model)
+                self._named(event)
             case v.TurnStarted():
                 self._begun(event)
-            case v.ApprovalRequested():
-                self._move("question", f"{event.tool} wants to run")
-            case v.Notice(code="approval") | v.ApprovalWithdrawn():
-                self._move("answered", "the question is settled")
-            case v.Notice(code="stalled"):
-                self._move("stalled", event.text)
+            case v.ToolCall():
+                self.gate.passed()
             case v.TurnEnded():
                 self._turn_ended(event)
             case _:
-                pass
+                self.book.hear(event, self.live.conversation.memo.approvals if self.live is not None else ())
+
+    def _named(self, event: v.Started) -> None:
+        try:
+            self.book.ownership.take(event.session_id)
+        except SessionOwned as error:
+            self.book.note("session_owned", str(error), session=event.session_id)
+            if self.plan.product is not None:  # what a script plays is nobody's conversation
+                self._give_up(error)
+                return
+        self.book.session_id = event.session_id
+        self.book.evolve(session_id=event.session_id, model=event.model)
 
     def _begun(self, event: v.TurnStarted) -> None:
         job = self.book.current
         if job is not None and job.prompt in event.prompts:
             job.begun = True
+        elif self.book.status.state == "idle":
+            self.book.move("turn_started", "a turn of the CLI's own")
 
     def _turn_ended(self, event: v.TurnEnded) -> None:
-        cost = (
-            (self.book.cost_usd or 0.0) + event.cost_usd if event.cost_usd is not None else self.book.cost_usd
-        )
-        self.book.cost_usd = cost
-        if event.total_cost_usd is not None:
-            self.book.total_cost_usd = event.total_cost_usd
-        self._evolve(turns=self.book.status.turns + 1, cost_usd=cost)
+        self._count(event)
         job = self.book.current
         if job is None or job.prompt not in event.prompts:
+            if job is None and self.book.status.state in ("working", "blocked"):
+                self.book.move("turn_ended", event.ending)
             return
         if self.live is not None and self.live.cut(event):
-            self._note("unsettled", f"the process is being stopped: {self.live.stopper}", ticket=job.ticket)
+            stopper = self.live.stopper
+            self.book.note("unsettled", f"the process is being stopped: {stopper}", ticket=job.ticket)
             return
+        self._settle(job, event)
+
+    def _settle(self, job: Job, event: v.TurnEnded) -> None:
         reaction = REACTIONS[ENDINGS[event.ending]]
         resets_at = self.live.resets_at if self.live is not None else None
-        if reaction == "park" and self.plan.conduct.park and resets_at is not None:
-            self._park(job, resets_at)
-            return
+        if reaction == "park" and resets_at is not None:
+            self.gate.limited(resets_at)
+            if self.plan.conduct.park and (hold := self.gate.hold()) is not None:
+                self._park(job, hold)
+                return
+        else:
+            self.gate.passed()
         self.book.current = None
-        self._move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
+        self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
         self._advance()
 
-    def _park(self, job: Job, until: float) -> None:
+    def _count(self, event: v.TurnEnded) -> None:
+        self.book.count(event)
+        for alarm, text in self.gate.spend(event.cost_usd):
+            self.book.note(alarm, text)
+
+    # -- limits and budgets
+
+    def _park(self, job: Job, hold: Hold) -> None:
         job.parked = True
-        self._note("parked", f"usage limit; until {_clock(until)}", ticket=job.ticket, until=until)
-        self._move("limit", f"usage limit until {_clock(until)}")
-        self._evolve(until=until)
-        self.background.start_soon(self._sleep_until, until, job.ticket)
+        self.book.note("parked", hold.text, ticket=job.ticket, until=hold.until)
+        self.book.move("limit", hold.text)
+        self.book.evolve(until=hold.until)
+        self.background.start_soon(self._sit_out, job, hold)
 
-    async def _sleep_until(self, until: float, ticket: str) -> None:
-        await trio.sleep(max(0.0, until - time.time()) + WAKE_MARGIN)
-        self.send_info(_Wake(ticket))
+    async def _sit_out(self, job: Job, hold: Hold | None) -> None:
+        while hold is not None and self.book.current is job:
+            self.book.evolve(until=hold.until, evidence=hold.text)
+            await self.gate.wait(hold)
+            hold = self.gate.hold() if self.book.current is job else None
+        if self.book.current is job:
+            self.send_info(_Wake(job))
 
-    def _wake(self, ticket: str) -> None:
-        job = self.book.current
-        if job is not None and job.ticket == ticket and job.parked:
-            self._move("woke", "the usage limit has reset")
-            self._evolve(until=None)
-            self._repeat(job, "the usage limit has reset")
-
-    # -- status
-
-    def _move(self, happening: Happening, evidence: str) -> None:
-        try:
-            state = follow(self.book.status.state, happening)
-        except KeyError:
-            self._note("odd_state", f"{happening} while {self.book.status.state}")
-            return
-        self._evolve(state=state, evidence=evidence, since=trio.current_time())
-
-    def _evolve(self, **changes: Any) -> None:
-        self.book.status = attrs.evolve(self.book.status, **changes)
-
-    def _status(self) -> Status:
-        pid = self.live.pid if self.live is not None else None
-        queued = len(self.book.waiting)
-        return attrs.evolve(self.book.status, pid=pid, queued=queued, incarnation=self.incarnation)
-
-    def _note(self, code: str, text: str, **data: object) -> None:
-        self.book.log.append([v.Notice(v.HOST, None, code, text, data)])
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
+    def _wake(self, job: Job) -> None:
+        if self.book.current is job and job.parked:
+            self.book.move("woke", "it may go on")
+            self.book.evolve(until=None)
+            self._send(job, "the wait is over")
+        elif self.book.current is None:
+            self.gate.leave()

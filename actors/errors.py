@@ -1,8 +1,8 @@
 """What can go wrong between a caller and its agent, by who must act.
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
-`NotExecuted`, `GreetingTimeout`, `AskTimeout`.
+`FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
+`MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`.
 """
 
 from __future__ import annotations
@@ -71,6 +71,23 @@ class StartRefused(AgentError):
         self.detail = detail
         self.resumed = resumed
         self.stderr = stderr
+
+
+class SessionOwned(StartRefused):
+    """Another agent runs this session; `owner` is its name and `pid` that of its host, None where it did not say."""
+
+    def __init__(self, agent: str, session: str, pid: int | None, owner: str | None) -> None:
+        who = "another agent" if owner is None else f"agent {owner!r} of process {pid}"
+        super().__init__(agent, f"it is owned by {who}", resumed=session)
+        self.pid = pid
+        self.owner = owner
+
+
+class BudgetExceeded(AgentError):
+    """A budget is spent that was to end its agent (`then="escalate"`); the text says whose and how much."""
+
+    def __init__(self, agent: str, account: str) -> None:
+        super().__init__(f"{agent} is stopped: {account}")
 
 
 class GreetingTimeout(AgentError):

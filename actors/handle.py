@@ -6,18 +6,23 @@ so it misses nothing and slows nobody; leaving it early withdraws the request or
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
-from proctor.actors.agent import Accepted, Begin, Follow, Look, Tell
 from proctor.actors.book import Job
 from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.lines import frame_of
+from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
 from proctor.actors.outcomes import Answer, answer_of
+from proctor.actors.questions import Approvals, Desk
+from proctor.actors.receipts import Receipt, Watch
 from proctor.actors.states import Status
 from proctor.protocols import vocabulary as v
 from proctor.runtime.calls import Name, Ref
@@ -25,6 +30,7 @@ from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
 
 _PARTIAL = 1000
+_WORD = 10.0
 
 
 class Agent:
@@ -76,17 +82,96 @@ class Agent:
         await trio.lowlevel.checkpoint()
         await self._address.wait_out()
 
-    async def interrupt(self) -> bool:
-        """End the running turn; the session lives on. False when there was none."""
-        try:
-            return bool(await self._address.call(Tell(v.Interrupt(str(uuid.uuid4())))))
-        except ActorExited:
-            return False
+    async def steer(self, text: str, *, timeout: float | None = None) -> Receipt:
+        """Say `text` into the running turn, and wait for its fate, at most `timeout` seconds (L40).
 
-    async def set_model(self, model: str) -> bool:
-        """From the next turn on, for this process: a new one starts with its plan's model. False when none is there
-        to be told."""
-        return bool(await self._request(Tell(v.SetModel(str(uuid.uuid4()), model))))
+        Delivered: that turn has taken it in. Queued: the CLI keeps it, for its next turn, or still after `timeout`.
+        Refused: this CLI cannot be steered, no turn runs, or it said no. Expired: the turn ended before it was taken
+        in. Raises `NoProc` when no such agent runs.
+        """
+        return await self._tell(v.Steer(str(uuid.uuid4()), text), timeout)
+
+    async def queue(self, text: str) -> Receipt:
+        """Have `text` asked in a turn of its own, behind what waits already, whoever leaves meanwhile.
+
+        The receipt says queued, or refused when too much waits; `await receipt.answer()` waits for the end of its
+        turn. It survives restarts as `ask` does. Raises `NoProc` when no such agent runs.
+        """
+        job = Job(str(uuid.uuid4()), text)
+        try:
+            accepted = await self._request(Begin(job))
+        except NotExecuted as error:
+            return Receipt(request=job.ticket, fate="refused", why=str(error))
+        except BaseException:
+            job.withdrawn = True
+            raise
+        assert isinstance(accepted, Accepted)
+        finish = partial(_finished, self.name, job.ticket, accepted)
+        return Receipt(request=job.ticket, fate="queued", finish=finish)
+
+    async def interrupt(self, *, timeout: float | None = _WORD) -> Receipt:
+        """End the running turn; the session lives on. Waits for the CLI's word, at most `timeout` seconds (10).
+
+        True when it was delivered; refused when no turn ran, expired when the turn or its process ended first.
+        """
+        return await self._tell(v.Interrupt(str(uuid.uuid4())), timeout)
+
+    async def set_model(self, model: str, *, timeout: float | None = _WORD) -> Receipt:
+        """From the next turn on, for this process: a new one starts with its plan's model. As for `interrupt`."""
+        return await self._tell(v.SetModel(str(uuid.uuid4()), model), timeout)
+
+    async def set_permission_mode(self, mode: str, *, timeout: float | None = _WORD) -> Receipt:
+        """Go on under another permission mode, named as the CLI names it, for this process. As for `interrupt`."""
+        return await self._tell(v.SetPermissionMode(str(uuid.uuid4()), mode), timeout)
+
+    async def stop_task(self, task: str, *, timeout: float | None = _WORD) -> Receipt:
+        """End one piece of background work, by the CLI's id of it (a `Notice` has told it). As for `interrupt`."""
+        return await self._tell(v.StopTask(str(uuid.uuid4()), task), timeout)
+
+    async def _tell(self, request: v.AnyRequest, timeout: float | None) -> Receipt:
+        limit = math.inf if timeout is None else timeout
+        watch: Watch | None = None
+        with trio.move_on_after(limit):
+            try:
+                told = await self._address.call(Tell(request), timeout=None)
+            except (NoProc, ActorExited) as error:
+                return self._nobody(request, error)
+            assert isinstance(told, Told)
+            if told.refused is not None:
+                return Receipt(request=request.id, fate="refused", why=told.refused)
+            watch = Watch(request, told.turn, keeps=told.keeps)
+            return await _fate(watch, told)
+        if watch is not None:
+            return watch.out_of_time(limit)
+        return Receipt(request=request.id, fate="expired", why=f"it was not written within {limit:g} s")
+
+    def _nobody(self, request: v.AnyRequest, error: NoProc | ActorExited) -> Receipt:
+        if isinstance(error, ActorExited):
+            return Receipt(request=request.id, fate="expired", why=f"the agent ended first: {error}")
+        if isinstance(self._address, Ref) or not self._address.is_due():
+            raise error
+        return Receipt(request=request.id, fate="refused", why="no process to tell: between two incarnations")
+
+    @asynccontextmanager
+    async def approvals(self) -> AsyncGenerator[Approvals]:
+        """The tools that wait for a decision, and those that will: `async for approval in approvals`.
+
+        For an agent whose permission is `"ask"`. Each has `allow()` and `deny()`; of several followers the first
+        answer counts. Followed through restarts; ends when the agent is at rest. Raises `NoProc`, and `BadOption` for
+        an agent whose questions its policy answers.
+        """
+        desk = await self._request(Attend())
+        assert isinstance(desk, Desk)
+        yield Approvals(desk)
+
+    async def raw(self, event: v.AnyEvent) -> bytes:
+        """The line that an event of this agent came from, without its end, as the CLI wrote it.
+
+        Raises LookupError for an event that no line caused, or that belongs to no turn, or whose recording is gone.
+        """
+        log = await self._request(Follow())
+        assert isinstance(log, EventLog)
+        return await trio.to_thread.run_sync(frame_of, log.path, event)
 
     async def status(self) -> Status:
         """What it is doing; between two incarnations the state is `backoff`. Raises `NoProc` when none is owed."""
@@ -161,6 +246,7 @@ class Turn:
                 self._prompt, self._parked, self._goes_on = prompt, False, False
             case v.Notice(code="parked" | "unsettled" as code, data={"ticket": self._ticket}):
                 self._goes_on, self._parked = True, code == "parked"
+                return True
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if self._prompt is not None and self._prompt in event.prompts:
@@ -184,3 +270,14 @@ class Turn:
         if self._prompt is None:
             return NotExecuted(self.agent, why)
         return MaybeExecuted(self.agent, outcome, why, self._partial)
+
+
+async def _finished(agent: str, ticket: str, accepted: Accepted) -> Answer:
+    return await Turn(agent, ticket, accepted).finish()
+
+
+async def _fate(watch: Watch, told: Told) -> Receipt:
+    async for event in told.log.cursor(told.position):
+        if (receipt := watch.see(event)) is not None:
+            return receipt
+    return watch.at_the_end_of_all()

@@ -1,8 +1,9 @@
 """Who may use a tool that the CLI asks about. Asking cannot block a run, and what is unclear is denied.
 
 A policy is `"deny"`, `"allow"`, a tuple of `Rule`s (the first that matches decides, none denies), or an async
-function from the question to a bool or a `Verdict`. Every question has a deadline (60 s by default); unanswered, or
-with a policy that raised, it is denied (L15, L20, L39).
+function from the question to a bool or a `Verdict`; or `"ask"`, which lays the questions of an agent of a tree out for
+whoever follows them (`questions`). Every question has a deadline (60 s by default); unanswered, or with a policy that
+raised, it is denied (L15, L20, L39).
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Rule:
 
 
 Asker = Callable[[ApprovalRequested], Awaitable[bool | Verdict]]
-Policy = Literal["deny", "allow"] | tuple[Rule, ...] | Asker
+Policy = Literal["deny", "allow", "ask"] | tuple[Rule, ...] | Asker
 
 DEADLINE = 60.0
 _DENIED = "the host's policy denies this tool"
+_NOBODY = "there is nobody to ask"
 
 
 async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float = DEADLINE) -> Decision:
@@ -47,6 +49,8 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
         return Decision(question.id, True)
     if policy == "deny":
         return Decision(question.id, False, _DENIED)
+    if policy == "ask":  # outside of a tree: there an agent's desk has taken the place of the word
+        return Decision(question.id, False, _NOBODY)
     if callable(policy):
         verdict = await _asked(policy, question, deadline)
     else:

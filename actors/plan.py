@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
 import attrs
 
+from proctor.actors.budgets import Budget
 from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, SPEAKING_ACP, Product, find, stranger
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
@@ -70,12 +71,16 @@ class Workplace:
 @attrs.frozen(kw_only=True)
 class Conduct:
     """What the agent may do, and what happens to a request whose process died: it fails (the default), the
-    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits."""
+    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
+
+    `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
     approval_deadline: float = attrs.field(default=DEADLINE, validator=_positive)
     on_crash: OnCrash = "fail"
     park: bool = True
+    budget: Budget | None = None
+    account: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -161,6 +166,8 @@ class AgentOptions(TypedDict, total=False):
     approval_deadline: float
     on_crash: OnCrash
     park: bool
+    budget: Budget | None
+    account: str | None
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
@@ -286,8 +293,9 @@ def _check_choices(given: Mapping[str, object]) -> None:
         if name in given and given[name] not in choices:
             raise BadOption(f"{name} {given[name]!r} is not a choice; accepted: {', '.join(choices)}")
     policy = given.get("permission", "deny")
-    if isinstance(policy, str) and policy not in ("deny", "allow"):
-        raise BadOption(f"permission {policy!r} is not a choice; accepted: deny, allow, rules, or a function")
+    if isinstance(policy, str) and policy not in ("deny", "allow", "ask"):
+        accepted = "deny, allow, ask, rules, or a function"
+        raise BadOption(f"permission {policy!r} is not a choice; accepted: {accepted}")
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """What an agent is doing, in one word and its evidence. One table says which word follows which.
 
     starting ─ready→ idle ─prompt→ working ─turn_ended→ idle        blocked: a question is open
-                                   working ─limit→ parked           parked: until a usage limit resets
+                                   working ─limit→ parked           parked: until a limit resets or a budget frees
     any ─exited→ backoff (a new incarnation is owed)  ─started→ starting
     any ─stop→ stopping ─exited→ stopped (asked to) · failed (no restart would heal it) · done (left by itself)
 
@@ -29,11 +29,13 @@ State = Literal[
     "failed",
 ]
 Happening = Literal[
-    "started", "ready", "prompt", "question", "answered", "turn_ended", "limit", "woke", "refused", "stalled",
+    "started", "ready", "prompt", "turn_started", "question", "answered", "turn_ended", "limit", "woke", "refused", "stalled",
     "stop", "lost", "left", "gone",
 ]  # fmt: skip
 
-_HEARD: tuple[Happening, ...] = ("stop", "question", "answered", "turn_ended", "limit", "refused", "stalled")
+_HEARD: tuple[Happening, ...] = (
+    "stop", "ready", "turn_started", "question", "answered", "turn_ended", "limit", "refused", "stalled",
+)  # fmt: skip
 _ALIVE: tuple[State, ...] = ("starting", "idle", "working", "blocked", "parked", "stalled", "failed", "done")
 
 TRANSITIONS: Mapping[tuple[State, Happening], State] = {
@@ -41,11 +43,14 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("starting", "refused"): "failed",
     ("idle", "prompt"): "working",
     ("idle", "limit"): "parked",
+    ("idle", "turn_started"): "working",
+    ("idle", "refused"): "failed",
     ("idle", "stalled"): "stalled",
     ("idle", "question"): "blocked",
     ("idle", "turn_ended"): "idle",
     ("idle", "answered"): "idle",
     ("working", "prompt"): "working",
+    ("working", "ready"): "working",
     ("working", "question"): "blocked",
     ("working", "answered"): "working",
     ("working", "turn_ended"): "idle",
@@ -60,7 +65,11 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("blocked", "stalled"): "stalled",
     ("parked", "woke"): "working",
     ("parked", "turn_ended"): "parked",
+    ("stalled", "turn_ended"): "stalled",
     ("failed", "prompt"): "working",
+    ("failed", "refused"): "failed",
+    ("failed", "limit"): "parked",
+    ("done", "limit"): "parked",
     ("failed", "started"): "starting",
     ("failed", "ready"): "idle",
     ("done", "started"): "starting",
@@ -103,3 +112,8 @@ class Status:
     until: float | None = None
     turns: int = 0
     cost_usd: float | None = None
+
+    @property
+    def told(self) -> str:
+        """State and evidence, for a person."""
+        return f"{self.state} ({self.evidence})" if self.evidence else self.state

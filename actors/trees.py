@@ -14,7 +14,9 @@ from typing import Any, TypeVar, Unpack, cast
 from proctor.protocols.acp import Profile
 
 from proctor.actors.agent import AgentActor
+from proctor.actors.budgets import Budget
 from proctor.actors.errors import BadOption
+from proctor.actors.fellows import FELLOWS, Fellows
 from proctor.actors.handle import Agent
 from proctor.actors.host import noted
 from proctor.actors.outcomes import Answer
@@ -130,11 +132,12 @@ def open_supervisor(
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
     seed: int | None = None,
+    budget: Budget | None = None,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
 
-    `period` in seconds. The same `seed` gives the same random delays of back-off. What an earlier host left behind is
-    killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
+    bounds what all agents below spend together. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
     `MaxRestartsExceeded` when the root gives up (S35).
     """
     root = runtime.open_supervisor(
@@ -147,7 +150,7 @@ def open_supervisor(
         handle=Supervisor,
         seed=seed,
     )
-    return _noted(root)
+    return _noted(root, Fellows(budget=budget, seed=seed))
 
 
 def open_dynamic_supervisor(
@@ -158,6 +161,7 @@ def open_dynamic_supervisor(
     period: float = 5.0,
     name: str | None = None,
     seed: int | None = None,
+    budget: Budget | None = None,
 ) -> AbstractAsyncContextManager[DynamicSupervisor]:
     """A supervisor of children that come and go; they are stopped together when the block is left (S63-S67).
 
@@ -173,13 +177,18 @@ def open_dynamic_supervisor(
         handle=DynamicSupervisor,
         seed=seed,
     )
-    return _noted(root)
+    return _noted(root, Fellows(budget=budget, seed=seed))
 
 
 @asynccontextmanager
-async def _noted(root: AbstractAsyncContextManager[Handle]) -> AsyncGenerator[Handle]:
-    async with noted(), root as supervisor:
-        yield supervisor
+async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) -> AsyncGenerator[Handle]:
+    around = FELLOWS.get()
+    FELLOWS.set(fellows)
+    try:
+        async with noted(), root as supervisor:
+            yield supervisor
+    finally:
+        FELLOWS.set(around)
 
 
 async def ask(agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:

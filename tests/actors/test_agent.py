@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.agent import Begin
 from proctor.actors.book import QUEUE, Job
+from proctor.actors.mail import Begin
 from proctor.protocols import vocabulary as v
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
@@ -168,9 +168,9 @@ async def test_a_parked_request_can_be_withdrawn(tmp_path: Path) -> None:
                     break
         status = await agent.status()
         assert (status.state, status.until) == ("idle", None)
-        async with agent.stream("two") as turn:  # is asked, and parked in its turn
+        async with agent.stream("two") as turn:  # is parked before it is asked
             async for event in turn:
-                if isinstance(event, v.TurnEnded):
+                if isinstance(event, v.Notice) and event.code == "parked":
                     break
         assert [r.queued for r in [await agent.status()]] == [0]
 
@@ -466,8 +466,8 @@ async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:  # R006
         ),
         ({"home": "shared"}, "home 'shared' is not a choice; accepted: user, private"),
         (
-            {"permission": "ask"},
-            "permission 'ask' is not a choice; accepted: deny, allow, rules, or a function",
+            {"permission": "maybe"},
+            "permission 'maybe' is not a choice; accepted: deny, allow, ask, rules, or a function",
         ),
         ({"cwd": "/no/such/place"}, "cwd '/no/such/place' is not a directory"),
         ({"silence": 0}, "silence must be a number of seconds above 0, got 0"),

@@ -1,0 +1,89 @@
+"""One account's usage limit, shared by all agents of a tree that use the account (L38).
+
+Who hits the limit closes the account for all until it resets. Then one agent tries, chosen by chance; the others wait
+for its word. Once the account has taken it, the rest go on in steps, so that they do not run into the next limit all
+at once. If it runs into the limit again, all wait for the new reset; if it leaves without a word, another one tries.
+
+    open ─limited→ closed ─time→ trying (one) ─passed→ easing (a place in time each) ─all gone→ open
+                     ↑───────────limited─┘  └─left→ trying (another)
+
+Guarantees: `enter` decides in one step, so two agents never both try. Times are seconds on one clock, given by the
+caller; chance is a seeded source. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+MARGIN = 1.0
+"""Seconds after a limit's reset before anybody asks again."""
+SPREAD = 1.0
+"""Seconds over which chance spreads the first attempts."""
+STEP = 1.0
+"""Seconds, by half more or less, between two that go on."""
+
+
+class Account:
+    """`name` is for a person. Agents are told apart by any string that stays theirs."""
+
+    def __init__(self, name: str, random: Random) -> None:
+        self.name = name
+        self._random = random
+        self._closed = -math.inf
+        self._trial = False
+        self._trying: str | None = None
+        self._next = -math.inf
+        self._places: dict[str, float] = {}
+
+    def enter(self, agent: str, now: float) -> float:
+        """0.0: go. Else the seconds after which to ask again; `math.inf` when somebody else's word is awaited."""
+        if self._trying == agent:
+            return 0.0
+        if now < self._closed:
+            return self._closed - now + self._random.uniform(0, SPREAD)
+        if self._trial:
+            return self._try(agent)
+        return self._ease(agent, now)
+
+    def _try(self, agent: str) -> float:
+        if self._trying is not None:
+            return math.inf
+        self._trying = agent
+        return 0.0
+
+    def _ease(self, agent: str, now: float) -> float:
+        if agent not in self._places:
+            if now >= self._next:
+                return 0.0
+            self._places[agent] = self._next
+            self._next += self._step()
+        left = self._places[agent] - now
+        if left <= 0:
+            del self._places[agent]
+        return max(0.0, left)
+
+    def limited(self, seconds: float, now: float) -> None:
+        """The limit was hit, and resets in so many seconds."""
+        self._closed = max(self._closed, now + seconds + MARGIN)
+        self._trial, self._trying = True, None
+        self._places.clear()
+
+    def passed(self, agent: str, now: float) -> bool:
+        """The account has taken a prompt of this agent. True when that frees the others."""
+        if self._trying != agent:
+            return False
+        self._trial, self._trying = False, None
+        self._next = now + self._step()
+        return True
+
+    def left(self, agent: str) -> bool:
+        """The agent asks for nothing any more. True when that lets another one try."""
+        self._places.pop(agent, None)
+        if self._trying != agent:
+            return False
+        self._trying = None
+        return True
+
+    def _step(self) -> float:
+        return STEP * self._random.uniform(0.5, 1.5)

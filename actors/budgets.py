@@ -1,0 +1,124 @@
+"""What may be spent in a sliding window of time, and what has been. Plain sums: nothing here waits.
+
+Guarantees: a cost counts for `period` seconds after it was told. A window over its budget says so once for each
+period, and so does one near it. A turn whose cost the CLI did not tell is counted as such and told, never as nothing.
+What is held is bounded: costs told within a thousandth of the period are one entry, with the time of the first.
+
+Not here: what an agent does about it (`gate`, `agent`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+import attrs
+
+from proctor.actors.errors import BadOption
+
+Then = Literal["park", "escalate", "warn"]
+Alarm = Literal["budget_near", "budget_exceeded", "cost_unknown"]
+"""The codes of the notices, each at most once in a period."""
+
+_GRAIN = 1000
+
+
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise BadOption(f"{attribute.name} of a budget must be a number above 0, got {value!r}")
+
+
+def _share(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise BadOption(f"{attribute.name} of a budget must be a share above 0 and up to 1, got {value!r}")
+
+
+def _known(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value not in get_args(Then):
+        raise BadOption(f"{attribute.name} of a budget is {value!r}; accepted: {', '.join(get_args(Then))}")
+
+
+@attrs.frozen
+class Budget:
+    """At most `usd` US dollars in any `period` (seconds). From `warn` of it on a notice says so.
+
+    Once it is spent: `park` holds back prompts until the window frees, `escalate` ends the agent with
+    `BudgetExceeded`, which its supervisor takes for a crash, `warn` only tells. A turn that runs is never cut, so the
+    last one may overshoot. Raises `BadOption`.
+    """
+
+    usd: float = attrs.field(validator=_positive)
+    period: float = attrs.field(validator=_positive)
+    warn: float = attrs.field(default=0.8, validator=_share, kw_only=True)
+    then: Then = attrs.field(default="park", validator=_known, kw_only=True)
+
+
+@attrs.define
+class _Entry:
+    at: float
+    usd: float
+
+
+class Spending:
+    """What was spent under a budget; `whose` names it in texts. Times are seconds on one clock."""
+
+    def __init__(self, budget: Budget, whose: str) -> None:
+        self.budget = budget
+        self.whose = whose
+        self.unknown = 0
+        self._entries: deque[_Entry] = deque()
+        self._told: dict[Alarm, float] = {}
+
+    def spend(self, usd: float | None, now: float) -> tuple[Alarm, ...]:
+        """A turn has ended that cost so much (None: not told). The alarms that are due."""
+        if usd is None:
+            self.unknown += 1
+        elif usd > 0:
+            self._add(usd, now)
+        return tuple(alarm for alarm in self._due(usd, now) if self._first(alarm, now))
+
+    def _add(self, usd: float, now: float) -> None:
+        if self._entries and now - self._entries[-1].at < self.budget.period / _GRAIN:
+            self._entries[-1].usd += usd
+        else:
+            self._entries.append(_Entry(now, usd))
+
+    def _due(self, usd: float | None, now: float) -> Iterator[Alarm]:
+        spent = self.spent(now)
+        if usd is None:
+            yield "cost_unknown"
+        if spent >= self.budget.usd:
+            yield "budget_exceeded"
+        elif spent >= self.budget.usd * self.budget.warn:
+            yield "budget_near"
+
+    def _first(self, alarm: Alarm, now: float) -> bool:
+        if now - self._told.get(alarm, -math.inf) < self.budget.period:
+            return False
+        self._told[alarm] = now
+        return True
+
+    def spent(self, now: float) -> float:
+        """US dollars in the window that ends now."""
+        while self._entries and now - self._entries[0].at >= self.budget.period:
+            self._entries.popleft()
+        return math.fsum(entry.usd for entry in self._entries)
+
+    def frees_in(self, now: float) -> float:
+        """Seconds until less than the budget is in the window; 0 when that is so now."""
+        over = self.spent(now) - self.budget.usd
+        seconds = 0.0
+        for entry in self._entries:
+            if over < 0:
+                break
+            over -= entry.usd
+            seconds = entry.at + self.budget.period - now
+        return seconds
+
+    def text(self, now: float) -> str:
+        """The account for a person."""
+        spent, budget = self.spent(now), self.budget
+        unknown = f", and {self.unknown} turns of unknown cost" if self.unknown else ""
+        return f"{self.whose} has spent ${spent:.4g} of ${budget.usd:g} in {budget.period:g} s{unknown}"

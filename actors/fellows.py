@@ -1,0 +1,58 @@
+"""What the agents of one tree share: their accounts, the tree's budget, and the order in which they come back.
+
+Made by whoever opens the tree and found by its agents through their context, so that two trees in one program know
+nothing of each other (R006). An agent of a tree that was opened without one is alone.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from random import Random
+
+import trio
+
+from proctor.actors.accounts import Account
+from proctor.actors.budgets import Budget, Spending
+
+FELLOWS: ContextVar[Fellows | None] = ContextVar("proctor.fellows", default=None)
+
+
+class Fellows:
+    """`budget` is for all of them together. `stagger`: seconds between two that come back after a mass restart."""
+
+    def __init__(
+        self, *, budget: Budget | None = None, stagger: float = 0.0, seed: int | None = None
+    ) -> None:
+        self.spending = None if budget is None else Spending(budget, "the tree")
+        self._random = Random(seed)
+        self._accounts: dict[str, Account] = {}
+        self._lot = trio.lowlevel.ParkingLot()
+        self._stagger = stagger
+        self._place = 0.0
+
+    def account(self, name: str) -> Account:
+        """The account of this name."""
+        if name not in self._accounts:
+            self._accounts[name] = Account(name, self._random)
+        return self._accounts[name]
+
+    def tell(self) -> None:
+        """Something has changed that others wait for."""
+        self._lot.unpark_all()
+
+    async def told(self, seconds: float) -> None:
+        """Wait so many seconds, or until something changes."""
+        with trio.move_on_after(seconds):
+            await self._lot.park()
+
+    async def step(self) -> None:
+        """Wait for a place among those that come back."""
+        now = trio.current_time()
+        place = max(now, self._place)
+        self._place = place + self._stagger
+        await trio.sleep_until(place)
+
+
+def current_fellows() -> Fellows:
+    """Those of the tree around this task; alone outside of one."""
+    return FELLOWS.get() or Fellows()

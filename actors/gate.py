@@ -1,0 +1,110 @@
+"""What stands between an agent and its next prompt: a usage limit of its account, or a budget that is spent.
+
+Asked before each prompt and never in the middle of a turn. Budgets come first: whoever has nothing to spend takes no
+place among those who wait for the account.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+from proctor.actors.accounts import Account
+from proctor.actors.budgets import Alarm, Spending
+from proctor.actors.fellows import Fellows
+from proctor.actors.identity import account_of
+from proctor.actors.plan import Plan
+
+
+@attrs.frozen
+class Hold:
+    """Why there is no prompt now. To be asked again in `seconds` (infinite: when something changes); `until` is that
+    moment, None when nobody knows."""
+
+    why: str
+    seconds: float
+
+    @property
+    def until(self) -> float | None:
+        """In Unix seconds."""
+        return None if math.isinf(self.seconds) else time.time() + self.seconds
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        at = self.until
+        return (
+            self.why if at is None else f"{self.why}; until {time.strftime('%H:%M:%S', time.localtime(at))}"
+        )
+
+
+class Gate:
+    """The gate of one agent; `agent` is its path in the tree. With `waits=False` usage limits do not hold it."""
+
+    def __init__(
+        self, agent: str, fellows: Fellows, account: Account, spendings: tuple[Spending, ...], *, waits: bool
+    ) -> None:
+        self._agent = agent
+        self._fellows = fellows
+        self._account = account
+        self._spendings = spendings
+        self._waits = waits
+
+    def hold(self) -> Hold | None:
+        """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once."""
+        now = trio.current_time()
+        for spending in self._spendings:
+            seconds = spending.frees_in(now) if spending.budget.then == "park" else 0.0
+            if seconds > 0:
+                return Hold(spending.text(now), seconds)
+        seconds = self._account.enter(self._agent, now) if self._waits else 0.0
+        if seconds == 0:
+            return None
+        why = "another agent tries first" if math.isinf(seconds) else "usage limit"
+        return Hold(f"{why} of the account {self._account.name}", seconds)
+
+    async def wait(self, hold: Hold) -> None:
+        """Until it is worth asking again."""
+        await self._fellows.told(hold.seconds)
+
+    def limited(self, resets_at: float) -> None:
+        """The agent ran into the limit, which resets then (Unix seconds)."""
+        self._account.limited(max(0.0, resets_at - time.time()), trio.current_time())
+        self._fellows.tell()
+
+    def passed(self) -> None:
+        """The account has taken its prompt."""
+        if self._account.passed(self._agent, trio.current_time()):
+            self._fellows.tell()
+
+    def leave(self) -> None:
+        """It asks for nothing now."""
+        if self._account.left(self._agent):
+            self._fellows.tell()
+
+    def spend(self, usd: float | None) -> Iterator[tuple[Alarm, str]]:
+        """A turn cost so much (US dollars, None: not told). What is to be said of it."""
+        now = trio.current_time()
+        for spending in self._spendings:
+            for alarm in spending.spend(usd, now):
+                yield alarm, spending.text(now)
+
+    def overdrawn(self) -> str | None:
+        """The account of a budget that is spent and ends its agent, None when there is none."""
+        now = trio.current_time()
+        for spending in self._spendings:
+            if spending.budget.then == "escalate" and spending.frees_in(now) > 0:
+                return spending.text(now)
+        return None
+
+
+def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
+    """The gate of the agent that stands at this path."""
+    own = None if plan.conduct.budget is None else Spending(plan.conduct.budget, plan.name)
+    spendings = tuple(spending for spending in (own, fellows.spending) if spending is not None)
+    account = fellows.account(account_of(plan))
+    return Gate(path, fellows, account, spendings, waits=plan.conduct.park)

@@ -1,0 +1,68 @@
+"""What an agent is sent, and what it replies at once. What comes of it later is read from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from proctor.actors.book import Job
+from proctor.actors.eventlog import EventLog
+from proctor.protocols.vocabulary import AnyRequest
+
+
+@attrs.frozen
+class Begin:
+    """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
+    the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
+    the job as withdrawn, and it is never sent."""
+
+    job: Job
+
+
+@attrs.frozen
+class Accepted:
+    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
+    the caller has left: the request is forgotten, or its turn ended; it never waits."""
+
+    log: EventLog
+    position: int
+    repeats: bool
+    withdraw: Callable[[], None]
+
+
+@attrs.frozen
+class Tell:
+    """Pass a request such as `Steer` or `SetModel` on to the CLI. The reply is `Told`, once it is written."""
+
+    request: AnyRequest
+
+
+@attrs.frozen
+class Told:
+    """It was written while `turn` ran (None: none had begun), or it was not, for the reason `refused`.
+
+    `log` from `position` on holds the CLI's word about it. `keeps`: what a turn has not taken in when it ends, the
+    CLI keeps for its next one.
+    """
+
+    log: EventLog
+    position: int
+    turn: str | None = None
+    keeps: bool = False
+    refused: str | None = None
+
+
+@attrs.frozen
+class Look:
+    """The reply is a `Status`."""
+
+
+@attrs.frozen
+class Follow:
+    """The reply is the agent's `EventLog`."""
+
+
+@attrs.frozen
+class Attend:
+    """The reply is the `Desk` where the agent's open questions lie."""
