@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from proctor.protocols.claude.control import GREETING
-from proctor.protocols.claude.frames import read
+from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.turns import is_uuid, notes
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
@@ -235,6 +235,7 @@ CLAUDE = Dialect(
     launch=launch,
     greet=greet,
     read=read,
+    read_lines=read_lines,
     write=write,
     stop=(
         StopStep("interrupt", 2.0),
