@@ -18,6 +18,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
+from operator import length_hint
 from pathlib import Path
 
 import attrs
@@ -191,14 +192,19 @@ class EventLog:
 class Cursor:
     """A reader's place in a log; `async for` gives events until the log is closed. One task at a time.
 
-    `position` is that of the next event it will hand out. Leaving a loop early loses nothing: the next one goes on.
+    Leaving a loop early loses nothing: the next one goes on.
     """
 
     def __init__(self, log: EventLog, position: int) -> None:
         self._log = log
         self._hint = (-1, 0)
         self._left: Iterator[AnyEvent] = iter(())
-        self.position = position
+        self._fetched = position
+
+    @property
+    def position(self) -> int:
+        """That of the next event it will hand out."""
+        return self._fetched - length_hint(self._left)
 
     @property
     def log(self) -> EventLog:
@@ -207,41 +213,36 @@ class Cursor:
 
     async def batch(self) -> Sequence[AnyEvent]:
         """The events from the position on, at least one, waiting if need be; empty once the log is closed and read."""
-        events: Sequence[AnyEvent] = [*self._left]
-        if not events:
-            await self._wait()
-            events = self._fetch()
-        self.position += len(events)
-        return events
+        if events := [*self._left]:
+            return events
+        await self._wait()
+        return self._fetch()
 
     def batch_nowait(self) -> Sequence[AnyEvent]:
         """What is there now, perhaps nothing."""
-        events = [*self._left] or self._fetch()
-        self.position += len(events)
-        return events
+        return [*self._left] or self._fetch()
 
     def __aiter__(self) -> Cursor:
         return self
 
     async def __anext__(self) -> AnyEvent:
         for event in self._left:
-            self.position += 1
             return event
         await self._wait()
         self._left = iter(self._fetch())
         for event in self._left:
-            self.position += 1
             return event
         raise StopAsyncIteration
 
     async def _wait(self) -> None:
-        if self.position < self._log.end or self._log.closed:
+        if self._fetched < self._log.end or self._log.closed:
             await trio.lowlevel.checkpoint()  # a reader that is behind must not hold the loop
-        while self.position >= self._log.end and not self._log.closed:
+        while self._fetched >= self._log.end and not self._log.closed:
             await self._log.changed()
 
     def _fetch(self) -> Sequence[AnyEvent]:
-        events, self._hint = self._log.read(self.position, self._hint)
+        events, self._hint = self._log.read(self._fetched, self._hint)
+        self._fetched += len(events)
         return events
 
 

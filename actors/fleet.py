@@ -25,7 +25,20 @@ import attrs
 
 from proctor.actors.durations import duration
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.actors.members import KINDS, AnyMember, Delays, Grace, Member, Permission, Script, given
+from proctor.actors.members import (
+    KINDS,
+    Acp,
+    AnyMember,
+    Claude,
+    Codex,
+    Delays,
+    Grace,
+    OpenCode,
+    Permission,
+    Script,
+    Scripted,
+    given,
+)
 from proctor.actors.permissions import Rule
 from proctor.actors.scripted import ScriptError, check_script
 from proctor.actors.tables import Misfit, Positive, Seconds, TableFaults, Tables, said
@@ -175,7 +188,7 @@ def _sound(record: object) -> None:
     try:
         if isinstance(record, Delays):
             record.record()
-        if isinstance(record, Member | Nested):
+        if isinstance(record, Claude | Codex | OpenCode | Acp | Scripted | Nested):
             record.spec()
         if isinstance(record, Group):
             Flags(**record.flags())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -31,6 +31,7 @@ from proctor.runtime.exits import NoProc
 
 _PARTIAL = 1000
 _WORD = 10.0
+_TELLING = frozenset((v.Notice, v.LimitReached, v.TurnEnded, v.Exited))
 
 
 class Agent:
@@ -205,6 +206,7 @@ class Turn:
         self._ticket = ticket
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)
+        self._left: Iterator[v.AnyEvent] = iter(())
         self._prompt: str | None = None
         self._goes_on = self._parked = False
         self._answer: Answer | None = None
@@ -231,16 +233,18 @@ class Turn:
         """The next event of this turn, or a notice around it. Raises `MaybeExecuted` or `NotExecuted` when the agent
         is gone and the request with it."""
         while not self.over:
-            try:
-                event = await anext(self._cursor)
-            except StopAsyncIteration:
-                raise self._lost("the agent has stopped", "stopped") from None
-            if self._follows(event):
-                self._partial.append(event)
-                return event
+            for event in self._left:
+                ours = event.__class__ in _TELLING and self._hear(event)
+                if ours or self._prompt is not None:
+                    self._partial.append(event)
+                    return event
+            if not (batch := await self._cursor.batch()):
+                raise self._lost("the agent has stopped", "stopped")
+            self._left = iter(batch)
         raise StopAsyncIteration
 
-    def _follows(self, event: v.AnyEvent) -> bool:
+    def _hear(self, event: v.AnyEvent) -> bool:
+        """Whether it is about this request although no prompt was sent for it yet."""
         match event:
             case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
                 self._prompt, self._parked, self._goes_on = prompt, False, False
@@ -256,7 +260,7 @@ class Turn:
                 raise self._lost(event.stderr.strip()[-300:] or "its process ended", event.outcome)
             case _:
                 pass
-        return self._prompt is not None
+        return False
 
     def _ended(self, event: v.TurnEnded) -> None:
         if self._goes_on:

@@ -272,7 +272,8 @@ class Incarnation:
 
     def _take(self, events: list[v.AnyEvent]) -> None:
         observers, start = self._observers, 0
-        for place, event in enumerate(events):
+        unobserved = observers.keys().isdisjoint(map(type, events))
+        for place, event in enumerate(() if unobserved else events):
             observe = observers.get(type(event))
             if observe is not None:
                 self.log.append(events[start:place])  # what a listener notes comes before what it heard

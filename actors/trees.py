@@ -11,8 +11,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
-from proctor.protocols.acp import Profile
-
 from proctor.actors.agent import AgentActor
 from proctor.actors.budgets import Budget
 from proctor.actors.errors import BadOption
@@ -33,6 +31,7 @@ from proctor.actors.plan import (
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
+from proctor.protocols.acp import Profile
 from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
 from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, Strategy

@@ -17,14 +17,14 @@ Not handled here: time, processes, and which of several prompts the host should 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, cast
 
 import msgspec
 
-from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Phase, Send, parse_version
+from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
-from proctor.protocols.framing import MAX_LINE, Framing, Oversized
+from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
 from proctor.protocols.salvage import UNREAD, head, refuse_unread
 from proctor.protocols.vocabulary import (
     Answered,
@@ -163,13 +163,14 @@ class Conversation:
         self.misplaced = 0
         self.exhausted = False
         self._framing = Framing(max_line)
+        self._read_lines = dialect.lines_reader
         self._error_budget = error_budget
         self._owed: list[bytes] = []
         self._opened = False
         self._blank = 0
         self._bad_run = 0
         self._bad_frame = -1
-        self._place = _Place(0, 0, ())
+        self._place = Place(0, 0, ())
 
     @property
     def frames(self) -> int:
@@ -244,7 +245,7 @@ class Conversation:
             return []
         start = self._framing.offset
         lines = self._framing.feed(chunk) if chunk else self._framing.end()
-        self._place = _Place(self.memo.frame + 1, start, lines)
+        self._place = Place(self.memo.frame + 1, start, lines)
         out: list[AnyEvent] = []
         self._read(lines, out, cut=not chunk)
         self.events += len(out)
@@ -253,29 +254,36 @@ class Conversation:
         return out
 
     def _read(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent], *, cut: bool) -> None:
-        memo = self.memo
-        read = self.dialect.read
-        stays = _STAYS[self.phase]
         append = cast("Callable[[AnyEvent | Send], None]", out.append)  # no `Send` has a class in `stays`
-        for line in lines:
-            memo.frame += 1
-            if not isinstance(line, bytes):
-                self._read_skim(line, out)
-                stays = _STAYS[self.phase]
+        for said in self._said(lines, out):
+            stays = _STAYS[self.phase]
+            if isinstance(said, list) and TextDelta in stays:
+                out += said
                 continue
-            for event in read(memo, line):
+            for event in said:
                 if event.__class__ in stays:
                     append(event)
                 else:
-                    self._accept(event, line, out, cut=cut)
+                    self._accept(event, out, cut=cut)
                     stays = _STAYS[self.phase]
 
-    def _accept(self, event: AnyEvent | Send, line: bytes, out: list[AnyEvent], *, cut: bool = False) -> None:
+    def _said(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
+        if Oversized not in map(type, lines):
+            yield from self._read_lines(self.memo, cast("Sequence[bytes]", lines))
+            return
+        for line in lines:
+            if isinstance(line, bytes):
+                yield from self._read_lines(self.memo, (line,))
+            else:
+                self.memo.frame += 1
+                self._read_skim(line, out)
+
+    def _accept(self, event: AnyEvent | Send, out: list[AnyEvent], *, cut: bool = False) -> None:
         match event:
             case Send():
                 self._owed.append(event.data)
             case Garbled():
-                self._accept_garbled(event, line, out, cut=cut)
+                self._accept_garbled(event, out, cut=cut)
             case Unrecognized():
                 self.unrecognized += 1
                 out.append(event)
@@ -304,9 +312,9 @@ class Conversation:
             return "working"
         return "ending" if memo.mode == "oneshot" and memo.turns else "idle"
 
-    def _accept_garbled(self, event: Garbled, line: bytes, out: list[AnyEvent], *, cut: bool) -> None:
+    def _accept_garbled(self, event: Garbled, out: list[AnyEvent], *, cut: bool) -> None:
         adjoining = self._bad_frame == event.frame - 1
-        if line.isspace() or not line:
+        if self._place.is_blank(event.frame):
             self._blank += 1
             self._bad_frame += adjoining
             return
@@ -331,15 +339,15 @@ class Conversation:
             if isinstance(event, UNREAD):
                 owed, notice = refuse_unread(self.dialect, memo, event)
                 self._owed.append(owed)
-                self._accept(notice, line.skim, out)
+                self._accept(notice, out)
             elif isinstance(event, TurnEnded):
                 gone = (
                     event.error or f"the line that ended the turn was {line.size} bytes long and was not kept"
                 )
                 event = msgspec.structs.replace(event, text=None, structured_output=None, error=gone)
-                self._accept(event, line.skim, out)
+                self._accept(event, out)
             elif isinstance(event, (Send, TurnStarted, *CONTROL)):
-                self._accept(event, line.skim, out)
+                self._accept(event, out)
         memo.quiet = quiet
 
     def _remarks(self, event: Started) -> list[AnyEvent]:
@@ -374,20 +382,3 @@ class Conversation:
     def _misuse(self, request: AnyRequest, what: str) -> Misuse:
         name = str(request.__struct_config__.tag)
         return Misuse(f"a {name!r} request {what}", request=name, phase=self.phase)
-
-
-class _Place:
-    """Finds the byte at which a line of the current batch begins, reading each length once."""
-
-    def __init__(self, frame: int, offset: int, lines: Sequence[bytes | Oversized]) -> None:
-        self._first = frame
-        self._next = 0
-        self._offset = offset
-        self._lines = lines
-
-    def offset(self, frame: int) -> int:
-        while self._next < frame - self._first:
-            line = self._lines[self._next]
-            self._offset += (len(line) if isinstance(line, bytes) else line.size) + 1
-            self._next += 1
-        return self._offset

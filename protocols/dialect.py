@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import attrs
 
-from proctor.protocols.vocabulary import AnyEvent, AnyRequest
+from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
 
 Mode = Literal["session", "oneshot"]
 Phase = Literal["greeting", "idle", "working", "ending", "ended"]
@@ -111,6 +112,9 @@ class Send:
 Out = tuple[AnyEvent | Send, ...]
 """What one frame gives."""
 
+Run = list[TextDelta]
+"""What a run of frames gives that are each one text delta, and nothing else."""
+
 
 @attrs.frozen
 class StopStep:
@@ -191,12 +195,16 @@ class Memo:
         return [prompt for prompt in self.prompts if prompt not in taken]
 
 
+LinesReader = Callable[[Memo, Sequence[bytes]], Iterator[Run | Out]]
+
+
 @attrs.frozen(kw_only=True)
 class Dialect:
     """One CLI. `read` takes a line without its newline and never raises on what a CLI may say.
 
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
-    `Misuse` where the CLI has no way to be told. `oldest` and `newest_known` are the versions it was tested with;
+    `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
+    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `oldest` and `newest_known` are the versions it was tested with;
     `capabilities` names what not all of them can, with the first version known to.
     """
 
@@ -206,9 +214,15 @@ class Dialect:
     read: Callable[[Memo, bytes], Out]
     write: Callable[[Memo, AnyRequest], bytes]
     stop: tuple[StopStep, ...]
+    read_lines: LinesReader | None = None
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
+
+    @property
+    def lines_reader(self) -> LinesReader:
+        """`read_lines`, or what does the same by `read`."""
+        return self.read_lines or partial(_each_line, self.read)
 
     def can(self, capability: str, version: Version | None) -> bool:
         """Is this version known to have the capability? An unknown version has what all tested versions have."""
@@ -216,6 +230,12 @@ class Dialect:
         if first is None:
             return False
         return first <= self.oldest if version is None else version >= first
+
+
+def _each_line(read: Callable[[Memo, bytes], Out], memo: Memo, lines: Sequence[bytes]) -> Iterator[Out]:
+    for line in lines:
+        memo.frame += 1
+        yield read(memo, line)
 
 
 def parse_version(text: str | None) -> Version | None:

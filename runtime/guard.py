@@ -1,4 +1,4 @@
-"""The guard: a small parent for one program, run as `python -I -S guard.py RUNTIME_PID[:REPORT_FD] CMD...`.
+"""The guard: a small parent for one program, run as `python -I -S -c LAUNCH RUNTIME_PID[:REPORT_FD] CMD...`.
 
 It is the parent of the program and the subreaper of all that the program starts. Guarantees: when the runtime goes,
 however it goes, the whole tree is killed; when the program ends, what it left behind is killed before the guard ends
@@ -14,12 +14,13 @@ that spawned. The program has a parent-death signal, which is sound here as the 
 
 Not handled: guard and runtime killed in the same instant (the program dies, its descendants live until the next start
 sweeps them, see `ledger`), processes that cannot die (after 10 s the guard leaves them behind). Linux only; standard library only, and little of it: a guard is
-started with every program. `_signal` is what `signal` wraps in enums, for a third of the whole start-up.
+started with every program. `_signal` and `_ctypes` are what `signal` wraps in enums and `ctypes` in classes, for half of
+the whole start-up. `LAUNCH` imports this file, where running it would compile it each time.
 """
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes
 import errno
 import os
 import select
@@ -30,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
-    from typing import NoReturn
+    from typing import Any, NoReturn
 else:
     import _signal as signal
 
@@ -45,7 +46,13 @@ LEFT_ALONE = frozenset(
     }
 )
 
-libc = ctypes.CDLL(None)
+THIS_PROGRAM: Any = None
+_PRCTL = _ctypes.dlsym(_ctypes.dlopen(THIS_PROGRAM, os.RTLD_NOW), "prctl")
+
+
+def prctl(option: int, value: int) -> int:
+    result: int = _ctypes.call_function(_PRCTL, (option, value, 0, 0, 0))
+    return result
 
 
 def main() -> NoReturn:
@@ -65,7 +72,7 @@ def main() -> NoReturn:
 
 
 def watch_runtime(runtime: int) -> int:
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    if prctl(PR_SET_CHILD_SUBREAPER, 1):
         os._exit(CANNOT_GUARD)
     try:
         watch = os.pidfd_open(runtime)
@@ -108,7 +115,7 @@ def become(command: list[str], guard: int, failed: int) -> NoReturn:
         for number in signal.valid_signals() - LEFT_ALONE:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:  # it can have died before the line above
             os.execvpe(command[0], command, given_environment())
     except OSError as refusal:
@@ -225,7 +232,7 @@ def end_as(status: int | None) -> NoReturn:
     if not os.WIFSIGNALED(status):
         os._exit(os.WEXITSTATUS(status))
     number = os.WTERMSIG(status)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # the program's death, not ours: no second core
+    prctl(PR_SET_DUMPABLE, 0)  # the program's death, not ours: no second core
     if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -28,7 +28,8 @@ from proctor.runtime.process_errors import Context, SpawnFailed, Stage, spawn_re
 MARKER = "PROCTOR_MARKER"
 """The variable a marked process, and all it starts, carries in its environment."""
 
-GUARD = str(Path(__file__).with_name("guard.py"))
+LAUNCH = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import guard; guard.main()"
+"""The guard's program: imported, it comes from its cached bytecode."""
 
 Stream = Literal["pipe", "null", "inherit"] | Path
 """A pipe to us, /dev/null, the runtime's own, or a file that output is appended to."""
@@ -249,7 +250,7 @@ def _popen(command: Command, given: Mapping[str, int]) -> subprocess.Popen[bytes
     argv = command.argv
     report = given.get("report")
     if report is not None:
-        argv = (sys.executable, "-I", "-S", GUARD, f"{os.getpid()}:{report}", *argv)
+        argv = (sys.executable, "-I", "-S", "-c", LAUNCH, f"{os.getpid()}:{report}", *argv)
     return subprocess.Popen(
         argv,
         env=command.env,

@@ -17,7 +17,7 @@ from typing import Any
 from proctor.protocols import jsonrpc
 from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
-from proctor.protocols.claude.frames import read
+from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.turns import is_uuid
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
@@ -269,6 +269,7 @@ CLAUDE = Dialect(
     launch=launch,
     greet=greet,
     read=read,
+    read_lines=read_lines,
     write=write,
     stop=(
         StopStep("interrupt", 2.0),

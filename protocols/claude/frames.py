@@ -13,7 +13,7 @@ Text deltas come before the block they belong to. When the attempt that streamed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ from proctor.protocols.claude.wire import (
     User,
     Wire,
 )
-from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.dialect import Memo, Out, Run
 from proctor.protocols.salvage import Refusal, decoded, garbled, loosely, repaired, unrecognized
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -114,6 +114,29 @@ def read(memo: Memo, line: bytes) -> Out:
     if frame.__class__ is StreamEvent and (text := frame.event.delta.text):
         return (TextDelta(memo.frame, memo.turn, text, frame.parent_tool_use_id),)
     return _HANDLERS[type(frame)](memo, frame, line)
+
+
+def read_lines(memo: Memo, lines: Sequence[bytes]) -> Iterator[Run | Out]:
+    """What `read` gives of each line, in order; the text deltas that follow each other come as one list."""
+    number, run = memo.frame, Run()
+    for line in lines:
+        number += 1
+        try:
+            frame = _decode(line)
+        except Refusal:
+            frame = None
+        if isinstance(frame, StreamEvent) and (text := frame.event.delta.text):
+            run.append(TextDelta(number, memo.turn, text, frame.parent_tool_use_id))
+            continue
+        if run:
+            memo.frame = number - 1
+            yield run
+            run = []
+        memo.frame = number
+        yield _read_odd(memo, line) if frame is None else _HANDLERS[type(frame)](memo, frame, line)
+    memo.frame = number
+    if run:
+        yield run
 
 
 def _read_odd(memo: Memo, line: bytes) -> Out:
