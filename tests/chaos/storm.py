@@ -123,14 +123,18 @@ class Storm:
     async def run(self) -> Report:
         """Let it blow for its seconds, and look at what is left."""
         before = await self.belongings()
-        tree = proctor.open_supervisor(self.children(), intensity=1_000_000, period=1.0)
         with trio.move_on_after(self.weather.seconds + 4 * PATIENCE) as whole:
-            async with tree as supervisor:
-                await self.blow(supervisor)
+            await self.live()
         if whole.cancelled_caught:
             self.report.faults.append(f"the tree did not end; open: {sorted(self.open)}")
         self.compare(before, await self.belongings())
         return self.report
+
+    async def live(self) -> None:
+        """The life of the tree, in a frame of its own: a log's file is open as long as somebody holds its agent."""
+        tree = proctor.open_supervisor(self.children(), intensity=1_000_000, period=1.0)
+        async with tree as supervisor:
+            await self.blow(supervisor)
 
     def children(self) -> list[ChildSpec]:
         script = self.folder / "script.ndjson"
@@ -273,19 +277,19 @@ class Storm:
 
     # -- what is left
 
-    async def belongings(self) -> tuple[int, int, int]:
+    async def belongings(self) -> dict[str, list[str]]:
         """Descriptors, children and tasks of this process."""
         gc.collect()
         me = os.getpid()
-        children = [pid for pid in procfs.numbers() if (s := procfs.stat_of(pid)) and s.parent == me]
+        children = [str(pid) for pid in procfs.numbers() if (s := procfs.stat_of(pid)) and s.parent == me]
         await trio.lowlevel.checkpoint()
-        tasks = trio.lowlevel.current_statistics().tasks_living
-        return len(os.listdir("/proc/self/fd")), len(children), tasks
+        tasks = ["task"] * trio.lowlevel.current_statistics().tasks_living
+        return {"descriptors": descriptors(), "children": children, "tasks": tasks}
 
-    def compare(self, before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
-        for name, was, now in zip(("descriptors", "children", "tasks"), before, after, strict=True):
-            if now > was:
-                self.report.faults.append(f"{name}: {was} before, {now} after")
+    def compare(self, before: dict[str, list[str]], after: dict[str, list[str]]) -> None:
+        for name, was in before.items():
+            if more := Counter(after[name]) - Counter(was):
+                self.report.faults.append(f"{name} too many: {dict(more)}")
         if left := self.family():
             names = {pid: stat.name for pid in left if (stat := procfs.stat_of(pid))}
             self.report.faults.append(f"processes left behind: {names}")
@@ -309,6 +313,17 @@ DEEDS: Mapping[str, Callable[[Storm, Supervisor, str], Awaitable[None]]] = {
     "interrupt": Storm.interrupt,
     "status": Storm.look,
 }
+
+
+def descriptors() -> list[str]:
+    """What each open descriptor of this process leads to."""
+    found: list[str] = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+        except FileNotFoundError:  # the one that the listing itself took
+            continue
+    return found
 
 
 def resident() -> int:
