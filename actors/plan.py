@@ -21,7 +21,7 @@ from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, SPEAKING_
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
-from proctor.actors.scripted import check_script, scripted_dialect
+from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.transport import ProcessTransport, Reach
 from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
@@ -231,17 +231,19 @@ def scripted_plan(
     script: str | Path,
     options: AgentOptions,
     *,
+    dialect: str = "claude",
     faults: tuple[str, ...] = (),
     speed: float = 0.0,
     shutdown: float = SHUTDOWN,
 ) -> Plan:
-    """An agent played from a script file or a recorded run. Raises `ScriptError` naming file and line."""
+    """An agent played from a script file or a recorded run, in the wire of `dialect` (a name of `SPOKEN`).
+
+    Raises `ScriptError` naming file and line.
+    """
     path = Path(script).absolute()
-    check_script(path)
-    return _plan(
-        Plan(name=name, dialect=scripted_dialect(path, faults=faults, speed=speed), shutdown=shutdown),
-        options,
-    )
+    played = scripted_dialect(path, dialect=dialect, faults=faults, speed=speed)
+    launch = Launch(executable=(), mode=spoken(dialect).mode)
+    return _plan(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
 
 
 def _plan(base: Plan, options: AgentOptions) -> Plan:

@@ -1,4 +1,4 @@
-"""The scripted agent: a program of ours that speaks Claude Code's wire, and what starts it.
+"""The scripted agent: a program of ours that speaks the wire of any CLI we know, and what starts it.
 
 The program runs without this file: it is started by the path of `cli.py`, for which the package is an empty one.
 """

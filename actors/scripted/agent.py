@@ -1,35 +1,34 @@
 """The session of the scripted agent: who is asked what, in which order, and when the process leaves.
 
-Guaranteed: every prompt that is read gets one result, unless a fault or a signal forbids it; the host's requests are
-answered in the middle of a turn; the session is saved at the start and at the end of each turn, so that `--resume`
-finds how far it came whatever killed the process. The script's next turn is counted at the end of a turn: one that was
-cut short by a death is played again.
+Guaranteed, in every wire: each prompt that is read gets one end of a turn, unless a fault or a signal forbids it; the
+host's requests are answered in the middle of a turn; the session is saved at the start and at the end of each turn, so
+that a resumed one finds how far it came whatever killed the process. The script's next turn is counted at the end of a
+turn: one that was cut short by a death is played again.
+
+What a frame looks like and what a request is called is the voice's (`voices`); this engine only knows that there are
+sessions, prompts, questions and their answers.
 
 One thread, one select. Only `pump` reads stdin, and only there a turn is cut, so no frame is left half written but by
-the fault that wants it. SIGTERM and SIGHUP end the process from their handler, with the tool that runs; SIGINT is a
-flag that `pump` sees. Not handled: hooks, MCP, slash commands; a reader that does not read blocks us, where the real
-CLI would buffer.
+the fault that wants it. What a signal does is the voice's table: it leaves from the handler, with the tool that runs,
+or dies as if nobody had handled it, or cuts the turn, which `pump` sees. Not handled: hooks, slash commands; a reader
+that does not read blocks us, where a real CLI may buffer.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
 from collections import deque
 
-from proctor.actors.scripted import frames
-from proctor.actors.scripted.control import carry_out, reply
 from proctor.actors.scripted.faults import cut_due, fire_due
-from proctor.actors.scripted.flags import Flags, UsageError
-from proctor.actors.scripted.frames import encode, new_uuid
-from proctor.actors.scripted.oneshot import print_frames, run_once
+from proctor.actors.scripted.flags import Flags, UsageError, chosen_dialect
 from proctor.actors.scripted.pipes import Pipes, Store, start_group, stop_group
 from proctor.actors.scripted.recital import Recital
-from proctor.actors.scripted.script import Fault, Script, ScriptError, Turn, load_script, parse
-from proctor.actors.scripted.turn import Performance, Prompt, TurnCut
+from proctor.actors.scripted.script import Fault, Script, ScriptError, Turn, load_script
+from proctor.actors.scripted.turn import Performance, TurnCut
+from proctor.actors.scripted.voices.catalogue import voice_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,24 +37,39 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, NoReturn, TypeAlias
 
+    from proctor.actors.scripted.turn import Prompt
+    from proctor.actors.scripted.voices.catalogue import Voice
+
     Frame: TypeAlias = dict[str, Any]
 
-FRESH: Mapping[str, Any] = {"incarnations": 0, "turns": 0, "cursor": 0, "cost": 0.0, "prompt": None}
+FRESH: Mapping[str, Any] = {
+    "incarnations": 0,
+    "turns": 0,
+    "cursor": 0,
+    "cost": 0.0,
+    "taken": 0,
+    "given": 0,
+    "said": [],
+    "prompt": None,
+}
 UNANSWERED = "no turn of the script answers this prompt"
+
+
+class SessionTaken(Exception):
+    """A new session was to have the id of one that has a past."""
 
 
 class Agent:
     """One process of a session."""
 
-    def __init__(self, flags: Flags, script: Script) -> None:
+    def __init__(self, flags: Flags, script: Script, kind: type[Voice]) -> None:
         self.flags: Flags = flags
         self.script: Script = script
         self.pipes = Pipes()
         self.store = Store(persist=not flags.has("no-session-persistence"))
-        self.state: Frame = {}
+        self.state: Frame = {**FRESH, "fired": []}
         self.session = ""
         self.model = flags.one("model") or script.agent.get("model", "scripted")
-        self.mode = flags.one("permission-mode", "default")
         self.allowed = set(flags.allowed)
         self.queue: deque[Prompt] = deque()
         self.answers: dict[str, Frame] = {}
@@ -63,8 +77,6 @@ class Agent:
         self.performance: Performance | None = None
         self.deferred: int | None = None
         self.tool: Popen[bytes] | None = None
-        self.frames: list[Frame] = []
-        self.results = 0
         self.turn = self.line = 0
         self.done: set[str] = set()
         self.traits: dict[str, Fault] = {}
@@ -72,37 +84,34 @@ class Agent:
         self.cut: str | None = None
         self.code = 0
         self.unasked: tuple[float, Turn] | None = None
+        self.voice: Voice = kind(self)
 
-    def open(self) -> bool:
-        """Take up the session that the flags name, or a new one; False when `--resume` is refused."""
-        wanted = self.flags.resume
-        if wanted is None:
-            self.session = self.flags.one("session-id") or self.script.session or new_uuid()
-            self.state = self.new_state()
-        elif not self.take_up(wanted):
+    def open(self, new: str) -> None:
+        """Begin a session under this id. Raises SessionTaken when it has a past."""
+        known = self.store.load(new) or {}
+        if known.get("turns") and not self.script.recorded:
+            raise SessionTaken(new)
+        self.session, self.state = new, {**FRESH, "fired": known.get("fired", [])}
+        self.enter()
+
+    def take_up(self, wanted: str, fork: str | None = None) -> bool:
+        """Go on with a session, or with a copy of it under the id `fork`; False when it is refused."""
+        known = self.store.load(wanted)
+        self.session, self.state = wanted, {**FRESH, "fired": [], **(known or {})}
+        if known is None or self.start_fault("refuse_resume"):
             return False
+        if fork is not None:
+            self.session = fork
+            self.state["fired"] = []
+        self.enter()
+        return True
+
+    def enter(self) -> None:
         self.state["incarnations"] += 1
         self.save()
         for fault in self.flags.faults:
             if fault.kind == "trait" and self.first(fault):
                 self.traits[fault.name] = fault
-        return True
-
-    def take_up(self, wanted: str) -> bool:
-        known = self.store.load(wanted)
-        self.session, self.state = wanted, {**FRESH, "fired": [], **(known or {})}
-        if known is None or self.start_fault("refuse_resume"):
-            return False
-        if self.flags.has("fork-session"):
-            self.session = self.flags.one("session-id") or new_uuid()
-            self.state["fired"] = []
-        return True
-
-    def new_state(self) -> Frame:
-        known = self.store.load(self.session) or {}
-        if known.get("turns") and not self.script.recorded:
-            raise UsageError(f"Error: Session ID {self.session} is already in use.")
-        return {**FRESH, "fired": known.get("fired", [])}
 
     def save(self) -> None:
         if self.state["turns"] or self.state["fired"]:
@@ -137,16 +146,13 @@ class Agent:
             text = text.replace("{" + name + "}", value)
         return text
 
-    def emit(self, frame: Frame) -> None:
-        """Write a frame of the session, then let the faults of this line act."""
-        self.write_frame({**frame, "uuid": frame.get("uuid") or new_uuid(), "session_id": self.session})
-
-    def write_frame(self, frame: Frame) -> None:
-        if self.flags.output == "stream-json":
-            self.write(encode(frame).encode("utf-8", "replace"))
-        else:
-            self.frames.append(frame)
-            self.count()
+    def hello(self) -> bool:
+        """What happens when the host greets; False when the greeting is to stay without a reply."""
+        if self.start_fault("silent_greeting"):
+            return False
+        fire_due(self)
+        time.sleep(self.script.agent.get("greeting", 0))
+        return True
 
     def write(self, line: bytes) -> None:
         if "slow" in self.traits:
@@ -170,15 +176,22 @@ class Agent:
         """Take what has come on stdin, waiting at most `seconds`; raise TurnCut when that ends the running turn."""
         lines = self.pipes.read(seconds)
         self.receiving = True
-        for line in lines:
-            self.receive(line.strip())
+        for line in filter(None, map(bytes.strip, lines)):
+            self.voice.receive(line)
         self.receiving = False
+        if self.pipes.eof and self.performance is not None and self.voice.eof_cuts and not self.stays:
+            self.leave_now(0)
         if self.sigint:
             self.sigint, self.leaving = False, True
             self.cut_short("sigint")
         if self.cut is not None and self.performance is not None:
             reason, self.cut = self.cut, None
             raise TurnCut(reason)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the end of stdin is to end nothing."""
+        return bool(self.traits.keys() & {"ignore_eof", "linger"})
 
     def cut_short(self, reason: str) -> None:
         """End the turn that runs, or the one that begins with what is queued already."""
@@ -198,72 +211,15 @@ class Agent:
         self.asking = None
         return self.answers.pop(request, None)
 
-    def receive(self, line: bytes) -> None:
-        if not line:
-            return
-        try:
-            frame = json.loads(line)
-        except ValueError:
-            self.die(f"Error parsing streaming input line ({len(line)} chars): SyntaxError")
-        match frame:
-            case {
-                "type": "control_request",
-                "request_id": str(request),
-                "request": {"subtype": str(subtype)},
-            }:
-                self.control(request, subtype, frame["request"])
-            case {"type": "control_response", "response": {"request_id": str(request)}}:
-                self.answers[request] = frame["response"]
-            case {"type": "user", "message": {"role": "user", "content": content}}:
-                self.receive_prompt(Prompt(content, frame.get("uuid")))
-            case {"type": "user"}:
-                role = parse(line).get("message", {}).get("role")
-                self.die(f"Error: Expected message role 'user', got '{role}'")
-            case _:
-                pass
-
-    def receive_prompt(self, prompt: Prompt) -> None:
-        self.queue.append(prompt)
-        self.lifecycle(prompt, "queued")
-
-    def lifecycle(self, prompt: Prompt, state: str) -> None:
-        if prompt.uuid is not None and not self.script.recorded:
-            before, self.aside = self.aside, True
-            self.emit({"type": "command_lifecycle", "command_uuid": prompt.uuid, "state": state})
-            self.aside = before
-
     def die(self, text: str) -> NoReturn:
+        """Leave with status 1 and one line on stderr."""
         self.pipes.write(text.encode() + b"\n", 2)
         self.leave_now(1)
 
-    def control(self, request: str, subtype: str, body: Frame) -> None:
-        if subtype == "initialize" and self.start_fault("silent_greeting"):
-            return
-        recorded = self.script.replies.get(subtype)
-        if recorded:
-            carry_out(self, subtype, body)
-            self.write_frame(
-                {"type": "control_response", "response": {**recorded.pop(0), "request_id": request}}
-            )
-        else:
-            reply(self, request, subtype, body)
-        if subtype in ("interrupt", "end_session") and not (
-            subtype == "end_session" and "linger" in self.traits
-        ):
-            self.cut_short(subtype)
-            self.leaving = self.leaving or subtype == "end_session"
-
     def run(self) -> int:
-        """From the opened session to the end of the process. The exit status."""
+        """From the start to the end of the process. The exit status."""
         self.pipes.write(self.script.stderr, 2)
-        if not self.open():
-            text = frames.refused_start(self.session)
-            self.pipes.write(text["errors"][0].encode() + b"\n", 2)
-            self.write_frame(text)
-            print_frames(self)
-            return 1
-        self.handle_signals()
-        return self.serve() if self.flags.session else run_once(self)
+        return self.voice.run()
 
     def recite_greeting(self) -> None:
         """What a recorded CLI said before its first turn, once."""
@@ -271,12 +227,24 @@ class Agent:
         for line in lines:
             self.write(line)
 
+    def read_stdin(self) -> str:
+        """All of stdin as text, without the blanks around it."""
+        lines: list[bytes] = []
+        while not self.pipes.eof:
+            lines += self.pipes.read(None)
+        return b"\n".join(lines).decode("utf-8", "replace").strip()
+
+    def linger(self) -> None:
+        """Stay, when a fault wants it so."""
+        while "linger" in self.traits:
+            self.rest()
+
     def serve(self) -> int:
         """Play a turn for each prompt until the host lets go. The exit status."""
         while not self.leaving or (self.queue and self.cut is not None):
             if self.queue:
                 self.perform([self.queue.popleft()])
-            elif self.pipes.eof and not self.traits.keys() & {"ignore_eof", "linger"}:
+            elif self.pipes.eof and not self.stays:
                 return self.exit_code()
             else:
                 self.rest()
@@ -355,20 +323,23 @@ class Agent:
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         if "ignore_term" in self.traits:
             return
-        if number == signal.SIGINT:
+        deed = self.voice.signals[number]
+        if deed == "cut":
             self.sigint, self.code = True, 0
+        elif deed == "die":
+            self.kill_self(number)
         elif self.deferred is not None:
-            self.deferred = number
+            self.deferred = deed + 1
         else:
-            self.leave_now(128 + number)
+            self.leave_now(deed)
 
     def start_tool(self, command: str) -> Popen[bytes]:
         """Start a tool; a signal that comes meanwhile waits until there is something to kill."""
         self.deferred = 0
         self.tool = start_group(command)
-        number, self.deferred = self.deferred, None
-        if number:
-            self.leave_now(128 + number)
+        late, self.deferred = self.deferred, None
+        if late:
+            self.leave_now(late - 1)
         return self.tool
 
     def kill_tool(self) -> None:
@@ -389,12 +360,15 @@ class Agent:
 def play(argv: list[str]) -> int:
     """Run the program with these arguments. The exit status; 2 for a mistake in the script or in a fault."""
     try:
-        flags = Flags(argv)
+        kind = voice_named(chosen_dialect(argv))
+        flags = Flags(argv, kind.bare)
         if flags.has("version") or flags.has("v"):
-            os.write(1, f"{frames.VERSION} (Claude Code)\n".encode())
+            os.write(1, f"{kind.version_line}\n".encode())
             return 0
-        flags.check()
-        return Agent(flags, load_script(flags.script)).run()
+        script = load_script(flags.script)
+        if script.recorded and not kind.recites:
+            raise ScriptError(flags.script, 0, f"a recording is not played in the wire of {kind.name}")
+        return Agent(flags, script, kind).run()
     except (ScriptError, UsageError) as error:
         sys.stderr.write(f"{error}\n")
         return 2 if isinstance(error, ScriptError) else 1

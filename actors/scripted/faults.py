@@ -6,19 +6,15 @@ import math
 import signal
 import time
 
-from proctor.actors.scripted import frames
-from proctor.actors.scripted.frames import encode, new_id, new_uuid
 from proctor.actors.scripted.script import Fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, NoReturn, TypeAlias
+    from typing import NoReturn
 
     from proctor.actors.scripted.agent import Agent
     from proctor.actors.scripted.turn import Performance
-
-    Frame: TypeAlias = dict[str, Any]
 
 MEGABYTE = 1_000_000
 
@@ -59,7 +55,8 @@ def crash(agent: Agent, _fault: Fault) -> None:
 
 def cut(agent: Agent, _fault: Fault) -> None:
     """As a step of a script: half a frame, then death. By flag, `cut_due` halves the frame itself."""
-    agent.pipes.write(b'{"type":"assistant","message":{"id":"msg_')
+    line = agent.voice.delta_line("cut")
+    agent.pipes.write(line[: len(line) // 2])
     agent.kill_self(signal.SIGKILL)
 
 
@@ -73,10 +70,8 @@ def hang(_agent: Agent, _fault: Fault) -> NoReturn:
 
 
 def flood(agent: Agent, fault: Fault) -> None:
-    """So many text deltas as fast as they go: a plain number is lines, one with a unit is bytes."""
-    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "12345678"}}
-    frame = {"type": "stream_event", "event": event, "session_id": agent.session, "parent_tool_use_id": None}
-    line = encode({**frame, "uuid": new_uuid()}).encode() + b"\n"
+    """So many pieces of text as fast as they go: a plain number is lines, one with a unit is bytes."""
+    line = agent.voice.delta_line("12345678") + b"\n"
     count = math.ceil(fault.number / len(line)) if fault.arg.endswith("B") else int(fault.number)
     for start in range(0, count, 1000):
         agent.pipes.write(line * min(1000, count - start))
@@ -93,8 +88,7 @@ def bad_utf8(agent: Agent, _fault: Fault) -> None:
 def oversized(agent: Agent, fault: Fault) -> None:
     """One frame of so many megabytes; with a unit, of so many bytes."""
     length = int(fault.number if fault.arg.endswith("B") else fault.number * MEGABYTE)
-    block = {"type": "text", "text": "x" * length}
-    agent.emit(frames.assistant(frames.message(new_id("msg"), agent.model, [block]), None))
+    agent.voice.whole_text("x" * length)
 
 
 def stderr(agent: Agent, fault: Fault) -> None:
@@ -109,12 +103,8 @@ def daemon(agent: Agent, fault: Fault) -> None:
     null = subprocess.DEVNULL
     command = ["sleep", str(fault.number)]
     child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
-    notice(agent, f"left process {child.pid} running", "daemon")
+    agent.voice.notice(f"left process {child.pid} running", "daemon")
     child.returncode = 0
-
-
-def notice(agent: Agent, text: str, tag: str) -> None:
-    agent.emit({"type": "system", "subtype": "informational", "content": text, "level": "info", "tag": tag})
 
 
 def limit(agent: Agent, fault: Fault) -> None:
@@ -136,28 +126,18 @@ def refuse_until_reset(agent: Agent) -> None:
 
 def auth(agent: Agent, fault: Fault) -> None:
     for attempt in range(int(fault.number)):
-        retrying(agent, attempt + 1, int(fault.number), 401, "authentication_failed")
+        playing(agent).retrying(attempt + 1, int(fault.number), 401, "authentication_failed")
     playing(agent).end("authentication")
     raise TurnDone
 
 
 def retry(agent: Agent, fault: Fault) -> None:
     for attempt in range(int(fault.number)):
-        retrying(agent, attempt + 1, 10, 500, "server_error")
-
-
-def retrying(
-    agent: Agent, attempt: int, most: int, status: int | None, error: str, delay: float = 0.01
-) -> None:
-    """Tell that a request will be repeated in `delay` seconds, and wait them."""
-    frame = {"type": "system", "subtype": "api_retry", "attempt": attempt, "max_retries": most}
-    agent.emit({**frame, "retry_delay_ms": int(delay * 1000), "error_status": status, "error": error})
-    agent.wait(delay)
+        playing(agent).retrying(attempt + 1, 10, 500, "server_error")
 
 
 def error_then_silence(agent: Agent, fault: Fault) -> None:
-    text, status, word = "API Error: 500 Internal server error", 500, "server_error"
-    agent.emit(frames.api_failure(text, status, word))
+    agent.voice.complain("API Error: 500 Internal server error", 500)
     hang(agent, fault)
 
 

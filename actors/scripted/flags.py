@@ -1,27 +1,18 @@
-"""The command line of the scripted agent: the flags of the real CLI that change what it does, and its own three.
+"""The command line of the scripted agent: its own four flags, and those of the real CLI behind them.
 
-A flag that is not known is accepted, with the word after it, and ignored; what the real CLI refuses with exit 1 is
-refused with the same line.
+A flag that is not known is accepted, with the word after it, and ignored; which flags take no word is the voice's to
+say.
 """
 
 from __future__ import annotations
 
 import os
 
-from proctor.actors.scripted.script import ScriptError, is_uuid, read_fault
+from proctor.actors.scripted.script import ScriptError, read_fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-BARE = frozenset(
-    """
-    p print verbose include-partial-messages strict-mcp-config fork-session replay-user-messages continue c bare
-    no-session-persistence dangerously-skip-permissions disable-slash-commands include-hook-events restricted
-    forward-subagent-text debug version v session-mirror
-    """.split()  # noqa: SIM905
-)
-"""Flags that take no value: the word after one of them is not theirs."""
 
 OTHER_NAMES: Mapping[str, str] = {
     "r": "resume",
@@ -38,7 +29,8 @@ class UsageError(Exception):
 class Flags:
     """The command line. A flag that is not known is accepted, with the word after it, and ignored."""
 
-    def __init__(self, argv: list[str]) -> None:
+    def __init__(self, argv: list[str], bare: frozenset[str]) -> None:
+        self.bare = bare
         self.values: dict[str, list[str]] = {}
         self.words: list[str] = []
         rest = list(argv)
@@ -48,8 +40,6 @@ class Flags:
         specs = [*self.values.get("fault", []), *separate(os.environ.get("PROCTOR_FAULT", ""))]
         self.faults = [read_fault(spec) for spec in specs]
         self.speed = self.number("speed")
-        self.session = self.one("input-format") == "stream-json"
-        self.output = self.one("output-format", "text")
         self.resume = self.one("resume") if "resume" in self.values else None
         self.allowed = {name for text in self.values.get("allowed-tools", []) for name in separate(text)}
 
@@ -64,7 +54,7 @@ class Flags:
         values = self.values.setdefault(name, [])
         if equals:
             values.append(value)
-        elif name not in BARE and rest and not rest[0].startswith("-"):
+        elif name not in self.bare and rest and not rest[0].startswith("-"):
             values.append(rest.pop(0))
             while name in MANY and rest and not rest[0].startswith("-"):
                 values.append(rest.pop(0))
@@ -81,17 +71,14 @@ class Flags:
     def has(self, name: str) -> bool:
         return name in self.values
 
-    def check(self) -> None:
-        """Raise UsageError where the real CLI would leave with exit 1."""
-        wanted = self.one("session-id")
-        if self.session and self.output != "stream-json":
-            raise UsageError("Error: --input-format=stream-json requires output-format=stream-json.")
-        if self.output == "stream-json" and not self.has("verbose"):
-            raise UsageError("Error: When using --print, --output-format=stream-json requires --verbose")
-        if wanted and not is_uuid(wanted):
-            raise UsageError("Error: Invalid session ID. Must be a valid UUID.")
-        if wanted and self.resume is not None and not self.has("fork-session"):
-            raise UsageError("Error: --session-id with --continue or --resume also needs --fork-session.")
+
+def chosen_dialect(argv: list[str]) -> str:
+    """The wire that the arguments ask for: needed before they are read, for it says which flags take no word."""
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == "--dialect":
+            return value if equals else "".join(argv[place + 1 : place + 2])
+    return "claude"
 
 
 def separate(text: str) -> list[str]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, TypeAlias, cast
 
+    from proctor.actors.scripted.turn import Call
+
     Frame: TypeAlias = dict[str, Any]
 else:
 
@@ -206,10 +208,19 @@ def user(content: Any, **fields: object) -> Frame:
     return {**frame, "timestamp": timestamp(), **fields}
 
 
-def permission_request(call: Frame, description: str | None) -> Frame:
-    name, given = call["name"], call["input"]
+def block(kind: str, text: str) -> Frame:
+    """A content block of `text` or `thinking`."""
+    return {"type": kind, kind: text, **({"signature": "c2ln"} if kind == "thinking" else {})}
+
+
+def denial(call: Call) -> Frame:
+    return {"tool_name": call.name, "tool_use_id": call.id, "tool_input": call.input}
+
+
+def permission_request(call: Call, description: str | None) -> Frame:
+    name, given = call.name, call.input
     rule = {"toolName": name, **({"ruleContent": given["command"]} if "command" in given else {})}
-    request = {
+    request: Frame = {
         "subtype": "can_use_tool",
         "tool_name": name,
         "display_name": name,
@@ -218,7 +229,7 @@ def permission_request(call: Frame, description: str | None) -> Frame:
         "permission_suggestions": [
             {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "localSettings"}
         ],
-        "tool_use_id": call["id"],
+        "tool_use_id": call.id,
     }
     if name in ("AskUserQuestion", "ExitPlanMode"):
         request["requires_user_interaction"] = True

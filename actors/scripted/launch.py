@@ -1,6 +1,8 @@
-"""The scripted agent as a dialect: Claude Code's wire, spoken by a program of ours that plays a script.
+"""The scripted agent as a dialect: any wire of ours, spoken by a program of ours that plays a script.
 
-Scripts and faults are checked when the dialect is made, by the code that the program itself reads them with.
+`SPOKEN` says what there is: for each name the dialect that reads it, the voice that the program speaks with, and how a
+process of it is held. Scripts and faults are checked when the dialect is made, by the code that the program itself
+reads them with.
 """
 
 from __future__ import annotations
@@ -8,17 +10,40 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
 from proctor.actors.scripted import cli
-from proctor.actors.scripted.script import load_script, read_fault
+from proctor.actors.scripted.script import ScriptError, load_script, read_fault
 from proctor.protocols.claude import CLAUDE
-from proctor.protocols.dialect import Command, Dialect, Launch
+from proctor.protocols.dialect import Command, Dialect, Launch, Mode
 
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
+
+
+@attrs.frozen
+class Spoken:
+    """A wire: the `dialect` that reads it, the `voice` of the program (its `--dialect`), the `mode` of a launch."""
+
+    dialect: Dialect
+    voice: str
+    mode: Mode
+
+
+SPOKEN: Mapping[str, Spoken] = {
+    "claude": Spoken(CLAUDE, "claude", "session"),
+}
+"""The wires that a scripted agent can be had in, by name."""
+
+
+def spoken(name: str) -> Spoken:
+    """The wire of that name. Raises ScriptError when there is none."""
+    if name not in SPOKEN:
+        raise ScriptError("dialect", 0, f"unknown dialect {name!r}; there are {', '.join(SPOKEN)}")
+    return SPOKEN[name]
 
 
 def check_script(script: Path) -> None:
@@ -29,8 +54,10 @@ def check_script(script: Path) -> None:
     load_script(os.fspath(script))
 
 
-def scripted_executable(script: Path, *, faults: tuple[str, ...] = (), speed: float = 0) -> tuple[str, ...]:
-    """The words that start the program, to which the flags of the real CLI are appended.
+def scripted_executable(
+    script: Path, *, dialect: str = "claude", faults: tuple[str, ...] = (), speed: float = 0
+) -> tuple[str, ...]:
+    """The words that start the program, to which the arguments of the real CLI are appended.
 
     `speed` is for recorded runs: 0 as fast as possible, 1 as it was, 2 twice as fast. Raises ScriptError.
     """
@@ -38,18 +65,23 @@ def scripted_executable(script: Path, *, faults: tuple[str, ...] = (), speed: fl
     for fault in faults:
         read_fault(fault)
     words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]
+    words += [f"--dialect={spoken(dialect).voice}"] if dialect != "claude" else []
     return (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
 
 
-def scripted_dialect(script: Path, *, faults: tuple[str, ...] = (), speed: float = 0) -> Dialect:
-    """CLAUDE with another program behind it; `Launch.executable` is not looked at.
+def scripted_dialect(
+    script: Path, *, dialect: str = "claude", faults: tuple[str, ...] = (), speed: float = 0
+) -> Dialect:
+    """A dialect of `SPOKEN` with our program behind it; `Launch.executable` is not looked at.
 
-    Raises ScriptError for a mistake in the script or in a fault, before anything is started (R189).
+    Raises ScriptError for a dialect that there is not, and for a mistake in the script or in a fault, before anything
+    is started (R189).
     """
-    executable = scripted_executable(script, faults=faults, speed=speed)
-    return attrs.evolve(CLAUDE, name="scripted", launch=functools.partial(launch, executable))
+    executable = scripted_executable(script, dialect=dialect, faults=faults, speed=speed)
+    real = spoken(dialect).dialect
+    return attrs.evolve(real, name="scripted", launch=functools.partial(launch, real, executable))
 
 
-def launch(executable: tuple[str, ...], wanted: Launch) -> Command:
-    """Claude Code's own arguments behind another executable."""
-    return CLAUDE.launch(attrs.evolve(wanted, executable=executable))
+def launch(real: Dialect, executable: tuple[str, ...], wanted: Launch) -> Command:
+    """The real dialect's own arguments behind another executable."""
+    return real.launch(attrs.evolve(wanted, executable=executable))

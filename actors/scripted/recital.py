@@ -27,7 +27,6 @@ class Recital(Performance):
         self.last: float | None = None
         while len(self.uuids) < len(self.turn.answers) and self.agent.queue:
             self.prompts.append(self.agent.queue.popleft())
-            self.uuids = [prompt.uuid for prompt in self.prompts if prompt.uuid is not None]
         for at, line in self.turn.frames:
             self.pause(at)
             self.recite(line)

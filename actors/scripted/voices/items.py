@@ -1,0 +1,116 @@
+"""What a tool call looks like as an item of a Codex thread, and what an ending of a turn is called there.
+
+A call with a command is a shell command, every other one a tool of an MCP server.
+"""
+
+from __future__ import annotations
+
+import os
+
+from proctor.actors.scripted.frames import ENDINGS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    from proctor.actors.scripted.turn import Call
+
+    Frame: TypeAlias = dict[str, Any]
+
+SERVER = "scripted"
+
+# ending: what the app-server calls the cause, and the message of both modes; None: only the script's own text
+FAILURES: Mapping[str, tuple[Any, str | None]] = {
+    "authentication": (
+        {"httpConnectionFailed": {"httpStatusCode": 401}},
+        "unexpected status 401 Unauthorized: Incorrect API key provided",
+    ),
+    "limit": ("usageLimitExceeded", "Quota exceeded. Check your plan and billing details."),
+    "overloaded": ("serverOverloaded", "Selected model is at capacity. Please try a different model."),
+    "api_error": (
+        {"responseTooManyFailedAttempts": {"httpStatusCode": 500}},
+        "exceeded retry limit, last status: 500 Internal Server Error",
+    ),
+    "invalid_request": ("badRequest", "unexpected status 400 Bad Request: bad"),
+    "prompt_too_long": ("contextWindowExceeded", "Your input exceeds the context window of this model."),
+    "model_not_found": ("modelNotFound", "unexpected status 404 Not Found: no such model"),
+    "model_refused": ("cyberPolicy", "This content was flagged."),
+    "max_turns": ("other", None),
+    "budget": ("sessionBudgetExceeded", None),
+    "schema_unmet": ("other", None),
+    "error": ("other", None),
+}
+
+
+def failure(ending: str, text: str) -> tuple[Any, str]:
+    """The cause and the message of a turn that failed; `text` of the script goes before the wire's own."""
+    cause, message = FAILURES[ending]
+    return cause, text if message is None or text != ENDINGS[ending][-1] else message
+
+
+def is_command(call: Call) -> bool:
+    return isinstance(call.input.get("command"), str)
+
+
+def wrapped(call: Call) -> str:
+    return f"/bin/bash -lc '{call.input['command']}'"
+
+
+def call_item(call: Call, status: str, text: str | None = None) -> Frame:
+    """A tool call of the app-server: `inProgress`, `completed`, `failed` or `declined`."""
+    done = status in ("completed", "failed")
+    if not is_command(call):
+        return {
+            "type": "mcpToolCall",
+            "id": call.id,
+            "server": SERVER,
+            "tool": call.name,
+            "status": status,
+            "arguments": call.input,
+            "result": content(text) if status == "completed" else None,
+            "error": {"message": text} if status == "failed" else None,
+            "durationMs": 1 if done else None,
+        }
+    return {
+        "type": "commandExecution",
+        "id": call.id,
+        "command": wrapped(call),
+        "cwd": os.getcwd(),
+        "processId": None,
+        "source": "agent",
+        "status": status,
+        "commandActions": [{"type": "unknown", "command": call.input["command"]}],
+        "aggregatedOutput": text if done else None,
+        "exitCode": int(status == "failed") if done else None,
+        "durationMs": 1 if done else None,
+    }
+
+
+def content(text: str | None) -> Frame:
+    return {"content": [{"type": "text", "text": text or ""}], "structuredContent": None, "_meta": None}
+
+
+def exec_item(call: Call, item: str, status: str, text: str | None = None) -> Frame:
+    """The same of `exec --json`: `in_progress`, `completed` or `failed`."""
+    done = status != "in_progress"
+    if is_command(call):
+        return {
+            "id": item,
+            "type": "command_execution",
+            "command": wrapped(call),
+            "aggregated_output": text or "",
+            "exit_code": int(status == "failed") if done else None,
+            "status": status,
+        }
+    result = {"content": [{"type": "text", "text": text or ""}], "structured_content": None}
+    return {
+        "id": item,
+        "type": "mcp_tool_call",
+        "server": SERVER,
+        "tool": call.name,
+        "arguments": call.input,
+        "result": result if status == "completed" else None,
+        "error": {"message": text} if status == "failed" else None,
+        "status": status,
+    }

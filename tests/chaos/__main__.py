@@ -1,0 +1,40 @@
+"""`python -m tests.chaos [--seconds 300] [--agents 50] [--gap 0.1] [--seed 1]`: a storm, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import trio
+
+from tests.chaos.storm import Storm, Weather
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the storm that the arguments describe. Exit status 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--agents", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--gap", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dialects", default="claude", help="names between commas")
+    given = parser.parse_args(arguments)
+    weather = Weather(
+        agents=given.agents,
+        seconds=given.seconds,
+        gap=given.gap,
+        seed=given.seed,
+        dialects=tuple(given.dialects.split(",")),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = folder  # the ledger of hosts is the storm's own
+        report = trio.run(Storm(weather, Path(folder)).run)
+    sys.stdout.writelines(f"{line}\n" for line in report.lines())
+    return int(bool(report.faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""A fleet in a storm: scripted agents that are asked all the time, while something happens to one of them.
+
+Guaranteed to the caller, or told as a fault in the `Report`: each request has exactly one end, and none hangs; when the
+tree is left there is no process, descriptor or task that was not there before; the memory does not grow with the time.
+
+The same seed does the same deeds to the same agents in the same order; what they meet there is the machine's affair.
+Real processes and real time: nothing here is repeatable to the millisecond.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+import proctor
+from proctor.actors.plan import AgentOptions, scripted_plan
+from proctor.actors.trees import Supervisor, agent_spec
+from proctor.runtime import procfs
+from proctor.runtime.errors import SupervisionError
+from proctor.runtime.exits import DeliveryError
+from proctor.runtime.spec import ChildSpec
+
+PATIENCE = 30.0
+"""Seconds after which a request that has no end is called hanging. Longer than any clock of an agent in the storm."""
+
+SCRIPT: Sequence[Mapping[str, Any]] = (
+    {"turn": "silence", "when": "silence"},
+    {"say": "begun"},
+    {"fault": "hang"},
+    {"turn": "crash", "when": "crash"},
+    {"say": "begun"},
+    {"fault": "crash"},
+    {"turn": "cut", "when": "cut"},
+    {"fault": "cut"},
+    {"turn": "garbage", "when": "garbage"},
+    {"fault": "garbage:20"},
+    {"reply": "after garbage"},
+    {"turn": "flood", "when": "flood"},
+    {"fault": "flood:2000"},
+    {"reply": "after the flood"},
+    {"turn": "limit", "when": "limit"},
+    {"fault": "limit:1@once"},
+    {"reply": "after the limit"},
+    {"turn": "tool", "when": "tool"},
+    {"tool": "Bash", "run": "sleep 0.2; echo done"},
+    {"reply": "after the tool"},
+    {"turn": "ask", "when": "ask"},
+    {"tool": "Bash", "input": {"command": "ls"}, "ask": True, "result": "a b"},
+    {"reply": "after the question"},
+    {"turn": "error", "when": "error"},
+    {"end": "api_error"},
+    {"turn": "daemon", "when": "daemon"},
+    {"fault": "daemon:60"},
+    {"reply": "something is left running"},
+    {"turn": "slow", "when": "slow"},
+    {"say": "a slow answer comes in pieces", "deltas": 10, "delay": 0.05},
+    {"reply": "slowly"},
+    {"turn": "plain"},
+    {"reply": "{prompt}", "deltas": 4},
+)
+PROMPTS: Mapping[str, int] = {"plain": 8, "slow": 4, "tool": 2, "ask": 2} | dict.fromkeys(
+    ("silence", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
+)
+"""What agents are asked, and how often beside each other."""
+
+
+@attrs.frozen(kw_only=True)
+class Weather:
+    """How much of it: agents, seconds, the seconds between two deeds, the chance's seed, the wires spoken."""
+
+    agents: int = 50
+    seconds: float = 5.0
+    gap: float = 0.1
+    seed: int = 1
+    dialects: tuple[str, ...] = ("claude",)
+
+
+@attrs.define
+class Report:
+    """What came of it. `faults` is empty when every promise held; memory in bytes: after a third, and at the end."""
+
+    requests: int = 0
+    ends: Counter[str] = attrs.field(factory=Counter[str])
+    deeds: Counter[str] = attrs.field(factory=Counter[str])
+    faults: list[str] = attrs.field(factory=list[str])
+    memory: tuple[int, int] = (0, 0)
+
+    def lines(self) -> list[str]:
+        """The report for a person."""
+        return [
+            f"requests {self.requests}",
+            *(f"  {name} {count}" for name, count in self.ends.most_common()),
+            f"deeds {self.deeds.total()}",
+            *(f"  {name} {count}" for name, count in self.deeds.most_common()),
+            f"memory {self.memory[0] / 1e6:.1f} MB after a third, {self.memory[1] / 1e6:.1f} MB at the end",
+            *(f"FAULT {fault}" for fault in self.faults or ["none"]),
+        ]
+
+
+class Storm:
+    """One run: a tree of agents, a client for each, and the weather."""
+
+    def __init__(self, weather: Weather, folder: Path) -> None:
+        self.weather = weather
+        self.folder = folder
+        self.token = secrets.token_hex(8)
+        self.report = Report()
+        self.chance = random.Random(weather.seed)
+        self.ids = [f"agent-{n}" for n in range(weather.agents)]
+        self.open: set[str] = set()
+
+    async def run(self) -> Report:
+        """Let it blow for its seconds, and look at what is left."""
+        before = await self.belongings()
+        with trio.move_on_after(self.weather.seconds + 4 * PATIENCE) as whole:
+            await self.live()
+        if whole.cancelled_caught:
+            self.report.faults.append(f"the tree did not end; open: {sorted(self.open)}")
+        self.compare(before, await self.belongings())
+        return self.report
+
+    async def live(self) -> None:
+        """The life of the tree, in a frame of its own: a log's file is open as long as somebody holds its agent."""
+        tree = proctor.open_supervisor(self.children(), intensity=1_000_000, period=1.0)
+        async with tree as supervisor:
+            await self.blow(supervisor)
+
+    def children(self) -> list[ChildSpec]:
+        script = self.folder / "script.ndjson"
+        script.write_text("".join(json.dumps(step) + "\n" for step in SCRIPT))
+        return [self.child(number, script) for number in range(self.weather.agents)]
+
+    def child(self, number: int, script: Path) -> ChildSpec:
+        env = {"CLAUDE_CONFIG_DIR": str(self.folder / "sessions"), "PROCTOR_STORM": self.token}
+        options: AgentOptions = {
+            "env": env,
+            "silence": 1.5,
+            "greeting": 10.0,
+            "final": 0.5,
+            "permission": self.chance.choice(("allow", "deny")),
+            "on_crash": self.chance.choice(("fail", "fail", "resume", "retry")),
+            "record": self.folder / "runs",
+        }
+        faults = ("refuse_resume",) if number % 5 == 0 else ("slow:0.002",) if number % 5 == 1 else ()
+        dialect = self.weather.dialects[number % len(self.weather.dialects)]
+        id = self.ids[number]
+        plan = scripted_plan(id, script, options, dialect=dialect, faults=faults, shutdown=3.0)
+        return agent_spec(id, plan, {"shutdown": 5.0})
+
+    async def blow(self, supervisor: Supervisor) -> None:
+        async with trio.open_nursery() as nursery:
+            ended = trio.Event()
+            for id in self.ids:
+                nursery.start_soon(self.client, supervisor, id, random.Random(self.chance.random()), ended)
+            nursery.start_soon(self.measure)
+            await self.strike(supervisor, nursery)
+            ended.set()
+
+    # -- who asks
+
+    async def client(self, supervisor: Supervisor, id: str, chance: random.Random, ended: trio.Event) -> None:
+        """Ask one agent again and again, until the storm is over."""
+        agent, prompts, weights = supervisor.agent(id), list(PROMPTS), list(PROMPTS.values())
+        while not ended.is_set():
+            kind = chance.choices(prompts, weights)[0]
+            timeout = chance.choice((0.3, 5.0, 5.0, 5.0))
+            await self.ask(f"{kind} {id} {self.report.requests}", agent, timeout)
+            await trio.sleep(chance.random() * 0.1)
+
+    async def ask(self, prompt: str, agent: proctor.Agent, timeout: float) -> None:
+        self.report.requests += 1
+        self.open.add(prompt)
+        with trio.move_on_after(PATIENCE) as patience:
+            self.report.ends[await self.end_of(prompt, agent, timeout)] += 1
+        if patience.cancelled_caught:
+            self.report.faults.append(f"no end within {PATIENCE:g} s: {prompt}")
+        self.open.discard(prompt)
+
+    async def end_of(self, prompt: str, agent: proctor.Agent, timeout: float) -> str:
+        try:
+            return (await agent.ask(prompt, timeout=timeout)).outcome
+        except (proctor.AgentError, DeliveryError) as error:
+            return type(error).__name__
+
+    # -- what happens to them
+
+    async def strike(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
+        until = trio.current_time() + self.weather.seconds
+        while trio.current_time() < until:
+            await trio.sleep(self.weather.gap)
+            name, id = self.chance.choice(sorted(DEEDS)), self.chance.choice(self.ids)
+            self.report.deeds[name] += 1
+            nursery.start_soon(DEEDS[name], self, supervisor, id)
+
+    async def kill_cli(self, _supervisor: Supervisor, id: str) -> None:
+        self.signal(self.below(id, guard=False), signal.SIGKILL)
+
+    async def kill_guard(self, _supervisor: Supervisor, id: str) -> None:
+        self.signal(self.below(id, guard=True), signal.SIGKILL)
+
+    async def freeze(self, _supervisor: Supervisor, id: str) -> None:
+        await self.pause(self.below(id, guard=False))
+
+    async def freeze_guard(self, _supervisor: Supervisor, id: str) -> None:
+        await self.pause(self.below(id, guard=True))
+
+    async def pause(self, pid: int | None) -> None:
+        started = pid and procfs.stat_of(pid)
+        self.signal(pid, signal.SIGSTOP)
+        await trio.sleep(0.4)
+        if pid and started and (now := procfs.stat_of(pid)) and now.start == started.start:
+            self.signal(pid, signal.SIGCONT)
+
+    async def terminate(self, _supervisor: Supervisor, id: str) -> None:
+        self.signal(self.below(id, guard=False), signal.SIGTERM)
+
+    async def restart(self, supervisor: Supervisor, id: str) -> None:
+        try:
+            await supervisor.terminate_child(id)
+            await supervisor.restart_child(id)
+        except SupervisionError:
+            return  # it restarts already, or its start was struck: the supervisor's client hears of it
+
+    async def interrupt(self, supervisor: Supervisor, id: str) -> None:
+        try:
+            await supervisor.agent(id).interrupt()
+        except DeliveryError:
+            return
+
+    async def look(self, supervisor: Supervisor, id: str) -> None:
+        with trio.move_on_after(5):
+            try:
+                await supervisor.agent(id).status()
+            except DeliveryError:
+                return
+
+    def below(self, id: str, *, guard: bool) -> int | None:
+        """A process of this agent's: the guard, which is our child, or the program below it."""
+        own = self.family()
+        guards = [pid for pid, parent in own.items() if parent == os.getpid()]
+        programs = [pid for pid, parent in own.items() if parent in guards]
+        place = self.ids.index(id)
+        found = guards if guard else programs
+        return found[place % len(found)] if found else None
+
+    def signal(self, pid: int | None, number: int) -> None:
+        try:
+            if pid is not None:
+                os.kill(pid, number)
+        except ProcessLookupError:
+            return
+
+    def family(self) -> dict[int, int]:
+        """Every process that carries our word in its environment, zombies aside, with its parent."""
+        word = f"PROCTOR_STORM={self.token}".encode()
+        found: dict[int, int] = {}
+        for pid in procfs.numbers():
+            try:
+                carries = word in Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            stat = procfs.stat_of(pid) if carries else None
+            if stat is not None and stat.state != "Z":
+                found[pid] = stat.parent
+        return found
+
+    # -- what is left
+
+    async def belongings(self) -> dict[str, list[str]]:
+        """Descriptors, children and tasks of this process."""
+        gc.collect()
+        me = os.getpid()
+        children = [str(pid) for pid in procfs.numbers() if (s := procfs.stat_of(pid)) and s.parent == me]
+        await trio.lowlevel.checkpoint()
+        tasks = ["task"] * trio.lowlevel.current_statistics().tasks_living
+        return {"descriptors": descriptors(), "children": children, "tasks": tasks}
+
+    def compare(self, before: dict[str, list[str]], after: dict[str, list[str]]) -> None:
+        for name, was in before.items():
+            if more := Counter(after[name]) - Counter(was):
+                self.report.faults.append(f"{name} too many: {dict(more)}")
+        if left := self.family():
+            names = {pid: stat.name for pid in left if (stat := procfs.stat_of(pid))}
+            self.report.faults.append(f"processes left behind: {names}")
+        if self.report.ends.total() + len(self.open) != self.report.requests:
+            self.report.faults.append(f"{self.report.requests} requests, {self.report.ends.total()} ends")
+
+    async def measure(self) -> None:
+        await trio.sleep(self.weather.seconds / 3)
+        early = resident()
+        await trio.sleep(self.weather.seconds * 2 / 3)
+        self.report.memory = (early, resident())
+
+
+DEEDS: Mapping[str, Callable[[Storm, Supervisor, str], Awaitable[None]]] = {
+    "kill -9 of the program": Storm.kill_cli,
+    "kill -9 of the guard": Storm.kill_guard,
+    "SIGSTOP, then SIGCONT": Storm.freeze,
+    "SIGSTOP of the guard": Storm.freeze_guard,
+    "SIGTERM of the program": Storm.terminate,
+    "terminate and restart": Storm.restart,
+    "interrupt": Storm.interrupt,
+    "status": Storm.look,
+}
+
+
+def descriptors() -> list[str]:
+    """What each open descriptor of this process leads to."""
+    found: list[str] = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+        except FileNotFoundError:  # the one that the listing itself took
+            continue
+    return found
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from proctor.actors.scripted.launch import SPOKEN
+from tests.stories.rows import ROWS, expected, tells
+from tests.stories.stories import STORIES, Story
+from tests.stories.telling import Telling, told
+from tests.stories.tokens import tokens
+
+CUTS = 150
+BY_NAME = {story.name: story for story in STORIES}
+
+
+PAIRS = [(name, story.name) for name in SPOKEN for story in STORIES if tells(name, story)]
+
+
+@lru_cache(maxsize=1000)
+def telling(name: str, story: str) -> Telling:
+    return told(name, BY_NAME[story])
+
+
+def places(telling: Telling) -> list[int]:
+    """Where a stream is cut in two: around the ends of its lines, and evenly between."""
+    around = {place + more for place in telling.newlines() for more in (-1, 0, 1, 2)}
+    even = range(1, telling.size, max(1, telling.size // CUTS))
+    return sorted(place for place in {*around, *even} if 0 < place < telling.size)
+
+
+def test_every_dialect_that_is_spoken_has_a_row() -> None:
+    assert set(ROWS) >= set(SPOKEN)
+
+
+def test_every_story_is_told_by_someone_and_has_a_name_of_its_own() -> None:
+    assert len(BY_NAME) == len(STORIES)
+
+
+@pytest.mark.parametrize(("dialect", "name"), PAIRS)
+def test_a_story_is_told_with_the_same_events_in_every_dialect_R007(dialect: str, name: str) -> None:
+    story: Story = BY_NAME[name]
+    assert tokens(telling(dialect, name).events) == expected(dialect, story)
+
+
+@pytest.mark.parametrize(("dialect", "name"), PAIRS)
+def test_a_story_is_the_same_however_its_bytes_are_cut_R007(dialect: str, name: str) -> None:
+    first = telling(dialect, name)
+    assert first.again([]) == (first.events, first.owed)
+    assert first.again(None) == (first.events, first.owed)
+    for place in places(first):
+        assert first.again([place]) == (first.events, first.owed), place
