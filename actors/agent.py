@@ -112,6 +112,7 @@ class AgentActor(Actor):
         self.book = self.kept["book"]
         self.book.nudge = self._nudged
         self.book.log.reopen()
+        self.plan = await self.book.place(plan)
         if self.incarnation > 1:
             self._move("started", f"incarnation {self.incarnation}")
         if self.plan.launch.mode == "session":
@@ -138,6 +139,8 @@ class AgentActor(Actor):
             self._move("left", str(reason))
         elif self.book.status.state != "backoff":
             self._move("gone", str(reason))
+        if is_clean(reason):
+            await self.book.look()
 
     # -- messages
 

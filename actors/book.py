@@ -15,6 +15,7 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Status
+from proctor.actors.workspaces import Workspace, workspace_of
 
 QUEUE = 1000
 """Requests that may wait behind the one being served."""
@@ -49,6 +50,7 @@ class Book:
     waiting: deque[Job] = attrs.field(factory=deque[Job])
     cost_usd: float | None = None
     total_cost_usd: float | None = None
+    workspace: Workspace | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
 
     def next(self) -> Job | None:
@@ -79,10 +81,26 @@ class Book:
         """No incarnation will come any more."""
         self.rest()
         self.directory.close()
+        if self.workspace is not None:
+            self.workspace.leave()
+
+    async def place(self, plan: Plan) -> Plan:
+        """The plan with the folder that it works in. Raises `StartRefused` when that cannot be had."""
+        if self.workspace is None:
+            return plan
+        cwd, told = await self.workspace.enter()
+        self.log.append([told] if told is not None else [])
+        return plan.at(cwd)
+
+    async def look(self) -> None:
+        """Tell in the log what of the agent's work will stay behind."""
+        told = None if self.workspace is None else await self.workspace.look()
+        self.log.append([told] if told is not None else [])
 
 
 def open_book(plan: Plan) -> Book:
     """A fresh book with its run directory. Raises `RecordingFailed`."""
     directory = RunDirectory(plan.workplace.record, plan.name)
     log = EventLog(directory.path / "events.ndjson")
-    return Book(directory, log, Status(name=plan.name, state="starting"), plan.launch.resume)
+    status = Status(name=plan.name, state="starting")
+    return Book(directory, log, status, plan.launch.resume, workspace=workspace_of(plan.name, plan.workplace))

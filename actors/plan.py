@@ -20,6 +20,7 @@ from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted import check_script, scripted_dialect
+from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Launch, Mode
 
@@ -54,12 +55,15 @@ class Clocks:
 @attrs.frozen(kw_only=True)
 class Workplace:
     """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
-    run directories are made in (None: a temporary one that goes with the agent)."""
+    run directories are made in (None: a temporary one that goes with the agent). `workspace` "worktree" gives the agent
+    a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
 
     cwd: Path | None = None
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     record: Path | None = None
+    workspace: WorkspaceKind = "shared"
+    worktrees: Path | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +96,10 @@ class Plan:
         cwd = str(self.workplace.cwd or Path.cwd())
         return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd)
 
+    def at(self, cwd: Path) -> Plan:
+        """The same plan, at work in another folder."""
+        return attrs.evolve(self, workplace=attrs.evolve(self.workplace, cwd=cwd))
+
     def locate(self) -> tuple[str, ...]:
         """The program to run, absolute. Raises `NotInstalled` or `NotExecutable`."""
         return () if self.product is None else (str(find(self.product, self.executable)),)
@@ -115,6 +123,8 @@ class AgentOptions(TypedDict, total=False):
     env: Mapping[str, str]
     home: Home
     record: str | Path | None
+    workspace: WorkspaceKind
+    worktrees: str | Path | None
     executable: str | Path | None
     model: str | None
     mode: AgentMode
@@ -187,6 +197,7 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
     given = dict(options)
     _refuse_unknown(given)
     _check_choices(given)
+    _check_workspace(base.name, given)
     executable = given.pop("executable", None)
     return attrs.evolve(
         base,
@@ -205,7 +216,7 @@ def _part(record: T, given: Mapping[str, object]) -> T:
 
 
 def _as_path(name: str, value: object) -> object:
-    if name not in ("cwd", "record") or value is None:
+    if name not in ("cwd", "record", "worktrees") or value is None:
         return value
     path = Path(cast("str | Path", value)).expanduser().absolute()
     if name == "cwd" and not path.is_dir():
@@ -224,6 +235,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "home": get_args(Home),
     "mode": get_args(Mode),
     "on_crash": get_args(OnCrash),
+    "workspace": get_args(WorkspaceKind),
 }
 
 
@@ -234,6 +246,13 @@ def _check_choices(given: Mapping[str, object]) -> None:
     policy = given.get("permission", "deny")
     if isinstance(policy, str) and policy not in ("deny", "allow"):
         raise BadOption(f"permission {policy!r} is not a choice; accepted: deny, allow, rules, or a function")
+
+
+def _check_workspace(name: str, given: Mapping[str, object]) -> None:
+    if given.get("workspace", "shared") == "worktree":
+        check_name(name)
+    elif given.get("worktrees") is not None:
+        raise BadOption("worktrees means nothing without workspace 'worktree'")
 
 
 def near(word: str, known: Iterable[str]) -> str:
