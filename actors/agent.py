@@ -77,6 +77,7 @@ class AgentActor(Actor):
 
     async def init(self, plan: Plan) -> Continue:
         self._open(plan)
+        self.plan = await self.book.place(self.plan)
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
         if self.plan.launch.mode == "session":
@@ -118,6 +119,8 @@ class AgentActor(Actor):
             self.book.move("left", str(reason))
         elif self.book.status.state != "backoff":
             self.book.move("gone", str(reason))
+        if is_clean(reason):
+            await self.book.look()
 
     # -- messages
 

@@ -21,6 +21,7 @@ from proctor.actors.plan import Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
+from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
@@ -65,6 +66,7 @@ class Book:
     waiting: deque[Job] = attrs.field(factory=deque[Job])
     cost_usd: float | None = None
     total_cost_usd: float | None = None
+    workspace: Workspace | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
 
     def next(self) -> Job | None:
@@ -161,6 +163,21 @@ class Book:
         """No incarnation will come any more."""
         self.rest()
         self.directory.close()
+        if self.workspace is not None:
+            self.workspace.leave()
+
+    async def place(self, plan: Plan) -> Plan:
+        """The plan with the folder that it works in. Raises `StartRefused` when that cannot be had."""
+        if self.workspace is None:
+            return plan
+        cwd, told = await self.workspace.enter()
+        self.log.append([told] if told is not None else [])
+        return plan.at(cwd)
+
+    async def look(self) -> None:
+        """Tell in the log what of the agent's work will stay behind."""
+        told = None if self.workspace is None else await self.workspace.look()
+        self.log.append([told] if told is not None else [])
 
 
 def open_book(plan: Plan) -> Book:
@@ -174,4 +191,5 @@ def open_book(plan: Plan) -> Book:
         Desk(plan.name, plan.conduct.approval_deadline),
         Ownership(plan.name, partial(session_key, plan)),
         plan.launch.resume,
+        workspace=workspace_of(plan.name, plan.workplace),
     )

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from proctor.actors.workspaces import tidied
 from proctor.runtime.ledger import Swept, current_ledger, open_ledger
 from proctor.runtime.orphans import Orphan
 
@@ -38,6 +39,7 @@ async def noted(told: Told = _nobody) -> AsyncGenerator[None]:
     """Kill what earlier hosts have left; then note every process that is opened in the block. `told` gets a line when
     something was found."""
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(tidied())
         for line in await _opened(stack):
             await told(line)
         yield

@@ -23,6 +23,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.transport import ProcessTransport, Reach
+from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.claude import CLAUDE
@@ -60,12 +61,15 @@ class Clocks:
 @attrs.frozen(kw_only=True)
 class Workplace:
     """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
-    run directories are made in (None: a temporary one that goes with the agent)."""
+    run directories are made in (None: a temporary one that goes with the agent). `workspace` "worktree" gives the agent
+    a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
 
     cwd: Path | None = None
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     record: Path | None = None
+    workspace: WorkspaceKind = "shared"
+    worktrees: Path | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -106,6 +110,10 @@ class Plan:
         secret, env = secrets.token_urlsafe(), self.workplace.env
         return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env)
 
+    def at(self, cwd: Path) -> Plan:
+        """The same plan, at work in another folder."""
+        return attrs.evolve(self, workplace=attrs.evolve(self.workplace, cwd=cwd))
+
     def locate(self) -> tuple[str, ...]:
         """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
         if self.product is None:
@@ -136,6 +144,8 @@ class AgentOptions(TypedDict, total=False):
     env: Mapping[str, str]
     home: Home
     record: str | Path | None
+    workspace: WorkspaceKind
+    worktrees: str | Path | None
     executable: str | Path | None
     model: str | None
     mode: AgentMode
@@ -250,6 +260,7 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
     given = dict(options)
     _refuse_unknown(given)
     _check_choices(given)
+    _check_workspace(base.name, given)
     executable = given.pop("executable", None)
     return attrs.evolve(
         base,
@@ -268,7 +279,7 @@ def _part(record: T, given: Mapping[str, object]) -> T:
 
 
 def _as_path(name: str, value: object) -> object:
-    if name not in ("cwd", "record") or value is None:
+    if name not in ("cwd", "record", "worktrees") or value is None:
         return value
     path = Path(cast("str | Path", value)).expanduser().absolute()
     if name == "cwd" and not path.is_dir():
@@ -287,6 +298,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "home": get_args(Home),
     "mode": get_args(Mode),
     "on_crash": get_args(OnCrash),
+    "workspace": get_args(WorkspaceKind),
 }
 
 
@@ -298,6 +310,13 @@ def _check_choices(given: Mapping[str, object]) -> None:
     if isinstance(policy, str) and policy not in ("deny", "allow", "ask"):
         accepted = "deny, allow, ask, rules, or a function"
         raise BadOption(f"permission {policy!r} is not a choice; accepted: {accepted}")
+
+
+def _check_workspace(name: str, given: Mapping[str, object]) -> None:
+    if given.get("workspace", "shared") == "worktree":
+        check_name(name)
+    elif given.get("worktrees") is not None:
+        raise BadOption("worktrees means nothing without workspace 'worktree'")
 
 
 def near(word: str, known: Iterable[str]) -> str:

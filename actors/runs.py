@@ -25,6 +25,7 @@ from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.process_errors import ProcessError
 
@@ -51,11 +52,16 @@ async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -
 @asynccontextmanager
 async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
+    workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
     raised: Exception | None = None
     try:
         log = EventLog(directory.path / "events.ndjson")
-        live = Run(plan, directory, log)
+        if workspace is not None:
+            cwd, told = await workspace.enter()
+            log.append([told] if told is not None else [])
+            plan = plan.at(cwd)
+        live = Run(plan, directory, log, workspace)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
             try:
@@ -67,6 +73,8 @@ async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerat
         if log is not None:
             log.release()
         directory.close()
+        if workspace is not None:
+            workspace.leave()  # where it was not closed: its end is owed
     if raised is not None:
         raise raised
 
@@ -74,13 +82,16 @@ async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerat
 class Run:
     """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
 
-    def __init__(self, plan: Plan, directory: RunDirectory, log: EventLog) -> None:
+    def __init__(
+        self, plan: Plan, directory: RunDirectory, log: EventLog, workspace: Workspace | None = None
+    ) -> None:
         self.directory: Path = directory.path
         self.incarnation = Incarnation(
             plan, log, directory, resume=plan.launch.resume, fork=plan.launch.fork, listen=self._hear
         )
         self._plan = plan
         self._log = log
+        self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
         self._turn_over = trio.Event()
         self._failure: Exception | None = None
@@ -143,10 +154,15 @@ class Run:
                 outer.start_soon(_sentinel, left)
                 with trio.CancelScope(shield=True):
                     await self._within(prompt, timeout, left)
+                    await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
             self._done.set()
+
+    async def _vacate(self) -> None:
+        told = None if self._workspace is None else await self._workspace.close()
+        self._log.append([told] if told is not None else [])
 
     async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
         deadline = trio.current_time() + timeout
