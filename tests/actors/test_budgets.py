@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from proctor.actors.errors import BadOption
 Spent = tuple[float, float | None]
 
 
-def after(budget: Budget, *spent: Spent) -> tuple[Spending, list[str]]:
+def after(budget: Budget, *spent: Spent) -> tuple[Spending, Sequence[str]]:
     spending = Spending(budget, "a")
     alarms = [alarm for at, usd in spent for alarm in spending.spend(usd, at)]
     return spending, alarms

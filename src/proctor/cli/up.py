@@ -21,8 +21,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from proctor.actors.errors import AgentError
-from proctor.actors.fleet import AnyMember, Fleet, Member, Nested, load_fleet
+from proctor.actors.fleet import Fleet, Nested, load_fleet
 from proctor.actors.host import noted
+from proctor.actors.members import AnyMember
 from proctor.actors.states import Status
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.cli.board import board, summary
@@ -150,7 +151,7 @@ class Command:
 
     def _paths_in(self, child: AnyMember | Nested) -> Sequence[str]:
         path = f"{self._fleet.name}/{child.name}"
-        return [path] if isinstance(child, Member) else [member for member, _ in child.members(path)]
+        return [member for member, _ in child.members(path)] if isinstance(child, Nested) else [path]
 
     async def _ask(self, sup: Supervisor, path: str) -> None:
         member = self._members[path]
