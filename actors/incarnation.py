@@ -9,7 +9,7 @@ What the CLI does is never an exception here: it becomes events, and in the end 
 what its caller must act on: a start that failed (before it is ready), or a disk that refuses.
 
 Clocks: greeting, silence in a turn, and the stop ladder's graces. Silence is not counted while a tool runs, while a
-question is open, before an announced retry, or while bytes of the CLI wait for us.
+question or a request to the host is open, before an announced retry, or while bytes of the CLI wait for us.
 
 Cancelling `serve` kills at once; `stop` is the polite way and goes through the dialect's ladder.
 """
@@ -23,6 +23,7 @@ import trio
 
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
+from proctor.actors.hosting import Asked, Hosting
 from proctor.actors.ladder import ladder
 from proctor.actors.opening import open_plan
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
@@ -91,6 +92,7 @@ class Incarnation:
         clocks = plan.clocks
         self._silence = Silence(self._owes_a_sign, patience=clocks.silence, after_error=clocks.final)
         self._failure: AgentError | None = None
+        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self.send, self.note)
         self._observers = self._make_observers()
 
     # -- life
@@ -211,10 +213,8 @@ class Incarnation:
                 else:
                     await self._greeted.wait()
             if clock.cancelled_caught:
-                self.stopper = "stall"
-                self._failure = GreetingTimeout(
-                    self.plan.name, self.plan.clocks.greeting, self.stderr_end(300)
-                )
+                self.stopper, seconds = "stall", self.plan.clocks.greeting
+                self._failure = GreetingTimeout(self.plan.name, seconds, self.stderr_end(300))
         else:
             self._greeted.set()
         memo = self.conversation.memo
@@ -292,8 +292,12 @@ class Incarnation:
             v.Started: _ignore,
             v.TurnStarted: self._on_turn_started,
             v.TurnEnded: self._on_turn_ended,
-            v.ToolCall: self._on_tool_call,
-            v.ToolResult: self._on_tool_result,
+            v.ToolCall: lambda event: self.tools.add(event.id),
+            v.ToolResult: lambda event: self.tools.discard(event.id),
+            v.ToolRequested: self._on_asked,
+            v.HookCalled: self._on_asked,
+            v.RequestWithdrawn: self._hosting.withdraw,
+            v.Steered: _ignore,
             v.ApprovalRequested: self._on_question,
             v.ApprovalWithdrawn: _ignore,
             v.Retrying: self._on_retrying,
@@ -317,11 +321,8 @@ class Incarnation:
         if self.conversation.memo.turns == turns and not self.background:
             await self.stop("owner")  # it said its last and did not leave (L29)
 
-    def _on_tool_call(self, event: v.ToolCall) -> None:
-        self.tools.add(event.id)
-
-    def _on_tool_result(self, event: v.ToolResult) -> None:
-        self.tools.discard(event.id)
+    def _on_asked(self, event: Asked) -> None:
+        self._hosting.take(event, self._nursery)
 
     def _on_retrying(self, event: v.Retrying) -> None:
         self._silence.hold(event.delay)
@@ -357,8 +358,8 @@ class Incarnation:
             await self.stop("stall")
 
     def _owes_a_sign(self) -> bool:
-        excused = self.tools or self.conversation.memo.approvals or self.stopper != "nobody"
-        return self.working and not excused
+        memo = self.conversation.memo
+        return self.working and not (self.tools or memo.approvals or memo.calls or self.stopper != "nobody")
 
     def _give_up(self) -> None:
         silence = f"no sign of life for {self._silence.lasted:.0f} s"

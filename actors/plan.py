@@ -8,7 +8,7 @@ may do. `claude_plan` and `scripted_plan` make one from keyword options; an unkn
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
@@ -18,8 +18,11 @@ import attrs
 from proctor.actors.discovery import CLAUDE_CODE, Product, find
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
+from proctor.actors.hooks import Hook
+from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted import check_script, scripted_dialect
+from proctor.actors.tools import Tool
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Launch, Mode
 
@@ -28,8 +31,8 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
-_MADE_HERE = frozenset({"executable", "cwd", "scratch"})
-"""Fields of a launch that are known when a process is about to start."""
+_MADE_HERE = frozenset({"executable", "cwd", "scratch", "host_tools", "host_hooks"})
+"""Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
 SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
@@ -65,12 +68,15 @@ class Workplace:
 @attrs.frozen(kw_only=True)
 class Conduct:
     """What the agent may do, and what happens to a request whose process died: it fails (the default), the
-    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits."""
+    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
+    `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`)."""
 
     permission: Policy = "deny"
     approval_deadline: float = attrs.field(default=DEADLINE, validator=_positive)
     on_crash: OnCrash = "fail"
     park: bool = True
+    host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
+    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
 
 
 @attrs.frozen(kw_only=True)
@@ -145,6 +151,8 @@ class AgentOptions(TypedDict, total=False):
     approval_deadline: float
     on_crash: OnCrash
     park: bool
+    host_tools: Sequence[Tool]
+    hooks: Sequence[Hook]
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
@@ -188,14 +196,26 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
     _refuse_unknown(given)
     _check_choices(given)
     executable = given.pop("executable", None)
+    conduct = _part(base.conduct, given)
+    launch = _part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE})
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE}),
+        launch=_hosting(base.dialect, launch, conduct),
         workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
-        conduct=_part(base.conduct, given),
+        conduct=conduct,
     )
+
+
+def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
+    """The launch with what the CLI is told of the host's tools and hooks. A block that it could not keep is refused."""
+    tools, hooks = declared_tools(conduct.host_tools), declared_hooks(conduct.hooks)
+    kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
+    if not kept and any(hook.blocking for hook in hooks):
+        held = f"{dialect.name} in mode {launch.mode!r}"
+        raise BadOption(f"hooks cannot block under {held}: hold a session that has hooks, or blocking=False")
+    return attrs.evolve(launch, host_tools=tools, host_hooks=hooks)
 
 
 def _part(record: T, given: Mapping[str, object]) -> T:

@@ -20,6 +20,9 @@ from proctor.protocols.dialect import Command, Dialect, Launch
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
+UNPLAYED = ("host_tools", "host_hooks")
+"""What no script can say."""
+
 
 def check_script(script: Path) -> None:
     """Read a script, or find the recorded run of that name (a directory, or a prefix of its files).
@@ -47,9 +50,14 @@ def scripted_dialect(script: Path, *, faults: tuple[str, ...] = (), speed: float
     Raises ScriptError for a mistake in the script or in a fault, before anything is started (R189).
     """
     executable = scripted_executable(script, faults=faults, speed=speed)
-    return attrs.evolve(CLAUDE, name="scripted", launch=functools.partial(launch, executable))
+    can = {word: first for word, first in CLAUDE.capabilities.items() if word not in UNPLAYED}
+    return attrs.evolve(
+        CLAUDE, name="scripted", launch=functools.partial(launch, executable), capabilities=can
+    )
 
 
 def launch(executable: tuple[str, ...], wanted: Launch) -> Command:
-    """Claude Code's own arguments behind another executable."""
-    return CLAUDE.launch(attrs.evolve(wanted, executable=executable))
+    """Claude Code's own arguments behind another executable. Tools and hooks of the host are never called."""
+    command = CLAUDE.launch(attrs.evolve(wanted, executable=executable, host_tools=(), host_hooks=()))
+    unplayed = tuple(field for field in UNPLAYED if getattr(wanted, field))
+    return attrs.evolve(command, ignored=(*command.ignored, *unplayed))
