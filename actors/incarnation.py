@@ -24,6 +24,7 @@ import trio
 from proctor.actors.approvals import answer
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
+from proctor.actors.hosting import Asked, Hosting
 from proctor.actors.ladder import ladder
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
@@ -86,6 +87,7 @@ class Incarnation:
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
+        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self.send, self.note)
         self._observers = self._make_observers()
 
     # -- life
@@ -231,10 +233,8 @@ class Incarnation:
                 else:
                     await self._greeted.wait()
             if clock.cancelled_caught:
-                self.stopper = "stall"
-                self._failure = GreetingTimeout(
-                    self.plan.name, self.plan.clocks.greeting, self.stderr_end(300)
-                )
+                self.stopper, seconds = "stall", self.plan.clocks.greeting
+                self._failure = GreetingTimeout(self.plan.name, seconds, self.stderr_end(300))
         else:
             self._greeted.set()
         memo = self.conversation.memo
@@ -294,11 +294,14 @@ class Incarnation:
 
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
         told = self._signs.observers()
-        for kind in (v.Started, v.ApprovalWithdrawn, v.Answered):
+        for kind in (v.Started, v.ApprovalWithdrawn, v.Steered, v.Answered):
             told[kind] = _ignore  # the listener alone is told
         return {
             **told,
             v.TurnEnded: partial(self._on_turn_ended, told[v.TurnEnded]),
+            v.ToolRequested: self._on_asked,
+            v.HookCalled: self._on_asked,
+            v.RequestWithdrawn: self._hosting.withdraw,
             v.ApprovalRequested: self._on_question,
         }
 
@@ -311,6 +314,9 @@ class Incarnation:
         await trio.sleep(self.plan.clocks.final)
         if self.conversation.memo.turns == turns and not self.background:
             await self.stop("owner")  # it said its last and did not leave (L29)
+
+    def _on_asked(self, event: Asked) -> None:
+        self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
         self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note)

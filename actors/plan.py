@@ -20,8 +20,11 @@ from proctor.actors.budgets import Budget
 from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, SPEAKING_ACP, Product, find, stranger
 from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
+from proctor.actors.hooks import Hook
+from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted.launch import scripted_dialect, spoken
+from proctor.actors.tools import Tool
 from proctor.actors.transport import ProcessTransport, Reach
 from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
@@ -35,8 +38,8 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
-_MADE_HERE = frozenset({"executable", "cwd", "scratch", "secret", "env"})
-"""Fields of a launch that are known when a process is about to start."""
+_MADE_HERE = frozenset({"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks"})
+"""Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
 SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
@@ -77,6 +80,7 @@ class Conduct:
     """What the agent may do, and what happens to a request whose process died: it fails (the default), the
     conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
 
+    `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
@@ -85,6 +89,8 @@ class Conduct:
     park: bool = True
     budget: Budget | None = None
     account: str | None = None
+    host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
+    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
 
 
 @attrs.frozen(kw_only=True)
@@ -178,6 +184,8 @@ class AgentOptions(TypedDict, total=False):
     park: bool
     budget: Budget | None
     account: str | None
+    host_tools: Sequence[Tool]
+    hooks: Sequence[Hook]
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
@@ -262,14 +270,26 @@ def _plan(base: Plan, options: AgentOptions) -> Plan:
     _check_choices(given)
     _check_workspace(base.name, given)
     executable = given.pop("executable", None)
+    conduct = _part(base.conduct, given)
+    launch = _part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE})
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE}),
+        launch=_hosting(base.dialect, launch, conduct),
         workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
-        conduct=_part(base.conduct, given),
+        conduct=conduct,
     )
+
+
+def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
+    """The launch with what the CLI is told of the host's tools and hooks. A block that it could not keep is refused."""
+    tools, hooks = declared_tools(conduct.host_tools), declared_hooks(conduct.hooks)
+    kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
+    if not kept and any(hook.blocking for hook in hooks):
+        held = f"{dialect.name} in mode {launch.mode!r}"
+        raise BadOption(f"hooks cannot block under {held}: hold a session that has hooks, or blocking=False")
+    return attrs.evolve(launch, host_tools=tools, host_hooks=hooks)
 
 
 def _part(record: T, given: Mapping[str, object]) -> T:

@@ -23,6 +23,9 @@ from proctor.protocols.dialect import Command, Dialect, Launch, Mode
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
+UNPLAYED = ("host_hooks",)
+"""What no script can say."""
+
 
 @attrs.frozen
 class Spoken:
@@ -79,9 +82,13 @@ def scripted_dialect(
     """
     executable = scripted_executable(script, dialect=dialect, faults=faults, speed=speed)
     real = spoken(dialect).dialect
-    return attrs.evolve(real, name="scripted", launch=functools.partial(launch, real, executable))
+    can = {word: first for word, first in real.capabilities.items() if word not in UNPLAYED}
+    how = functools.partial(launch, real, executable)
+    return attrs.evolve(real, name="scripted", launch=how, capabilities=can)
 
 
 def launch(real: Dialect, executable: tuple[str, ...], wanted: Launch) -> Command:
-    """The real dialect's own arguments behind another executable."""
-    return real.launch(attrs.evolve(wanted, executable=executable))
+    """The real dialect's own arguments behind another executable. Hooks of the host are never called."""
+    command = real.launch(attrs.evolve(wanted, executable=executable, host_hooks=()))
+    unplayed = tuple(field for field in UNPLAYED if getattr(wanted, field))
+    return attrs.evolve(command, ignored=(*command.ignored, *unplayed))

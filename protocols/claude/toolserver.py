@@ -20,7 +20,7 @@ import msgspec
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.turns import notes
 from proctor.protocols.claude.wire import ControlRequest
-from proctor.protocols.dialect import Launch, Memo, Out, Send
+from proctor.protocols.dialect import HostTool, Launch, Memo, Out, Send
 from proctor.protocols.errors import Misuse
 from proctor.protocols.jsonrpc import METHOD_NOT_FOUND, Message, params
 from proctor.protocols.salvage import decoded
@@ -104,12 +104,13 @@ def _hello(memo: Memo, message: Message) -> dict[str, Any]:
 
 
 def _list(memo: Memo, message: Message) -> dict[str, Any]:
-    tools = memo.launch.host_tools
-    return {
-        "tools": [
-            {"name": tool.name, "description": tool.description, "inputSchema": tool.schema} for tool in tools
-        ]
-    }
+    return {"tools": [_shown(tool) for tool in memo.launch.host_tools]}
+
+
+def _shown(tool: HostTool) -> dict[str, Any]:
+    # 2.1.330 would else keep it out of the model's prompt, to be found by a search
+    meta = {"anthropic/alwaysLoad": True}
+    return {"name": tool.name, "description": tool.description, "inputSchema": tool.schema, "_meta": meta}
 
 
 def _pong(memo: Memo, message: Message) -> dict[str, Any]:

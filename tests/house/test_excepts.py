@@ -32,7 +32,12 @@ REASONS: Mapping[tuple[str, str], str] = {
         "actors/played.py",
         "_Task._play",
     ): "the user's far end: an error in it is its crash, as a program's is",
+    ("actors/hooks.py", "Hook._asked"): "the user's hook fails closed: an error in it blocks (L20)",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
+    (
+        "actors/tools.py",
+        "Tool._called",
+    ): "the user's tool: an error in it is a result that the model reads (L20)",
     ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }

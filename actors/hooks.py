@@ -1,0 +1,76 @@
+"""Hooks that run in the host: async functions that the CLI asks before, or tells after, what it does.
+
+Guarantees (L20, L39): each call gets a verdict within its deadline. A blocking hook lets something happen only by
+saying so (True, or a `HookResult` that allows): an error in it, silence, or any other answer blocks, with the reason.
+A hook that does not block observes: whatever it gives or raises, what it was called for goes on.
+
+Not here: where hooks can be put, which is the CLI's own list of words, and whether a CLI keeps to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.actors.errors import BadOption
+from proctor.protocols.dialect import HostHook
+from proctor.protocols.vocabulary import HookCalled, HookVerdict
+
+
+@attrs.frozen
+class HookResult:
+    """What a hook says. `reason` is told to the model when it does not allow; `input` replaces the tool's input and
+    `context` is added to the conversation, where the point takes them."""
+
+    allow: bool = True
+    reason: str = ""
+    input: dict[str, Any] | None = None
+    context: str = ""
+
+
+HookFunction = Callable[[HookCalled], Awaitable[bool | HookResult | None]]
+
+
+def _positive(instance: Hook, attribute: attrs.Attribute[float], value: float) -> None:
+    if not value > 0:
+        raise BadOption(f"the timeout of a hook must be above 0 seconds, got {value!r}")
+
+
+@attrs.frozen
+class Hook:
+    """A hook at a `point`, in the CLI's word (Claude Code: `PreToolUse`, `PostToolUse`, `UserPromptSubmit`, `Stop`,
+    ...), for the tools that `matcher` names in the CLI's pattern (None: all). `timeout` is in seconds."""
+
+    point: str
+    function: HookFunction
+    matcher: str | None = attrs.field(default=None, kw_only=True)
+    timeout: float = attrs.field(default=60.0, kw_only=True, validator=_positive)
+    blocking: bool = attrs.field(default=True, kw_only=True)
+
+    def declared(self, name: str) -> HostHook:
+        """What a dialect is told of it."""
+        return HostHook(
+            name=name, point=self.point, matcher=self.matcher, timeout=self.timeout, blocking=self.blocking
+        )
+
+    async def judge(self, called: HookCalled) -> HookVerdict:
+        """The verdict on one call. Raises nothing but what is no `Exception`."""
+        with trio.move_on_after(self.timeout):
+            return self._verdict(called, await self._asked(called))
+        return self._verdict(called, HookResult(False, f"it gave no verdict within {self.timeout:g} s"))
+
+    async def _asked(self, called: HookCalled) -> HookResult:
+        try:
+            said = await self.function(called)
+        except Exception as error:  # noqa: BLE001  # the user's own function: it fails closed (L20)
+            return HookResult(False, f"it failed: {error!r}")
+        if isinstance(said, HookResult):
+            return said
+        return HookResult(said is True, "" if said is True else "it did not allow it")
+
+    def _verdict(self, called: HookCalled, said: HookResult) -> HookVerdict:
+        allow = said.allow or not self.blocking
+        return HookVerdict(called.id, allow, said.reason, said.input if allow else None, said.context)

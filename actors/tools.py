@@ -1,0 +1,156 @@
+"""Tools that run in the host, made of typed async functions.
+
+    @tool
+    async def add(a: int, b: int = 0) -> int:
+        "Add two numbers."
+        return a + b
+
+Guarantees: what a function takes is a JSON schema, made once when it is decorated; a call decodes its arguments into
+the types of the parameters, and one that does not fit never reaches the function. Every call ends in a result: a wrong
+argument, an error of the function and a deadline that passed are results marked as errors, which the model reads and
+can react to. `Cancelled` is none of these and goes through.
+
+Not here: who calls, and what a CLI calls it. See `hosting`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, overload
+
+import attrs
+import msgspec
+import trio
+
+from proctor.actors.errors import BadOption
+from proctor.protocols.dialect import HostTool
+
+Function = Callable[..., Awaitable[object]]
+
+DEADLINE = 600.0
+"""Seconds that one call of a tool may take."""
+
+_PARTS = "#/$defs/"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@attrs.frozen
+class ToolResult:
+    """What a call gave: its text, and whether it is an error."""
+
+    text: str
+    is_error: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Tool:
+    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make.
+
+    `timeout` is in seconds. It stays an async function: called, it calls what it was made of.
+    """
+
+    declared: HostTool
+    function: Function
+    parameters: type[msgspec.Struct]
+    timeout: float = DEADLINE
+
+    @property
+    def name(self) -> str:
+        """The name the model calls it by, after what the CLI puts before it."""
+        return self.declared.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[object]:
+        return self.function(*args, **kwargs)
+
+    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Carry out one call. Raises nothing but what is no `Exception`."""
+        try:
+            given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
+        except msgspec.ValidationError as error:
+            return ToolResult(f"wrong arguments for {self.name!r}: {error}", is_error=True)
+        with trio.move_on_after(self.timeout):
+            return await self._called({name: getattr(given, name) for name in given.__struct_fields__})
+        return ToolResult(f"{self.name!r} gave no result within {self.timeout:g} s", is_error=True)
+
+    async def _called(self, arguments: Mapping[str, Any]) -> ToolResult:
+        try:
+            result = await self.function(**arguments)
+            return ToolResult(result if isinstance(result, str) else msgspec.json.encode(result).decode())
+        except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read (L20)
+            return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
+
+
+@overload
+def tool(
+    function: Function, *, name: str | None = None, description: str | None = None, timeout: float = DEADLINE
+) -> Tool: ...
+
+
+@overload
+def tool(
+    function: None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float = DEADLINE,
+) -> Callable[[Function], Tool]: ...
+
+
+def tool(
+    function: Function | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float = DEADLINE,
+) -> Tool | Callable[[Function], Tool]:
+    """Make a typed async function a `Tool`, bare or with options.
+
+    The name is the function's, the description its docstring, unless given. Each parameter needs a type that msgspec
+    can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string that is returned is the result
+    as it is, anything else as JSON. Raises `BadOption` for what no tool can be made of.
+    """
+
+    def made(function: Function) -> Tool:
+        called = name or str(getattr(function, "__name__", ""))
+        if not inspect.iscoroutinefunction(function):
+            raise BadOption(f"tool {called!r} is made of an async function, got {function!r}")
+        if not timeout > 0:
+            raise BadOption(f"the timeout of tool {called!r} must be above 0 seconds, got {timeout!r}")
+        parameters = _record(called, function)
+        text = inspect.cleandoc(function.__doc__ or "") if description is None else description
+        declared = HostTool(name=called, description=text, schema=_schema(called, parameters))
+        return Tool(declared=declared, function=function, parameters=parameters, timeout=timeout)
+
+    return made if function is None else made(function)
+
+
+def _record(name: str, function: Function) -> type[msgspec.Struct]:
+    try:
+        types = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise BadOption(f"tool {name!r} has a parameter whose type is not known here: {error}") from error
+    fields = [_field(name, parameter, types) for parameter in inspect.signature(function).parameters.values()]
+    try:
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"the parameters of tool {name!r} make no record: {error}") from error
+
+
+def _field(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    if parameter.kind not in _NAMED or parameter.name not in types:
+        raise BadOption(f"parameter {str(parameter)!r} of tool {name!r} must have a name and a type")
+    given = parameter.default is not parameter.empty
+    default = msgspec.field(default=parameter.default) if given else msgspec.field()
+    return parameter.name, types[parameter.name], default
+
+
+def _schema(name: str, parameters: type[msgspec.Struct]) -> dict[str, Any]:
+    try:
+        (whole,), parts = msgspec.json.schema_components([parameters], ref_template=f"{_PARTS}{{name}}")
+    except TypeError as error:
+        raise BadOption(f"tool {name!r} has a parameter that JSON cannot carry: {error}") from error
+    schema = parts.pop(whole["$ref"].removeprefix(_PARTS))
+    del schema["title"]
+    return {**schema, "$defs": parts} if parts else schema
