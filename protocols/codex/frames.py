@@ -21,14 +21,13 @@ import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex import items
+from proctor.protocols.codex.causes import cause_of, ending_of
 from proctor.protocols.codex.questions import read_request, read_resolved
 from proctor.protocols.codex.replies import read_reply, release
 from proctor.protocols.codex.turns import (
     begin_turn,
-    cause_of,
     count,
     end_turn,
-    ending_of,
     notes,
     reach_limit,
     turn_of,
@@ -256,7 +255,6 @@ def _read_error(memo: Memo, message: jsonrpc.Message) -> Out:
     turn = turn_of(memo, failed.turn_id)
     unsaid = void(memo, failed.thread_id)
     if failed.will_retry:
-        notes(memo).retried = cause
         found = _ATTEMPT.search(failed.error.message)
         attempt, most = (int(found[1]), int(found[2])) if found else (0, None)
         return (*odd, *unsaid, Retrying(memo.frame, turn, attempt, most, 0.0, cause.status, said))
@@ -264,7 +262,7 @@ def _read_error(memo: Memo, message: jsonrpc.Message) -> Out:
     if not _is_ours(memo, failed.thread_id):
         data["thread"] = failed.thread_id
         return (*odd, *unsaid, Notice(memo.frame, turn, "subagent_failed", said, data))
-    limit = reach_limit(memo) if ending_of(cause) == "limit" else []
+    limit = reach_limit(memo) if ending_of(cause, said) == "limit" else []
     return (*odd, *unsaid, *limit, Notice(memo.frame, turn, "api_failure", said, data))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from proctor.protocols.codex import command, items
-from proctor.protocols.codex.turns import STATUSES, notes, reach_limit, structured_output
+from proctor.protocols.codex.causes import by_words, status_of
+from proctor.protocols.codex.turns import notes, reach_limit, structured_output
 from proctor.protocols.codex.wire import Item
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
 from proctor.protocols.errors import Misuse
@@ -40,20 +41,6 @@ from proctor.protocols.vocabulary import (
 SCHEMA = "schema.json"
 """The file that the schema of the answer is written to."""
 
-WORDS: tuple[tuple[re.Pattern[str], Ending], ...] = (
-    (re.compile(r"quota exceeded|usage limit", re.IGNORECASE), "limit"),
-    (re.compile(r"context window|too long|input_too_large", re.IGNORECASE), "prompt_too_long"),
-    (re.compile(r"invalid_request_error", re.IGNORECASE), "invalid_request"),
-    (re.compile(r"missing environment variable|not logged in", re.IGNORECASE), "authentication"),
-    (re.compile(r"at capacity|overloaded", re.IGNORECASE), "overloaded"),
-    (
-        re.compile(r"stream disconnected|connection failed|error sending|high demand", re.IGNORECASE),
-        "api_error",
-    ),
-)
-"""What is found first in the words of a failure tells its cause, where they name no HTTP status."""
-
-_STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})", re.ASCII)
 _ATTEMPT = re.compile(r"Reconnecting\.\.\. (?:(\d+)/(\d+)|waiting)", re.ASCII)
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SNAKE = re.compile(r"_([a-z])")
@@ -225,21 +212,9 @@ def _read_error(memo: Memo, frame: Frame) -> list[AnyEvent]:
     found = _ATTEMPT.match(said)
     if found is not None:
         attempt, most = (int(found[1]), int(found[2])) if found[1] else (0, None)
-        return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, _status(said), said)]
-    limit = reach_limit(memo) if _cause(said) == "limit" else []
-    return [*limit, Notice(memo.frame, memo.turn, "api_failure", said, {"status": _status(said)})]
-
-
-def _status(said: str) -> int | None:
-    found = _STATUS.search(said)
-    return int(found[1]) if found else None
-
-
-def _cause(said: str) -> Ending:
-    if (status := _status(said)) is not None:
-        return STATUSES.get(status, "api_error")
-    found: list[Ending] = [ending for words, ending in WORDS if words.search(said)]
-    return found[0] if found else "error"
+        return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, status_of(said), said)]
+    limit = reach_limit(memo) if by_words(said) == "limit" else []
+    return [*limit, Notice(memo.frame, memo.turn, "api_failure", said, {"status": status_of(said)})]
 
 
 def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
@@ -256,9 +231,9 @@ def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 def _read_failed(memo: Memo, frame: Frame) -> list[AnyEvent]:
     said = frame.error.message
-    ending = _cause(said)
+    ending = by_words(said)
     limit = reach_limit(memo) if ending == "limit" else []
-    return [*limit, *_end(memo, ending, error=said or "it failed without a word", status=_status(said))]
+    return [*limit, *_end(memo, ending, error=said or "it failed without a word", status=status_of(said))]
 
 
 def _end(memo: Memo, ending: Ending, **known: Any) -> list[AnyEvent]:

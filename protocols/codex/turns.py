@@ -2,8 +2,7 @@
 
 Guarantees: `turn/completed` of our thread ends exactly one turn, and one whose beginning was never said begins first.
 A prompt sent while a turn runs is taken into that turn: the reply says so by naming it. A prompt that the CLI refuses
-has a turn of its own that ends with the refusal. The cause comes from tables: the CLI's word for the failure, then
-the HTTP status it carries; where the last word is only `other`, the one it retried for.
+has a turn of its own that ends with the refusal.
 
 Tokens of a turn are the sum of what its model calls cost, as Codex counts them: `input_tokens` has the cached ones in
 it. What sub-agents spend is in their own threads and not counted. Codex names no price.
@@ -18,7 +17,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from proctor.protocols.codex.wire import NO_LIMITS, Failure, HttpCause, Limits, Tokens, Turn
+from proctor.protocols.codex.causes import Cause, cause_of, ending_of
+from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
 from proctor.protocols.dialect import Memo, OpenTurn, Out
 from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import (
@@ -33,44 +33,6 @@ from proctor.protocols.vocabulary import (
     TurnStarted,
     Usage,
 )
-
-FAILURES: Mapping[str, Ending] = {
-    "badRequest": "invalid_request",
-    "contextWindowExceeded": "prompt_too_long",
-    "cyberPolicy": "model_refused",
-    "flexUnavailable": "overloaded",
-    "internalServerError": "api_error",
-    "misalignmentPolicyViolation": "model_refused",
-    "modelNotFound": "model_not_found",
-    "policyCapacityUnavailable": "overloaded",
-    "rateLimitExceeded": "overloaded",
-    "serverOverloaded": "overloaded",
-    "sessionBudgetExceeded": "budget",
-    "unauthorized": "authentication",
-    "usageLimitExceeded": "limit",
-}
-"""By `codexErrorInfo`. What is not here and carries no HTTP status is an `error`."""
-
-CONNECTIONS = frozenset(
-    (
-        "httpConnectionFailed",
-        "responseStreamConnectionFailed",
-        "responseStreamDisconnected",
-        "responseTooManyFailedAttempts",
-    )
-)
-"""Words that only say that the model's API could not be had; the status says more, where there is one."""
-
-STATUSES: Mapping[int, Ending] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "authentication",
-    404: "model_not_found",
-    413: "prompt_too_long",
-    429: "overloaded",
-    503: "overloaded",
-    529: "overloaded",
-}
 
 ENDINGS: Mapping[str, Ending] = {"completed": "completed", "interrupted": "interrupted"}
 """By the status of a turn; any other is a failure."""
@@ -98,14 +60,6 @@ class Call:
     input: dict[str, Any]
 
 
-@attrs.frozen
-class Cause:
-    """Why the model's API failed: Codex's word and the HTTP status, as far as it said."""
-
-    word: str = ""
-    status: int | None = None
-
-
 @attrs.define
 class Notes:
     """What a Codex conversation remembers besides the memo.
@@ -130,12 +84,11 @@ class Notes:
     text: str | None = None
     usage: Usage | None = None
     model_calls: int = 0
-    retried: Cause | None = None
     limited: bool = False
     denied: list[str] = attrs.field(factory=list[str])
 
     def forget_turn(self) -> None:
-        self.current = self.text = self.usage = self.retried = None
+        self.current = self.text = self.usage = None
         self.model_calls = 0
         self.limited = False
         self.denied.clear()
@@ -209,7 +162,7 @@ def end_turn(memo: Memo, turn: Turn) -> Out:
     own = notes(memo)
     begun = [] if turn.id == own.current else begin_turn(memo, turn.id)
     running = memo.open_turns[-1]
-    ending, cause = _ending(memo, turn)
+    ending, cause = _ending(turn)
     limit = reach_limit(memo) if ending == "limit" else []
     structured, misfit = structured_output(memo, ending)
     ended = _end(
@@ -252,32 +205,11 @@ def _said(error: Failure | None) -> str | None:
     return None if error is None else error.message or "it failed without a word"
 
 
-def _ending(memo: Memo, turn: Turn) -> tuple[Ending, Cause]:
+def _ending(turn: Turn) -> tuple[Ending, Cause]:
     cause = Cause() if turn.error is None else cause_of(turn.error)
     if (ending := ENDINGS.get(turn.status)) is not None:
         return ending, cause
-    if cause.word == "other" and (retried := notes(memo).retried) is not None:
-        cause = retried  # the last word of a stream that broke too often
-    return ending_of(cause), cause
-
-
-def ending_of(cause: Cause) -> Ending:
-    """By the word; where that only says that the API could not be had, by the status."""
-    if cause.word in CONNECTIONS:
-        return STATUSES.get(cause.status or 0, "api_error")
-    return FAILURES.get(cause.word) or STATUSES.get(cause.status or 0, "error")
-
-
-def cause_of(failure: Failure) -> Cause:
-    """The word of a failure and the HTTP status that it carries."""
-    try:
-        info = msgspec.json.decode(failure.codex_error_info, type=str | dict[str, HttpCause | None])
-    except Refusal:
-        return Cause()
-    if isinstance(info, str):
-        return Cause(info)
-    word, more = next(iter(info.items()), ("", None))
-    return Cause(word, None if more is None else more.http_status_code)
+    return ending_of(cause, _said(turn.error) or ""), cause
 
 
 def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
