@@ -23,11 +23,15 @@ read_go
 package() {
   mkdir -p "$1"
   printf '{"version": "%s"}' "$2" > "$1/package.json"
-  printf '#!/bin/sh\\n' > "$1/claude"
-  chmod +x "$1/claude"
+  mkdir -p "$(dirname "$1/$3")"
+  printf '#!/bin/sh\\n' > "$1/$3"
+  chmod +x "$1/$3"
 }
-package node_modules/@anthropic-ai/claude-code-linux-x64 2.1.197
-[ -n "$PARTIAL" ] || package node_modules/claude-2.1.330/node_modules/@anthropic-ai/claude-code-linux-x64 2.1.330
+claude=@anthropic-ai/claude-code-linux-x64
+package node_modules/$claude 2.1.197 claude
+[ -n "$PARTIAL" ] || package node_modules/claude-2.1.330/node_modules/$claude 2.1.330 claude
+package node_modules/gemini-0.61.0 0.61.0 bundle/gemini.js
+package node_modules/opencode-linux-x64 1.18.33 bin/opencode
 """
 
 
@@ -83,10 +87,13 @@ def aliases(out: str) -> Sequence[str]:
 
 def test_each_alias_gets_the_executable_of_its_own_version(checkout: Checkout) -> None:
     status, out, _ = checkout.run()
-    assert (status, aliases(out)) == (0, ["claude-2.1.197", "claude-2.1.330"])
+    assert (status, aliases(out)) == (
+        0,
+        ["claude-2.1.197", "claude-2.1.330", "gemini-0.61.0", "opencode-1.18.33"],
+    )
     versions = [
         json.loads(Path(line.split(" ", 1)[1]).with_name("package.json").read_text())
-        for line in out.splitlines()
+        for line in out.splitlines()[:2]
     ]
     assert [each["version"] for each in versions] == ["2.1.197", "2.1.330"]
 
