@@ -6,8 +6,8 @@
 - a tree that is there is complete: it is filled under another name and renamed when npm and the check are done;
 - an unchanged lock file needs neither npm nor a network;
 - of several runs that start together one installs and the others wait for it (`flock`);
-- no package script is run: the native executable is taken from the platform package that npm chose, so the
-  installed Node's version does not matter either (2.1.330 asks for 22 and npm only warns).
+- no package script is run: a native executable is taken from the platform package that npm chose, so the installed
+  Node's version does not matter to it (Claude Code 2.1.330 asks for 22 and npm only warns). Gemini CLI is run by Node.
 
 As a program it installs and prints one line per executable; exit 1 and one line on stderr when it can not.
 Not handled: two checkouts do not share a tree, and a machine npm has no platform package for.
@@ -33,8 +33,13 @@ TREES = HERE / "node_modules"
 PINS = ("package.json", "package-lock.json")
 NPM_SECONDS = 600
 
-# Where the native executable is in the platform package of a CLI.
-PROGRAMS: Mapping[str, str] = {"@anthropic-ai/claude-code": "claude", "@openai/codex": "vendor/*/bin/codex"}
+# Where the program of a package is, seen from the folder that npm has put it or its platform package in.
+PROGRAMS: Mapping[str, str] = {
+    "@anthropic-ai/claude-code": "@anthropic-ai/claude-code-*/claude",
+    "@google/gemini-cli": "{alias}/bundle/gemini.js",
+    "@openai/codex": "@openai/codex-*/vendor/*/bin/codex",
+    "opencode-ai": "opencode-*/bin/opencode",
+}
 
 Say = Callable[[str], None]
 
@@ -74,16 +79,18 @@ def fingerprint() -> str:
 
 
 def executable(tree: Path, alias: str) -> Path | None:
-    """The native executable of `alias` in an installed tree, None when it is not there.
+    """The executable of `alias` in an installed tree, None when it is not there.
 
     npm puts the platform package of one version at the top and that of the other below its own alias.
     """
     package, _, version = pinned()[alias].rpartition("@")
+    pattern = PROGRAMS[package].format(alias=alias)
     top = tree / "node_modules"
     for modules in (top / alias / "node_modules", top):
-        for folder in sorted(modules.glob(f"{package}-*")):
-            program = next(folder.glob(PROGRAMS[package]), folder)
-            if program.is_file() and _version(folder) == version and os.access(program, os.X_OK):
+        for program in sorted(modules.glob(pattern)):
+            depth = 2 if pattern.startswith("@") else 1
+            folder = modules.joinpath(*program.relative_to(modules).parts[:depth])
+            if _version(folder) == version and os.access(program, os.X_OK):
                 return program
     return None
 
@@ -94,7 +101,7 @@ def missing(tree: Path) -> list[str]:
 
 
 def _version(folder: Path) -> str:
-    """The version of a platform package, without the platform that some add to it."""
+    """The version of a package, without the platform that some makers add to it."""
     manifest: dict[str, str] = json.loads((folder / "package.json").read_text())
     return manifest["version"].partition("-")[0]
 
