@@ -1,0 +1,1 @@
+"""OpenCode: its dialects, one for each way of holding it."""
