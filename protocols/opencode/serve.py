@@ -1,0 +1,158 @@
+"""OpenCode's server, held session by session: how a session is opened, told and stopped.
+
+The far end is no process of the session's own, so the command of a launch only names it. Closed unless opened by the
+server's configuration; here a session gets rules for the tools that its agent names. What a question of the server
+is answered with holds for this once: nothing is remembered for other sessions.
+
+Not here: the server's process and the carrying of requests and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import msgspec
+
+from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
+from proctor.protocols.errors import Misuse
+from proctor.protocols.opencode.serve_frames import read
+from proctor.protocols.opencode.serve_notes import ask, notes
+from proctor.protocols.vocabulary import AnyRequest, Decision, Interrupt, Prompt, SetModel, Steer
+
+ALL: Version = (0, 0, 0)
+CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
+    (
+        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "resume", "fork"),
+        *("deltas", "cost"),
+    ),
+    ALL,
+)
+
+HONOURED = frozenset(
+    {
+        *("executable", "version", "mode", "model", "resume", "fork", "partial", "effort", "json_schema"),
+        *("append_system_prompt", "permission_mode", "allowed_tools", "disallowed_tools", "cwd", "scratch"),
+        "user_settings",  # the server's, which has its own
+    }
+)
+"""Fields of a launch that a session can be given."""
+
+
+def launch(wanted: Launch) -> Command:
+    """What the far end is called, and what it cannot honour."""
+    return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(wanted)))
+
+
+def _ignored(wanted: Launch) -> Iterator[str]:
+    plain = Launch(executable=())
+    for field in attrs.fields(Launch):
+        if field.name not in HONOURED and getattr(wanted, field.name) != getattr(plain, field.name):
+            yield field.name
+    if wanted.fork and wanted.resume is None:
+        yield "fork"
+    if wanted.model is not None and "/" not in wanted.model:
+        yield "model"  # a provider belongs to it
+
+
+def greet(memo: Memo) -> bytes:
+    """Open a session, look for the one to go on with, or copy it."""
+    wanted = memo.launch
+    if wanted.resume is None:
+        return ask(memo, "session", "POST", "/session", {"permission": _rules(wanted)})
+    if wanted.fork:
+        return ask(memo, "fork", "POST", f"/session/{wanted.resume}/fork", {})
+    return ask(memo, "session", "GET", f"/session/{wanted.resume}")
+
+
+def _rules(wanted: Launch) -> list[dict[str, str]]:
+    named = [
+        *((tool, "allow") for tool in wanted.allowed_tools),
+        *((tool, "deny") for tool in wanted.disallowed_tools),
+    ]
+    return [{"permission": tool, "pattern": "*", "action": action} for tool, action in named]
+
+
+def write(memo: Memo, request: AnyRequest) -> bytes:
+    """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
+    match request:
+        case Prompt():
+            return _prompt(memo, request.id, _parts(request))
+        case Steer():
+            return _prompt(memo, request.id, [_text(request.text)])
+        case Decision():
+            return _decision(memo, request)
+        case Interrupt():
+            memo.asked[request.id] = "interrupt"
+            notes(memo).aborting = bool(memo.open_turns or memo.prompts)
+            return ask(memo, "abort", "POST", f"/session/{memo.session_id}/abort", request=request.id)
+        case SetModel():
+            return _set_model(memo, request)
+        case _:
+            raise Misuse(f"a session on a server has no way to be sent {request!r}", request="write")
+
+
+def _decision(memo: Memo, decision: Decision) -> bytes:
+    own = notes(memo)
+    tool = own.asking.pop(decision.id, decision.id)
+    answer = {"reply": "once"}
+    if not decision.allow:
+        own.account.denied.append(tool)
+        answer = {
+            "reply": "reject",
+            "message": decision.message or "denied",
+        }  # with a message the turn goes on
+    return ask(memo, "decision", "POST", f"/permission/{decision.id}/reply", answer, request=decision.id)
+
+
+def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]]) -> bytes:
+    notes(memo).sent.append(id)
+    body = {"parts": parts, **dict(_settings(memo))}
+    return ask(memo, "prompt", "POST", f"/session/{memo.session_id}/prompt_async", body, request=id)
+
+
+def _settings(memo: Memo) -> Iterator[tuple[str, Any]]:
+    wanted, model = memo.launch, notes(memo).model
+    provider, _, name = (model or "").partition("/")
+    if name:
+        yield "model", {"providerID": provider, "modelID": name}
+    if wanted.permission_mode is not None:
+        yield "agent", wanted.permission_mode
+    if wanted.append_system_prompt is not None:
+        yield "system", wanted.append_system_prompt
+    if wanted.effort is not None:
+        yield "variant", wanted.effort
+    if wanted.json_schema is not None:
+        yield "format", {"type": "json_schema", "schema": msgspec.Raw(wanted.json_schema.encode())}
+
+
+def _set_model(memo: Memo, request: SetModel) -> bytes:
+    if "/" not in request.model:
+        raise Misuse(f"model {request.model!r} names no provider: write PROVIDER/MODEL", request="set_model")
+    notes(memo).model = request.model
+    memo.asked[request.id] = "set_model"
+    return ask(memo, "model", "GET", f"/session/{memo.session_id}", request=request.id)
+
+
+def _parts(prompt: Prompt) -> list[dict[str, Any]]:
+    text = [_text(prompt.text)] if prompt.text or not prompt.blocks else []
+    return [*text, *prompt.blocks]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+OPENCODE_SERVE = Dialect(
+    name="opencode-serve",
+    launch=launch,
+    greet=greet,
+    read=read,
+    write=write,
+    stop=(StopStep("interrupt", 2.0), StopStep("close_stdin", 2.0), StopStep("kill", 0.0)),
+    oldest=(1, 18, 33),
+    newest_known=(1, 18, 33),
+    capabilities=CAPABILITIES,
+)
+"""The dialect of a session on `opencode serve` 1.18.33. Its input's end leaves the session; the server keeps it."""

@@ -1,0 +1,151 @@
+"""What `opencode serve` says, as lines: its events as they come, and the replies to requests.
+
+An event is `{id, type, properties}`. A reply is put into a line by whoever carries the bytes:
+`{type: "http.reply", request, status, body}`; a line `{type: "http.resubscribed"}` says that events may have been
+missed. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+REPLY = "http.reply"
+RESUBSCRIBED = "http.resubscribed"
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A line."""
+
+    type: str = ""
+    id: str = ""
+    properties: msgspec.Raw = msgspec.Raw()
+    request: str = ""
+    status: int = 0
+    body: msgspec.Raw = msgspec.Raw()
+
+
+class ErrorData(msgspec.Struct, frozen=True, gc=False):
+    message: str = ""
+    statusCode: int | None = None
+    responseBody: str | None = None
+
+
+class Error(msgspec.Struct, frozen=True, gc=False):
+    """The error of a session, of a message, or of a refused request."""
+
+    name: str = ""
+    data: ErrorData = ErrorData()
+
+
+class Status(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    attempt: int = 0
+    message: str = ""
+    next: int = 0
+
+
+class Info(msgspec.Struct, frozen=True, gc=False):
+    """A message, or a session; each has its own of these."""
+
+    id: str = ""
+    role: str = ""
+    parentID: str = ""
+    directory: str = ""
+    version: str = ""
+    modelID: str = ""
+    providerID: str = ""
+    error: Error | None = None
+    structured: Any = None
+
+
+class State(msgspec.Struct, frozen=True, gc=False):
+    status: str = ""
+    input: dict[str, Any] = {}
+    output: str = ""
+    error: str = ""
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    start: int | None = None
+    end: int | None = None
+
+
+class Cache(msgspec.Struct, frozen=True, gc=False):
+    read: int = 0
+    write: int = 0
+
+
+class Tokens(msgspec.Struct, frozen=True, gc=False):
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache: Cache = Cache()
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a message; which fields it has, its type says."""
+
+    id: str = ""
+    messageID: str = ""
+    type: str = ""
+    text: str = ""
+    time: Span | None = None
+    tool: str = ""
+    callID: str = ""
+    state: State = State()
+    reason: str = ""
+    tokens: Tokens = Tokens()
+    cost: float = 0.0
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    callID: str = ""
+
+
+class Properties(msgspec.Struct, frozen=True, gc=False):
+    """What events carry that are about a session; which of it, their type says."""
+
+    sessionID: str = ""
+    id: str = ""
+    requestID: str = ""
+    messageID: str = ""
+    partID: str = ""
+    field: str = ""
+    delta: str = ""
+    status: Status = Status()
+    error: Error | None = None
+    info: Info = Info()
+    part: Part = Part()
+    permission: str = ""
+    patterns: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+    tool: Place | None = None
+
+
+class Whole(msgspec.Struct, frozen=True, gc=False):
+    """A message with its parts, as it is read again."""
+
+    info: Info = Info()
+    parts: tuple[Part, ...] = ()
+
+
+QUIET = frozenset(
+    {
+        *("catalog.updated", "command.executed", "file.edited", "file.watcher.updated", "global.disposed"),
+        *("installation.update-available", "installation.updated", "integration.connection.updated"),
+        *("integration.updated", "lsp.updated", "mcp.browser.open.failed", "mcp.tools.changed"),
+        *("message.part.removed", "message.removed", "models-dev.refreshed", "plugin.added"),
+        *("project.directories.updated", "project.updated", "reference.updated", "server.connected"),
+        *("server.heartbeat", "server.instance.disposed", "session.compacted", "session.deleted"),
+        *("session.diff", "todo.updated", "vcs.branch.updated"),
+        *("question.rejected", "question.replied", "permission.v2.asked", "permission.v2.replied"),
+        *("question.v2.asked", "question.v2.rejected", "question.v2.replied"),
+        *("workspace.failed", "workspace.ready", "workspace.status", "worktree.failed", "worktree.ready"),
+    }
+)
+"""Events that mean nothing to who holds a session. The second generation of questions repeats the first."""
+
+QUIET_KINDS = ("pty.", "session.next.", "tui.")
+"""Beginnings of further ones."""
