@@ -23,10 +23,11 @@ from proctor.actors.plan import Plan
 @attrs.frozen
 class Hold:
     """Why there is no prompt now. To be asked again in `seconds` (infinite: when something changes); `until` is that
-    moment, None when nobody knows."""
+    moment, None when nobody knows. `changes` is how many others had been told of then."""
 
     why: str
     seconds: float
+    changes: int
 
     @property
     def until(self) -> float | None:
@@ -60,16 +61,16 @@ class Gate:
         for spending in self._spendings:
             seconds = spending.frees_in(now) if spending.budget.then == "park" else 0.0
             if seconds > 0:
-                return Hold(spending.text(now), seconds)
+                return Hold(spending.text(now), seconds, self._fellows.changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
             return None
         why = "another agent tries first" if math.isinf(seconds) else "usage limit"
-        return Hold(f"{why} of the account {self._account.name}", seconds)
+        return Hold(f"{why} of the account {self._account.name}", seconds, self._fellows.changes)
 
     async def wait(self, hold: Hold) -> None:
         """Until it is worth asking again."""
-        await self._fellows.told(hold.seconds)
+        await self._fellows.told(hold.seconds, hold.changes)
 
     def limited(self, resets_at: float) -> None:
         """The agent ran into the limit, which resets then (Unix seconds)."""
