@@ -79,6 +79,7 @@ class AgentActor(Actor):
         self._open(plan)
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
+            self.gate.come_back()
         if self.plan.launch.mode == "session":
             await self._come_alive()
         else:

@@ -49,12 +49,11 @@ class Fellows:
             while self.changes == changes:
                 await self._lot.park()
 
-    async def step(self) -> None:
-        """Wait for a place among those that come back."""
-        now = trio.current_time()
+    def place(self, now: float) -> float:
+        """When the next that comes back may be asked something, on the same clock as `now`."""
         place = max(now, self._place)
         self._place = place + self._stagger
-        await trio.sleep_until(place)
+        return place
 
 
 def current_fellows() -> Fellows:

@@ -31,8 +31,7 @@ def agent_of(
     folder: Path, name: str = "a", steps: Sequence[Step] = COSTLY, **options: Unpack[AgentOptions]
 ) -> ChildSpec:
     chosen: AgentOptions = {"env": {"CLAUDE_CONFIG_DIR": str(folder / "state")}, **options}
-    own: proctor.SpecOptions = {"shutdown": 3, **chosen}
-    return proctor.scripted(name, write_script(folder, steps), **own)
+    return proctor.scripted(name, write_script(folder, steps), shutdown=3, **chosen)
 
 
 def notices(events: Sequence[v.AnyEvent], *codes: str) -> list[str]:
@@ -74,7 +73,7 @@ async def test_one_agents_limit_parks_all_of_its_account_before_their_next_promp
 
 
 async def test_an_agent_that_tries_first_and_dies_leaves_the_trying_to_another(tmp_path: Path) -> None:
-    trying = [{"fault": "limit:1@once=L"}, {"say": "begun"}, {"sleep": 60}, {"reply": "no"}]
+    trying: Sequence[Step] = [{"fault": "limit:1@once=L"}, {"say": "begun"}, {"sleep": 60}, {"reply": "no"}]
     specs = [agent_of(tmp_path, "a", trying), agent_of(tmp_path, "b", [{"reply": "{prompt}"}])]
     async with proctor.open_supervisor(specs, intensity=2) as sup:
         a, b = sup.agent("a"), sup.agent("b")
@@ -98,11 +97,9 @@ async def test_a_spent_budget_parks_the_agent_until_its_window_frees(tmp_path: P
         began = trio.current_time()
         for prompt in ("one", "two"):
             assert (await agent.ask(prompt)).ok
-        async with agent.stream("three") as turn:
-            async for event in turn:
-                if isinstance(event, v.Notice) and event.code == "parked":
-                    status = await agent.status()
-            assert turn.answer.ok
+        receipt = await agent.queue("three")
+        status = await agent.status()
+        assert (await receipt.answer()).ok
         lasted = trio.current_time() - began
         seen = await of_log(agent)
     assert status.state == "parked"

@@ -199,8 +199,7 @@ async def test_what_is_said_while_the_agent_stops_has_expired(tmp_path: Path) ->
 
 async def test_a_queued_request_is_answered_in_a_turn_of_its_own_whoever_left(tmp_path: Path) -> None:
     async with working(agent_of(tmp_path, "taken", TOOL)) as (_, agent, turn):
-        with trio.move_on_after(5):
-            receipt = await agent.queue("two")
+        receipt = await agent.queue("two")
         with trio.move_on_after(0):
             await receipt.answer()
         first = await turn.finish()
