@@ -80,6 +80,7 @@ class AgentActor(Actor):
         self.plan = await self.book.place(self.plan)
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
+            self.gate.come_back()
         if self.plan.launch.mode == "session":
             await self._come_alive()
         else:

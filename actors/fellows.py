@@ -18,7 +18,8 @@ FELLOWS: ContextVar[Fellows | None] = ContextVar("proctor.fellows", default=None
 
 
 class Fellows:
-    """`budget` is for all of them together. `stagger`: seconds between two that come back after a mass restart."""
+    """`budget` is for all of them together. `stagger`: seconds between two that come back after a mass restart.
+    `changes` counts what was told to those who wait."""
 
     def __init__(
         self, *, budget: Budget | None = None, stagger: float = 0.0, seed: int | None = None
@@ -26,6 +27,7 @@ class Fellows:
         self.spending = None if budget is None else Spending(budget, "the tree")
         self._random = Random(seed)
         self._accounts: dict[str, Account] = {}
+        self.changes = 0
         self._lot = trio.lowlevel.ParkingLot()
         self._stagger = stagger
         self._place = 0.0
@@ -38,19 +40,20 @@ class Fellows:
 
     def tell(self) -> None:
         """Something has changed that others wait for."""
+        self.changes += 1
         self._lot.unpark_all()
 
-    async def told(self, seconds: float) -> None:
-        """Wait so many seconds, or until something changes."""
+    async def told(self, seconds: float, changes: int) -> None:
+        """Wait so many seconds, or until there were more changes than that."""
         with trio.move_on_after(seconds):
-            await self._lot.park()
+            while self.changes == changes:
+                await self._lot.park()
 
-    async def step(self) -> None:
-        """Wait for a place among those that come back."""
-        now = trio.current_time()
+    def place(self, now: float) -> float:
+        """When the next that comes back may be asked something, on the same clock as `now`."""
         place = max(now, self._place)
         self._place = place + self._stagger
-        await trio.sleep_until(place)
+        return place
 
 
 def current_fellows() -> Fellows:

@@ -1,7 +1,7 @@
-"""What stands between an agent and its next prompt: a usage limit of its account, or a budget that is spent.
+"""What stands between an agent and its next prompt: a spent budget, a restart of many at once, a usage limit.
 
-Asked before each prompt and never in the middle of a turn. Budgets come first: whoever has nothing to spend takes no
-place among those who wait for the account.
+Asked before each prompt and never in the middle of a turn. The account comes last: whoever is held by something else
+takes no place among those who wait for it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from proctor.actors.plan import Plan
 @attrs.frozen
 class Hold:
     """Why there is no prompt now. To be asked again in `seconds` (infinite: when something changes); `until` is that
-    moment, None when nobody knows."""
+    moment, None when nobody knows. `changes` is how many others had been told of then."""
 
     why: str
     seconds: float
+    changes: int
 
     @property
     def until(self) -> float | None:
@@ -53,6 +54,11 @@ class Gate:
         self._account = account
         self._spendings = spendings
         self._waits = waits
+        self._back = -math.inf
+
+    def come_back(self) -> None:
+        """The agent has a new process: it takes its place among all that come back now."""
+        self._back = self._fellows.place(trio.current_time())
 
     def hold(self) -> Hold | None:
         """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once."""
@@ -60,16 +66,18 @@ class Gate:
         for spending in self._spendings:
             seconds = spending.frees_in(now) if spending.budget.then == "park" else 0.0
             if seconds > 0:
-                return Hold(spending.text(now), seconds)
+                return Hold(spending.text(now), seconds, self._fellows.changes)
+        if now < self._back:
+            return Hold("others come back first", self._back - now, self._fellows.changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
             return None
         why = "another agent tries first" if math.isinf(seconds) else "usage limit"
-        return Hold(f"{why} of the account {self._account.name}", seconds)
+        return Hold(f"{why} of the account {self._account.name}", seconds, self._fellows.changes)
 
     async def wait(self, hold: Hold) -> None:
         """Until it is worth asking again."""
-        await self._fellows.told(hold.seconds)
+        await self._fellows.told(hold.seconds, hold.changes)
 
     def limited(self, resets_at: float) -> None:
         """The agent ran into the limit, which resets then (Unix seconds)."""

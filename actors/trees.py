@@ -132,11 +132,13 @@ def open_supervisor(
     name: str | None = None,
     seed: int | None = None,
     budget: Budget | None = None,
+    stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[Supervisor]:
     """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
 
     `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
-    bounds what all agents below spend together. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    bounds what all agents below spend together; `stagger` (seconds) lies between the first prompts of those that come
+    back from a restart. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
     `MaxRestartsExceeded` when the root gives up (S35).
     """
     root = runtime.open_supervisor(
@@ -149,7 +151,7 @@ def open_supervisor(
         handle=Supervisor,
         seed=seed,
     )
-    return _noted(root, Fellows(budget=budget, seed=seed))
+    return _noted(root, Fellows(budget=budget, stagger=stagger, seed=seed))
 
 
 def open_dynamic_supervisor(
@@ -161,6 +163,7 @@ def open_dynamic_supervisor(
     name: str | None = None,
     seed: int | None = None,
     budget: Budget | None = None,
+    stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[DynamicSupervisor]:
     """A supervisor of children that come and go; they are stopped together when the block is left (S63-S67).
 
@@ -176,7 +179,7 @@ def open_dynamic_supervisor(
         handle=DynamicSupervisor,
         seed=seed,
     )
-    return _noted(root, Fellows(budget=budget, seed=seed))
+    return _noted(root, Fellows(budget=budget, stagger=stagger, seed=seed))
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ Spent = tuple[float, float | None]
 
 def after(budget: Budget, *spent: Spent) -> tuple[Spending, Sequence[str]]:
     spending = Spending(budget, "a")
-    alarms = [alarm for at, usd in spent for alarm in spending.spend(usd, at)]
+    alarms: list[str] = [alarm for at, usd in spent for alarm in spending.spend(usd, at)]
     return spending, alarms
 
 

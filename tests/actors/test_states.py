@@ -24,6 +24,11 @@ STORIES: list[tuple[list[Happening], State]] = [
     (["ready", "stop", "gone"], "stopped"),
     (["ready", "left"], "done"),
     (["ready", "prompt", "limit", "lost", "started", "ready"], "idle"),
+    (["ready", "prompt", "started", "ready"], "idle"),  # killed: nobody said that it ended
+    (["ready", "turn_started", "question", "turn_ended"], "idle"),
+    (["ready", "limit", "woke", "turn_ended"], "idle"),
+    (["ready", "prompt", "refused", "limit", "woke"], "working"),
+    (["ready", "prompt", "ready", "turn_ended"], "idle"),  # a process for each request
 ]
 
 

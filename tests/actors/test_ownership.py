@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.actors.errors import SessionOwned
+from proctor.actors.ownership import Ownership
+from proctor.protocols import vocabulary as v
+from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import Step, write_script
+
+COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
+
+
+def owner(folder: Path, agent: str = "a") -> Ownership:
+    return Ownership(agent, lambda session: session, lambda: folder / "sessions")
+
+
+def test_a_session_has_one_owner_and_the_second_is_told_who_it_is(tmp_path: Path) -> None:
+    first, second = owner(tmp_path, "first"), owner(tmp_path, "second")
+    first.take("s")
+    first.take("s")
+    with pytest.raises(SessionOwned) as caught:
+        second.take("s")
+    assert str(caught.value) == (
+        f"second refused to resume session s: it is owned by agent 'first' of process {os.getpid()}"
+    )
+    assert (caught.value.pid, caught.value.owner) == (os.getpid(), "first")
+    second.take("t")
+    first.take("u")  # lets go of the other
+    second.take("s")
+    assert sorted(path.name for path in (tmp_path / "sessions").iterdir()) == ["s.lock", "u.lock"]
+
+
+def test_what_is_released_leaves_nothing_behind_and_a_refusal_takes_nothing_away(tmp_path: Path) -> None:
+    first, second = owner(tmp_path), owner(tmp_path)
+    first.take("s")
+    second.take("t")
+    with pytest.raises(SessionOwned):
+        second.take("s")
+    assert second.session == "t"
+    for one in (first, second):
+        one.release()
+        one.release()
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+def test_a_file_that_is_removed_while_somebody_waits_is_no_lock(tmp_path: Path) -> None:
+    first, second = owner(tmp_path), owner(tmp_path)
+    first.take("s")
+    (tmp_path / "sessions" / "s.lock").unlink()
+    second.take("s")  # a new file of this name: whoever holds the old one holds nothing that others see
+    with pytest.raises(SessionOwned):
+        owner(tmp_path).take("s")
+
+
+def test_without_a_folder_to_write_in_there_is_no_lock_and_no_error(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("not a folder")
+    first, second = owner(tmp_path), owner(tmp_path)
+    first.take("s")
+    second.take("s")
+    first.release()
+
+
+def _hold(folder: str) -> None:
+    owner(Path(folder), "dead").take("s")
+    os._exit(9)
+
+
+def test_the_lock_of_a_host_that_died_is_free(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=_hold, args=(str(tmp_path),))
+    child.start()
+    child.join()
+    assert (tmp_path / "sessions" / "s.lock").exists()
+    owner(tmp_path).take("s")
+
+
+def agent_of(name: str, folder: Path, resume: str | None = None, **options: str) -> ChildSpec:
+    env = {"CLAUDE_CONFIG_DIR": str(folder / "state")}
+    script = write_script(folder, COUNTING)
+    if resume is None:
+        return proctor.scripted(name, script, env=env, shutdown=3)
+    return proctor.scripted(name, script, env=env, shutdown=3, resume=resume)
+
+
+async def test_two_agents_never_run_one_session(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of("a", tmp_path)]) as sup:
+        session = (await sup.agent("a").ask("one")).session_id
+        assert session is not None
+        with pytest.raises(proctor.StartError) as caught:
+            await sup.start_child(agent_of("b", tmp_path, session))
+        assert f"is owned by agent 'a' of process {os.getpid()}" in str(caught.value)
+        await sup.terminate_child("a")
+        await sup.start_child(agent_of("c", tmp_path, session))
+        assert (await sup.agent("c").ask("two")).text == "2: two"
+        with pytest.raises(proctor.StartError, match="it is owned by agent 'c'"):
+            await sup.restart_child("a")
+
+
+async def test_a_session_stays_owned_over_a_restart(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of("a", tmp_path)]) as sup:
+        agent = sup.agent("a")
+        session = (await agent.ask("one")).session_id
+        os.killpg((await agent.status()).pid or 0, signal.SIGKILL)
+        async with agent.events() as log:
+            async for event in log:
+                if isinstance(event, v.Exited):
+                    break
+        with pytest.raises(proctor.StartError):
+            await sup.start_child(agent_of("b", tmp_path, session))
+        assert (await agent.ask("two")).text == "2: two"

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+import proctor
+from proctor.actors.permissions import Verdict, decide
+from proctor.actors.questions import Approval, Approvals, Desk
+from proctor.protocols import vocabulary as v
+from proctor.protocols.vocabulary import ApprovalRequested, Decision
+from tests.actors.far_end import Step
+from tests.actors.test_agent import agent_of
+
+ASKING: Sequence[Step] = (
+    {"tool": "Bash", "input": {"command": "x"}, "ask": True, "result": "ran {input}"},
+    {"reply": "done"},
+)
+
+
+def question(id: str = "q1") -> ApprovalRequested:
+    return ApprovalRequested(3, "1.1", id, "Bash", {"command": "touch x"}, "to touch it", "call-1")
+
+
+async def first_of(desk: Desk) -> Approval:
+    return await anext(Approvals(desk))
+
+
+async def test_an_answer_is_the_verdict_and_the_second_is_told_so(autojump_clock: MockClock) -> None:
+    desk, verdicts = Desk("a", 60.0), list[Verdict]()
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            verdicts.append(await desk.ask(question()))
+
+        nursery.start_soon(ask)
+        one, other = await first_of(desk), await first_of(desk)
+        assert one is other
+        assert (one.id, one.tool, one.description, one.tool_call) == ("q1", "Bash", "to touch it", "call-1")
+        assert one.settled is None
+        assert one.allow({"command": "true"})
+        assert not other.deny("no")
+        assert await other.wait() == "allowed"
+    assert verdicts == [Verdict(True, input={"command": "true"})]
+
+
+async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -> None:  # L39
+    desk = Desk("a", 60.0)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        decisions = list[Decision]()
+
+        async def ask() -> None:
+            decisions.append(await decide(desk.ask, question(), deadline=60.0))
+
+        nursery.start_soon(ask)
+        approval = await first_of(desk)
+        assert approval.deadline == began + 60
+    assert decisions == [Decision("q1", False, "nobody answered within 60 s")]
+    assert not approval.allow()
+    assert approval.settled == "nobody answered within 60 s"
+
+
+async def test_followers_see_what_is_open_and_pass_over_what_is_settled(autojump_clock: MockClock) -> None:
+    desk, seen = Desk("a", 60.0), list[str]()
+    async with trio.open_nursery() as nursery:
+        for name in ("q1", "q2", "q3"):
+            nursery.start_soon(desk.ask, question(name))
+            await trio.testing.wait_all_tasks_blocked()
+        desk.withdraw("q2")
+        follower = Approvals(desk)
+        for _ in range(2):
+            approval = await anext(follower)
+            seen.append(approval.id)
+            approval.deny()
+        desk.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(follower)
+    assert seen == ["q1", "q3"]
+
+
+async def test_a_question_goes_with_its_process(autojump_clock: MockClock) -> None:
+    desk = Desk("a", 60.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.ask, question())
+        approval = await first_of(desk)
+        nursery.cancel_scope.cancel("its process ended")
+    assert (approval.settled, approval.deny()) == ("its process is gone", False)
+    assert desk.after(0) is None
+
+
+async def test_outside_of_a_tree_there_is_nobody_to_ask() -> None:
+    assert await decide("ask", question()) == Decision("q1", False, "there is nobody to ask")
+
+
+@pytest.mark.parametrize(("allow", "end"), [(True, 'ran {"command":"y"}'), (False, "not today")])
+async def test_a_person_decides_and_the_state_says_who_is_waited_for(
+    allow: bool, end: str, tmp_path: Path
+) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, ASKING, permission="ask")]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("go") as turn, agent.approvals() as approvals:
+            approval = await anext(approvals)
+            status = await agent.status()
+            assert approval.allow({"command": "y"}) if allow else approval.deny("not today")
+            results = [event.text async for event in turn if isinstance(event, v.ToolResult)]
+        after = await agent.status()
+    assert (status.state, status.evidence) == ("blocked", "Bash wants to run")
+    assert (results, after.state) == ([end], "idle")
+
+
+async def test_nobody_there_is_a_denial_and_the_turn_goes_on(tmp_path: Path) -> None:  # L39
+    spec = agent_of(tmp_path, ASKING, permission="ask", approval_deadline=0.3)
+    async with proctor.open_supervisor([spec]) as sup:
+        answer = await sup.agent("a").ask("go")
+    assert (answer.outcome, answer.denied_tools) == ("ok", ("Bash",))
+
+
+async def test_an_interrupt_takes_the_question_back(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, ASKING, permission="ask")]) as sup:
+        agent = sup.agent("a")
+        async with agent.stream("go") as turn, agent.approvals() as approvals:
+            approval = await anext(approvals)
+            assert await agent.interrupt()
+            assert await approval.wait() == "the CLI withdrew the question"
+            assert (await turn.finish()).outcome == "interrupted"
+        assert (await agent.status()).state == "idle"
+
+
+async def test_followers_end_when_the_agent_is_at_rest(tmp_path: Path) -> None:
+    spec = agent_of(tmp_path, ASKING, permission="ask")
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").approvals() as approvals:
+        await sup.terminate_child("a")
+        with trio.fail_after(5):
+            assert [approval async for approval in approvals] == []
+
+
+async def test_an_agent_whose_policy_answers_has_no_open_questions(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of(tmp_path, ASKING, permission="allow")]) as sup:
+        with pytest.raises(proctor.BadOption, match="a asks nobody: its permission is not 'ask'"):
+            async with sup.agent("a").approvals():
+                pass
