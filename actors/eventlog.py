@@ -31,6 +31,11 @@ from proctor.protocols.vocabulary import AnyEvent
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
 _STRIDE = 256 * 2**10
+_SHARES = 16
+"""Small batches are held together up to this part of a window."""
+
+_FEW = 64
+"""Events up to which they are; more would cost more to copy than they save."""
 
 
 @attrs.frozen
@@ -61,13 +66,14 @@ class EventLog:
     ) -> None:
         self.path = path
         self._limits = (window, window_bytes)
+        self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
         self._encode = msgspec.json.Encoder().encode_lines
         self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
         self._fd = _open(path)
         self._finalizer = weakref.finalize(self, os.close, self._fd)
         self._index: list[tuple[int, int]] = [(0, 0)]
         self._batches: dict[int, _Batch] = {}
-        self._start = self._end = self._bytes = self._held = 0
+        self._start = self._end = self._bytes = self._held = self._newest = 0
         self._lot = trio.lowlevel.ParkingLot()
         self._closed = False
 
@@ -89,7 +95,7 @@ class EventLog:
         self._write(data)
         if self._bytes - self._index[-1][1] >= _STRIDE:
             self._index.append((self._end, self._bytes))
-        self._batches[self._end] = _Batch(events, len(data))
+        self._hold(events, len(data))
         self._end += len(events)
         self._bytes += len(data)
         self._held += len(data)
@@ -141,6 +147,16 @@ class EventLog:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError as error:
             raise RecordingFailed(str(self.path or "(temporary)"), error) from error
+
+    def _hold(self, events: Sequence[AnyEvent], size: int) -> None:
+        # a batch and its place cost more memory than an event: those who say one thing at a time share one
+        newest = self._batches.get(self._newest)
+        most, most_bytes = self._share
+        if newest and len(newest.events) + len(events) <= most and newest.size + size <= most_bytes:
+            self._batches[self._newest] = _Batch([*newest.events, *events], newest.size + size)
+        else:
+            self._newest = self._end
+            self._batches[self._end] = _Batch(events, size)
 
     def _shrink(self) -> None:
         while len(self._batches) > 1 and self._is_too_wide():

@@ -22,6 +22,7 @@ import re
 import shutil
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,8 +78,9 @@ class Recording:
         self.path = path
         self._t0 = trio.current_time()
         self._meta: dict[str, Any] = {}
-        self._in_times: list[float] = []
-        self._out_times: list[tuple[int, float]] = []
+        self._in_times = array("d")
+        self._out_times = array("d")
+        self._out_frames = array("q")
         try:
             path.mkdir(mode=0o700)
             self._stdout, self._stdin, self._stderr = (
@@ -96,7 +98,8 @@ class Recording:
         """Bytes as read; `frame` is the number of the first line that ends in them."""
         self._write(self._stdout, data)
         if len(self._out_times) < _TIMES:
-            self._out_times.append((frame, self._elapsed()))
+            self._out_times.append(self._elapsed())
+            self._out_frames.append(frame)
 
     def stdin(self, data: bytes) -> None:
         self._write(self._stdin, data)
@@ -114,8 +117,9 @@ class Recording:
         """Write `meta.json` and close the files. A second call does nothing."""
         if self._stdout < 0:
             return
-        self.describe(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times)
-        self.describe(line_times_s=_spread(self._out_times, facts.get("stdout_lines", 0)))
+        self.describe(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times.tolist())
+        times = _spread(self._out_frames, self._out_times, facts.get("stdout_lines", 0))
+        self.describe(line_times_s=times)
         data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
         try:
             (self.path / "meta.json").write_bytes(data)
@@ -180,12 +184,11 @@ def _make(root: Path | None, agent: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))
 
 
-def _spread(times: Sequence[tuple[int, float]], lines: int) -> list[float]:
+def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[float]:
     if lines > _TIMES:
         return []
-    firsts = [frame for frame, _ in times[1:]] + [lines]
     out: list[float] = []
-    for (_, at), following in zip(times, firsts, strict=False):
+    for at, following in zip(times, [*frames[1:], lines], strict=False):
         out += [at] * (following - len(out))
     return out
 

@@ -17,8 +17,8 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sized
-from contextlib import closing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sized
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ import trio
 
 from bench import writer
 from bench.contest import Contender, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
+from bench.peers.entries import streamers
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.plan import Plan
@@ -37,9 +38,9 @@ from proctor.actors.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.framing import Framing
+from proctor.protocols.framing import Framing, Oversized
 from proctor.protocols.vocabulary import Prompt, TextDelta, TurnEnded
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.process import Command, Process, open_process
 
 LINES = 100_000
 PER_WRITE = 16
@@ -69,11 +70,13 @@ def expect(got: int, wanted: int) -> None:
 
 
 class Source:
-    """One writer to be: `argv` starts it, `wait_ready` blocks until it has made its lines. To be used in a `with`."""
+    """One writer to be: `argv` starts it, `wait_ready` blocks until it has made its lines; `folder` is its own
+    and empty but for a FIFO. To be used in a `with`."""
 
     def __init__(self, per_write: int, lines: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="proctor-bench-")
-        fifo = str(Path(self._folder.name, "ready"))
+        self._temporary = tempfile.TemporaryDirectory(prefix="proctor-bench-")
+        self.folder = self._temporary.name
+        fifo = str(Path(self.folder, "ready"))
         os.mkfifo(fifo)
         self._ready = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         program = str(Path(writer.__file__))
@@ -91,7 +94,7 @@ class Source:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._ready)
-        self._folder.cleanup()
+        self._temporary.cleanup()
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
@@ -170,6 +173,31 @@ def count_decoded(fd: int) -> int:
         else:
             kept += data
     return got
+
+
+async def framing(per_write: int, lines: int) -> Stopwatch:
+    """`open_process`, its lines one by one from an async generator, not decoded."""
+    got = 0
+    with Source(per_write, lines) as source:
+        async with (
+            open_process(Command(source.argv, dict(os.environ))) as process,
+            aclosing(framed(process)) as frames,
+        ):
+            source.wait_ready()
+            with Stopwatch() as watch:
+                process.close_stdin()
+                async for _ in frames:
+                    got += 1
+    expect(got, lines + FRAMES)
+    return watch
+
+
+async def framed(process: Process) -> AsyncGenerator[bytes | Oversized]:
+    """The lines of a process."""
+    framing = Framing()
+    while data := await process.receive():
+        for line in framing.feed(data):
+            yield line
 
 
 Feed = Callable[[bytes], Sized]
@@ -277,10 +305,12 @@ def work(lines: int = LINES, per_write: int = PER_WRITE) -> Work:
         Contender("limit", "read only", partial(blocking, count_newlines, per_write)),
         Contender("limit", LIMIT, partial(blocking, count_decoded, per_write)),
         Contender("ours", "frames", in_trio(partial(feeding, to_frames, per_write))),
+        Contender("ours", "frames, async for", in_trio(partial(framing, per_write))),
         Contender("ours", "events, not kept", in_trio(partial(feeding, to_events, per_write))),
         Contender("ours", "whole path, by batch", in_trio(partial(incarnate, by_batch, per_write))),
         Contender("ours", WHOLE, in_trio(partial(incarnate, one_by_one, per_write))),
         Contender("peer", PEER, in_asyncio(partial(asyncio_json, per_write))),
+        *streamers(per_write),
     )
     return Work("NDJSON", lines, LIMIT, contenders)
 

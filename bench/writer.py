@@ -1,8 +1,9 @@
 """The child of `bench.ndjson`: waits for the end of its stdin, then writes one turn of Claude Code as fast as it can.
 
-    python -I -S writer.py LINES LINES_PER_WRITE [READY]
+    python -I -S writer.py LINES LINES_PER_WRITE [READY [greeted [FLAG...]]]
 
-READY is a FIFO into which a byte is written before the wait.
+READY is a FIFO into which a byte is written before the wait. `greeted`: it waits for a prompt instead, and replies to
+what it is asked before; whatever flags follow are for a command line that it is not.
 LINES text deltas of about 250 bytes stand between an `init` and a `result`. All bytes are made before the wait, and
 the writing loop has no Python in it: on an idle core it gives about a million lines a second with one write(2) a line.
 """
@@ -65,6 +66,8 @@ def closing() -> bytes:
             "is_error": False,
             "result": "and more",
             "session_id": SESSION,
+            "duration_ms": 1,
+            "duration_api_ms": 1,
             "num_turns": 1,
             "total_cost_usd": 0.0,
             "terminal_reason": "completed",
@@ -89,13 +92,26 @@ def _line(frame: dict[str, object]) -> bytes:
     return json.dumps(frame, separators=(",", ":")).encode() + b"\n"
 
 
-def main(lines: int, per_write: int, ready: str | None = None) -> None:
-    """Write, once stdin has ended."""
+def greet() -> None:
+    """Agree to every control request until a prompt comes."""
+    for line in sys.stdin.buffer:
+        frame = json.loads(line)
+        if frame["type"] == "user":
+            return
+        reply: dict[str, object] = {"subtype": "success", "request_id": frame["request_id"], "response": {}}
+        os.write(1, _line({"type": "control_response", "response": reply}))
+
+
+def main(lines: int, per_write: int, ready: str | None = None, greeted: str = "", *_flags: str) -> None:
+    """Write, once stdin has ended or a prompt has come."""
     data = writes(lines, per_write)
-    if ready is not None:
-        with open(ready, "wb") as fifo:
-            fifo.write(b"!")
-    sys.stdin.buffer.read()
+    if greeted:
+        greet()
+    else:
+        if ready is not None:
+            with open(ready, "wb") as fifo:
+                fifo.write(b"!")
+        sys.stdin.buffer.read()
     deque(map(os.write, repeat(1), data), maxlen=0)
 
 

@@ -268,9 +268,13 @@ class Conversation:
                     stays = _STAYS[self.phase]
 
     def _said(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
-        if Oversized not in map(type, lines):
-            yield from self._read_lines(self.memo, cast("Sequence[bytes]", lines))
-            return
+        if Oversized in map(type, lines):
+            return self._said_one_by_one(lines, out)
+        return self._read_lines(self.memo, cast("Sequence[bytes]", lines))
+
+    def _said_one_by_one(
+        self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]
+    ) -> Iterator[Run | Out]:
         for line in lines:
             if isinstance(line, bytes):
                 yield from self._read_lines(self.memo, (line,))

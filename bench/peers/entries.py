@@ -118,6 +118,8 @@ IDLERS = (
     Peer("a pykka actor, a thread", "pykka", "crowd", "pykka"),
     Peer("a thespian actor, simpleSystemBase", "thespian", "crowd", "thespian"),
 )
+STREAMERS = (Peer("claude-agent-sdk, query()", "claude_sdk", "stream", "claude_agent_sdk", one_in=10),)
+FLEETS = (ERLANG("Erlang ports, self-reported", function="hear"),)
 SERVER = ERLANG("an Erlang gen_server, self-reported", function="idle")
 
 Many = Callable[[int], AbstractAsyncContextManager[None]]
@@ -126,6 +128,11 @@ Many = Callable[[int], AbstractAsyncContextManager[None]]
 def mailboxes(exchange: Exchange, actors: int) -> tuple[Contender, ...]:
     """Those who call or cast."""
     return tuple(peer.enter(actors, exchange) for peer in MAILBOXES)
+
+
+def streamers(per_write: int) -> tuple[Contender, ...]:
+    """Those who read what a command line says."""
+    return tuple(peer.enter(1, per_write) for peer in STREAMERS)
 
 
 def spawners(at_once: int) -> tuple[Contender, ...]:

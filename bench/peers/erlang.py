@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from bench.contest import Stopwatch
@@ -41,3 +42,11 @@ def start(at_once: int, programs: int) -> Stopwatch:
 def idle(count: int) -> list[float]:
     """Bytes allocated, bytes resident, CPU microseconds to start and to stop, of each."""
     return told("idle", count * MANY)
+
+
+def hear(children: int, rate: float, seconds: float, program: str) -> tuple[Stopwatch, float, list[float]]:
+    """The watch, the bytes resident of all, and the delay of each event in seconds."""
+    watch = Stopwatch()
+    whole = max(1, round(seconds))
+    watch.wall, watch.cpu, size, *delays = told("hear", children, str(rate), whole, sys.executable, program)
+    return watch, size, delays

@@ -7,8 +7,11 @@
 %%   idle  SERVERS              named servers under one supervisor
 %%   keep  SERVERS SHELL FIFO   a port each under one supervisor, until stdin ends; what a program says goes to FIFO
 %%
+%%   hear  CHILDREN RATE SECONDS PYTHON PROGRAM   a port and a process for each ticker of bench.fleet
+%%
 %% All but `keep` time themselves and print one line of figures: seconds of wall time and of the CPU of the whole
-%% emulator; for `idle`, bytes that it allocated, bytes resident, and CPU microseconds to start and stop, of each.
+%% emulator; for `hear`, also bytes resident, and the delay of
+%% each event in seconds; for `idle`, bytes that it allocated, bytes resident, and CPU microseconds to start and stop, of each.
 %% A wrong answer ends the program with a status other than 0.
 -module(otp).
 -mode(compile).
@@ -27,12 +30,49 @@ work("spawn", [AtOnce, Programs, Argv0]) ->
     report(clocked([fun() -> ports(Argv0, Times) end || _ <- lists:seq(1, number(AtOnce))]));
 work("idle", [Servers]) ->
     idle(number(Servers));
+work("hear", [Children, Rate, Seconds, Python, Program]) ->
+    hear(number(Children), Rate, number(Seconds), Python, Program);
 work("keep", [Servers, Shell, Fifo]) ->
     {ok, _} = supervisor:start_link(otp, {tree, number(Servers), {port, Shell, Fifo}}),
     eof = io:get_line(""),
     halt(0).
 
 number(Text) -> list_to_integer(Text).
+
+hear(Children, Rate, Seconds, Python, Program) ->
+    Self = self(),
+    Held = resident(),
+    Ears = [spawn_link(fun() ->
+        Phase = io_lib:format("~.6f", [math:fmod(Number * 0.618, 1.0)]),
+        Arguments = ["-I", "-S", Program, Rate, lists:flatten(Phase)],
+        Port = open_port({spawn_executable, Python}, [{args, Arguments}, {line, 4096}, binary]),
+        port_command(Port, <<"go\n">>),
+        receive {Port, _} -> Self ! up end,
+        ear(Port, off, [])
+    end) || Number <- lists:seq(0, Children - 1)],
+    [receive up -> ok end || _ <- Ears],
+    timer:sleep(1000),
+    {Cpu, _} = statistics(runtime),
+    Wall = erlang:monotonic_time(),
+    [Ear ! on || Ear <- Ears],
+    timer:sleep(Seconds * 1000),
+    [Ear ! {tell, Self} || Ear <- Ears],
+    Nanoseconds = erlang:convert_time_unit(erlang:monotonic_time() - Wall, native, nanosecond),
+    Used = element(1, statistics(runtime)) - Cpu,
+    Bytes = resident() - Held,
+    Delays = lists:append([receive {delays, Told} -> Told end || _ <- Ears]),
+    report([Nanoseconds / 1.0e9, Used / 1.0e3, Bytes | Delays]).
+
+ear(Port, State, Delays) ->
+    receive
+        {Port, {data, {eol, Line}}} when State =:= on ->
+            [_, Rest] = binary:split(Line, <<"\"text\":\"">>),
+            [Said, _] = binary:split(Rest, <<"\"">>),
+            ear(Port, on, [os:system_time(microsecond) / 1.0e6 - binary_to_float(Said) | Delays]);
+        {Port, _} -> ear(Port, State, Delays);
+        on -> ear(Port, on, Delays);
+        {tell, To} -> To ! {delays, Delays}, ear(Port, off, [])
+    end.
 
 mailbox(Actors, Operations, Send) ->
     Servers = [element(2, {ok, _} = gen_server:start_link(otp, counter, [])) || _ <- lists:seq(1, Actors)],

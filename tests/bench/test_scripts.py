@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("script", "arguments", "works"),
     [
-        ("bench.ndjson", ["--lines=20"], {"NDJSON": 7}),
+        ("bench.ndjson", ["--lines=20"], {"NDJSON": 9}),
         (
             "bench.mailbox",
             ["--operations=20", "--actors=4"],

@@ -1,0 +1,386 @@
+"""A fleet: many children that each say a little all the time, and one process of ours that hears them all.
+
+    python -m bench.fleet [--children 500] [--rate 20] [--seconds 10] [--rounds 1]
+
+Every event carries the time it was written at; its delay is taken where the contender has it decoded. All children have
+spoken before the watch starts. Each contender runs in a process of its own, so that its memory is its own; the CPU time
+is that process's, the children's and the guards' are not in it, though they take their share of the cores. What is
+delivered is counted against what the children should have written: a contender that falls behind shows it there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import resource
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import attrs
+import trio
+
+from bench import ticker
+from bench.contest import Stopwatch
+from bench.ndjson import StreamEvent, decode_lines
+from bench.peers.entries import FLEETS, MISSING
+from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.incarnation import Incarnation
+from proctor.actors.plan import Plan
+from proctor.actors.recording import RunDirectory
+from proctor.protocols import dialect as dialects
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.vocabulary import Prompt, TextDelta
+from proctor.runtime.process import Command, open_process
+
+CHILDREN, RATE, SECONDS = 500, 20, 10
+READ_SIZE = 64 * 1024
+PROGRAM = str(Path(ticker.__file__))
+ENV = {"PATH": os.environ.get("PATH", "")}
+PAGE = resource.getpagesize()
+
+
+def argv(number: int, rate: float) -> tuple[str, ...]:
+    """The ticker of this number; their phases are spread over a period."""
+    return (sys.executable, "-I", "-S", PROGRAM, str(rate), str(number * 0.618 % 1))
+
+
+@attrs.frozen
+class Fleet:
+    """So many children, each with so many events a second, watched for so many seconds."""
+
+    children: int
+    rate: float
+    seconds: float
+
+
+class Ear:
+    """Takes what children say. `heard` is the number of those that have spoken."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self.watch = Stopwatch()
+        self.delays: list[float] = []
+        self.bytes = 0.0
+        self._listening = False
+        self._before = resident()
+
+    def tick(self, said: str) -> None:
+        """One event, decoded."""
+        if self._listening:
+            self.delays.append(time.time() - float(said))
+
+    def lines(self, data: bytes) -> None:
+        """Whole lines, for a contender that decodes nothing itself."""
+        for line in decode_lines(data):
+            if isinstance(line, StreamEvent) and line.event.delta is not None:
+                self.tick(line.event.delta.text)
+
+    def start(self) -> None:
+        """All have spoken: begin."""
+        gc.collect()
+        self._listening = True
+        self.watch.start()
+
+    def stop(self) -> None:
+        """The time is over."""
+        self.watch.stop()
+        self._listening = False
+        self.bytes = resident() - self._before
+
+
+def resident() -> float:
+    """Bytes of this process in memory."""
+    return float(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def bare(fleet: Fleet, ear: Ear) -> None:
+    """The limit: one loop over epoll, no task, nothing kept."""
+    with ExitStack() as stack, select.epoll() as poll:
+        for number in range(fleet.children):
+            child = _popen(number, fleet)
+            stack.callback(_end, child)
+            assert child.stdin is not None
+            assert child.stdout is not None
+            child.stdin.close()
+            poll.register(child.stdout.fileno(), select.EPOLLIN)
+        spoken: set[int] = set()
+        while len(spoken) < fleet.children:
+            spoken |= _listen(poll, ear)
+        ear.start()
+        until = time.monotonic() + fleet.seconds
+        while time.monotonic() < until:
+            _listen(poll, ear)
+        ear.stop()
+
+
+def _popen(number: int, fleet: Fleet) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe)
+
+
+def _listen(poll: select.epoll, ear: Ear) -> set[int]:
+    ready = {fd for fd, _ in poll.poll(0.1)}
+    for fd in ready:
+        ear.lines(os.read(fd, READ_SIZE))
+    return ready
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.__exit__(None, None, None)
+
+
+Keep = Callable[[int, Fleet, Ear, Callable[[], None]], Awaitable[None]]
+"""Holds one child for ever; calls the function when it has spoken first."""
+
+
+async def in_tasks(keep: Keep, fleet: Fleet, ear: Ear) -> None:
+    """A task of Trio for each child."""
+    up = trio.Event()
+
+    def spoke() -> None:
+        ear.heard += 1
+        if ear.heard == fleet.children:
+            up.set()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(fleet.children):
+            nursery.start_soon(keep, number, fleet, ear, spoke)
+        await up.wait()
+        await trio.sleep(1)
+        ear.start()
+        await trio.sleep(fleet.seconds)
+        ear.stop()
+        nursery.cancel_scope.cancel()
+
+
+async def an_agent(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None], *, read: bool) -> None:
+    """The path of every agent, and a task that reads its log event by event."""
+    with closing(RunDirectory(None, "bench")) as directory:
+        log = EventLog(directory.path / "events.ndjson")
+        live = Incarnation(plan_for(number, fleet.rate), log, directory)
+        cursor = log.cursor(0)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(live.serve)
+            await live.send(Prompt("p1", "go"))
+            await _first(cursor)
+            spoke()
+            if not read:
+                await trio.sleep_forever()
+            async for event in cursor:
+                if isinstance(event, TextDelta):
+                    ear.tick(event.text)
+
+
+async def _first(cursor: Cursor) -> None:
+    async for event in cursor:
+        if event.__class__ is TextDelta:
+            return
+
+
+def plan_for(number: int, rate: float) -> Plan:
+    """An agent whose command line is a ticker, in a one-shot run: it begins when its stdin ends."""
+
+    def launch(wanted: dialects.Launch) -> dialects.Command:
+        return dialects.Command(argv=argv(number, rate))
+
+    dialect = attrs.evolve(CLAUDE, name="ticker", launch=launch)
+    return Plan(name="ticker", dialect=dialect, launch=dialects.Launch(executable=(), mode="oneshot"))
+
+
+async def a_process(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None]) -> None:
+    """`open_process` and `receive`."""
+    async with open_process(Command(argv(number, fleet.rate), ENV), ladder=()) as process:
+        process.close_stdin()
+        await process.receive()
+        spoke()
+        while data := await process.receive():
+            ear.lines(data)
+
+
+async def a_stock_process(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None]) -> None:
+    """Trio's own process and its stream."""
+    pipe = subprocess.PIPE
+    process = await trio.lowlevel.open_process(argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        await process.stdin.aclose()
+        await process.stdout.receive_some()
+        spoke()
+        while data := await process.stdout.receive_some():
+            ear.lines(bytes(data))
+    finally:
+        process.kill()
+
+
+async def a_descriptor(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None]) -> None:
+    """A pipe read by hand under Trio."""
+    child = _popen(number, fleet)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    fd = child.stdout.fileno()
+    try:
+        child.stdin.close()
+        await trio.lowlevel.wait_readable(fd)
+        os.read(fd, READ_SIZE)
+        spoke()
+        while True:
+            await trio.lowlevel.wait_readable(fd)
+            ear.lines(os.read(fd, READ_SIZE))
+    finally:
+        _end(child)
+
+
+async def on_asyncio(fleet: Fleet, ear: Ear) -> None:
+    """asyncio's processes, a task each."""
+    up = asyncio.Event()
+    pipe = asyncio.subprocess.PIPE
+
+    async def keep(number: int) -> None:
+        child = await asyncio.create_subprocess_exec(
+            *argv(number, fleet.rate), env=ENV, stdin=pipe, stdout=pipe
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.close()
+            await child.stdout.readline()
+            ear.heard += 1
+            if ear.heard == fleet.children:
+                up.set()
+            async for line in child.stdout:
+                ear.lines(line)
+        finally:
+            child.kill()
+            await child.wait()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(keep(number)) for number in range(fleet.children)]
+        await up.wait()
+        await asyncio.sleep(1)
+        ear.start()
+        await asyncio.sleep(fleet.seconds)
+        ear.stop()
+        for task in tasks:
+            task.cancel()
+
+
+def _in_trio(keep: Keep) -> Callable[[Fleet, Ear], None]:
+    return lambda fleet, ear: trio.run(in_tasks, keep, fleet, ear)
+
+
+CONTENDERS: Mapping[str, Callable[[Fleet, Ear], None]] = {
+    "bare epoll": bare,
+    "agents, async for": _in_trio(partial(an_agent, read=True)),
+    "agents, nobody reads": _in_trio(partial(an_agent, read=False)),
+    "open_process, receive": _in_trio(a_process),
+    "Trio, descriptors": _in_trio(a_descriptor),
+    "Trio, stock processes": _in_trio(a_stock_process),
+    "asyncio": lambda fleet, ear: asyncio.run(on_asyncio(fleet, ear)),
+}
+
+Figures = dict[str, float]
+
+
+def alone(name: str, fleet: Fleet) -> Figures:
+    """The figures of one contender, in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    ear = Ear()
+    CONTENDERS[name](fleet, ear)
+    return figures(fleet, ear.watch, ear.delays, ear.bytes)
+
+
+def figures(fleet: Fleet, watch: Stopwatch, delays: list[float], size: float) -> Figures:
+    """What the table tells: parts of a core, microseconds an event, delays in milliseconds, bytes a child."""
+    owed = fleet.children * fleet.rate * watch.wall
+    ordered = sorted(delays)
+    return {
+        "cores": watch.cpu / watch.wall,
+        "per_event": watch.cpu / owed * 1e6,
+        "p50": _quantile(ordered, 0.5),
+        "p99": _quantile(ordered, 0.99),
+        "delivered": len(delays) / owed,
+        "bytes": size / fleet.children,
+    }
+
+
+def _quantile(ordered: list[float], part: float) -> float:
+    return ordered[int(len(ordered) * part)] * 1e3 if ordered else float("nan")
+
+
+def apart(name: str, fleet: Fleet) -> Figures:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "bench.fleet", f"--alone={name}", f"--children={fleet.children}"]
+    command += [f"--rate={fleet.rate}", f"--seconds={fleet.seconds}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    told: Figures = json.loads(done.stdout)
+    return told
+
+
+def rows(fleet: Fleet, rounds: int) -> dict[str, Figures]:
+    """The medians of every contender; nothing of one that is not there."""
+    runs = [{name: apart(name, fleet) for name in CONTENDERS} | _others(fleet) for _ in range(rounds)]
+    return {name: _medians(run[name] for run in runs) for name in runs[0]}
+
+
+def _others(fleet: Fleet) -> dict[str, Figures]:
+    found: dict[str, Figures] = {}
+    for peer in FLEETS:
+        if peer.absent():
+            found[peer.name] = {}
+        else:
+            watch, size, delays = peer.load()(fleet.children, fleet.rate, fleet.seconds, PROGRAM)
+            found[peer.name] = figures(fleet, watch, delays, size)
+    return found
+
+
+def _medians(runs: Iterable[Figures]) -> Figures:
+    kept = [*runs]
+    return {figure: median(run[figure] for run in kept) for figure in kept[0]}
+
+
+HEADINGS = ("fleet", "cores", "CPU µs per event", "p50, ms", "p99, ms", "delivered", "KB per child")
+
+
+def table(rows: Mapping[str, Figures]) -> str:
+    """Markdown, one row per contender."""
+    cells = [HEADINGS, ("---", *["--:"] * 6)]
+    for name, told in rows.items():
+        cells.append((name, *(_cells(told) if told else (MISSING, *[""] * 5))))
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _cells(told: Figures) -> tuple[str, ...]:
+    delays = (f"{told[name]:.2f}" if told[name] == told[name] else "" for name in ("p50", "p99"))
+    heard = f"{told['delivered']:.2f}" if told["delivered"] else ""
+    return (f"{told['cores']:.2f}", f"{told['per_event']:.0f}", *delays, heard, f"{told['bytes'] / 1000:.0f}")
+
+
+def main() -> None:
+    """Print the table; with `--alone`, the figures of one contender."""
+    parser = argparse.ArgumentParser(description="Many children that each say a little all the time")
+    for name, default in {"children": CHILDREN, "rate": RATE, "seconds": SECONDS, "rounds": 1}.items():
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"default {default}", metavar="N")
+    parser.add_argument("--alone", choices=CONTENDERS, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    fleet = Fleet(int(chosen.children), chosen.rate, chosen.seconds)
+    if chosen.alone is not None:
+        print(json.dumps(alone(chosen.alone, fleet)))
+    else:
+        print(table(rows(fleet, int(chosen.rounds))))
+
+
+if __name__ == "__main__":
+    main()
