@@ -53,11 +53,12 @@ class Denied(Exception):
 class Call:
     """A tool call that has been told: its input is what the host has allowed, once it has."""
 
-    def __init__(self, name: str, given: Frame, parent: str | None, prefix: str) -> None:
+    def __init__(self, name: str, given: Frame, step: Frame, prefix: str) -> None:
         self.id = new_id(prefix)
         self.name = name
         self.input = given
-        self.parent = parent
+        self.parent: str | None = step.get("parent")
+        self.asked = bool(step.get("ask"))
 
 
 class Performance:
@@ -138,7 +139,7 @@ class Performance:
         self.speak("thinking", step)
 
     def begin_call(self, name: str, given: Frame, step: Frame) -> Call:
-        call = Call(name, given, step.get("parent"), self.voice.call_prefix)
+        call = Call(name, given, step, self.voice.call_prefix)
         self.calls += 1
         self.given += tokens(encode(call.input))
         self.voice.call_tool(call)
@@ -187,7 +188,7 @@ class Performance:
             raise TurnCut("deny")
 
     def ask_for_ever(self) -> None:
-        call = self.begin_call("Bash", {"command": "touch made.txt"}, {})
+        call = self.begin_call("Bash", {"command": "touch made.txt"}, {"ask": True})
         request = self.voice.ask(call)
         self.agent.asking = request
         while not self.agent.pipes.eof:
@@ -211,6 +212,7 @@ class Performance:
     def listen(self, step: Frame) -> None:
         """Wait until the host has steered this turn, at most so many seconds."""
         deadline = time.monotonic() + step["listen"]
+        self.voice.take_in(self)
         while not self.steered and (left := deadline - time.monotonic()) > 0:
             self.agent.pump(left)
             self.voice.take_in(self)

@@ -27,12 +27,15 @@ import proctor
 from proctor.actors.plan import AgentOptions, scripted_plan
 from proctor.actors.trees import Supervisor, agent_spec
 from proctor.runtime import procfs
-from proctor.runtime.errors import SupervisionError
+from proctor.runtime.errors import Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.spec import ChildSpec
 
 PATIENCE = 30.0
 """Seconds after which a request that has no end is called hanging. Longer than any clock of an agent in the storm."""
+
+TRIES = 10
+"""Starts by hand before a child is given up."""
 
 SCRIPT: Sequence[Mapping[str, Any]] = (
     {"turn": "silence", "when": "silence"},
@@ -73,6 +76,10 @@ PROMPTS: Mapping[str, int] = {"plain": 8, "slow": 4, "tool": 2, "ask": 2} | dict
     ("silence", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
 )
 """What agents are asked, and how often beside each other."""
+
+
+EXPECTED = ("ok", "failed", "interrupted", "limited")
+"""What an answer may say in a storm, in which nothing is configured wrongly."""
 
 
 @attrs.frozen(kw_only=True)
@@ -189,9 +196,12 @@ class Storm:
 
     async def end_of(self, prompt: str, agent: proctor.Agent, timeout: float) -> str:
         try:
-            return (await agent.ask(prompt, timeout=timeout)).outcome
+            answer = await agent.ask(prompt, timeout=timeout)
         except (proctor.AgentError, DeliveryError) as error:
             return type(error).__name__
+        if answer.outcome not in EXPECTED:
+            self.report.faults.append(f"{prompt}: {answer.outcome}: {answer.error}")
+        return answer.outcome
 
     # -- what happens to them
 
@@ -226,11 +236,15 @@ class Storm:
         self.signal(self.below(id, guard=False), signal.SIGTERM)
 
     async def restart(self, supervisor: Supervisor, id: str) -> None:
-        try:
-            await supervisor.terminate_child(id)
-            await supervisor.restart_child(id)
-        except SupervisionError:
-            return  # it restarts already, or its start was struck: the supervisor's client hears of it
+        await supervisor.terminate_child(id)
+        for _ in range(TRIES):
+            try:
+                await supervisor.restart_child(id)
+            except StartError:
+                continue  # its start was struck as well: who starts a child by hand tries again by hand
+            except (Running, Restarting):
+                pass  # another deed was quicker
+            return
 
     async def interrupt(self, supervisor: Supervisor, id: str) -> None:
         try:

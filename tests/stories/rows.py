@@ -30,12 +30,44 @@ class Row:
     tokens: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, Sequence[str]])
 
 
+BY_TEXT: Mapping[str, str] = {}
+
 ROWS: Mapping[str, Row] = {
     "claude": Row(
         words=SESSION
         | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "abort shown"}
         | {"thinking", "retries", "limits", "structured_output", "unasked turns"}
     ),
+    "codex": Row(
+        words=SESSION
+        | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "answer is text"}
+        | {"thinking", "retries", "limits", "unasked turns"}
+    ),
+    "codex-exec": Row(
+        words=frozenset({"free tools", "whole blocks", "thinking", "retries", "limits", "answer is text"}),
+        endings={"model_refused": "error"},
+    ),
+    "opencode": Row(
+        words=SESSION | {"text at the end", "tool first", "thinking", "abort shown"},
+        endings=BY_TEXT,
+    ),
+    "gemini": Row(
+        words=SESSION | {"text at the end", "tool first", "goes on when refused", "thinking"},
+        endings=BY_TEXT,
+    ),
+    "acp": Row(
+        words=SESSION
+        | {
+            "text at the end",
+            "tool first",
+            "goes on when refused",
+            "refusal shown",
+            "thinking",
+            "abort shown",
+        },
+        endings=BY_TEXT,
+    ),
+    "opencode-run": Row(words=frozenset({"free tools", "whole blocks", "thinking"}), endings=BY_TEXT),
 }
 
 

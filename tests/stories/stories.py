@@ -50,14 +50,14 @@ def again(_event: object) -> v.AnyRequest:
 
 @attrs.frozen(kw_only=True)
 class Story:
-    """One story. `moves` follow the first prompt: what is waited for, and what is then said. `faults` of the program."""
+    """One story. `moves` follow the first prompt: what is waited for, and what is then said. `ends`: how many turns end
+    before the host lets go; with none it waits for the process to go by itself."""
 
     name: str
     script: Sequence[Step]
     tokens: Sequence[str]
     moves: Sequence[Move] = ()
     needs: frozenset[str] = frozenset()
-    faults: Sequence[str] = ()
     ends: int = 1
 
 
@@ -192,8 +192,9 @@ STORIES: Sequence[Story] = (
     ),
     story(
         "a line that is too long",
-        [{"fault": "oversized:3KB"}, {"reply": "fine"}],
-        *("begin", "odd", "[deltas] delta fine", "text fine", FINE),
+        [{"say": "begun"}, {"fault": "oversized:3KB"}, {"reply": "fine"}],
+        *("begin", "[deltas] delta begun", "[whole blocks] text begun", "odd"),
+        *("[text at the end] text begun", "[deltas] delta fine", "text fine", FINE),
     ),
     story(
         "a turn that nobody asked for",

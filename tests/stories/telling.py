@@ -86,7 +86,7 @@ def told(name: str, story: Story) -> Telling:
     """Let the scripted agent tell a story in the wire of that name."""
     with tempfile.TemporaryDirectory() as folder:
         script = write_script(Path(folder) / "script.ndjson", list(map(dict, story.script)))
-        dialect = scripted_dialect(script, dialect=name, faults=tuple(story.faults))
+        dialect = scripted_dialect(script, dialect=name)
         launch = launch_of(name, story, Path(folder))
         with Session(dialect, launch, Path(folder)) as session:
             session.play(story)
@@ -147,7 +147,7 @@ class Session:
         self.send(prompt("one"))
         for kind, say in story.moves:
             self.send(say(self.wait(kind)))
-        while self.ended < story.ends and self.read():
+        while (self.ended < story.ends or not story.ends) and self.read():
             pass
         self.close()
         while self.read():

@@ -9,8 +9,9 @@ import os
 import signal
 
 from proctor.actors.scripted.agent import SessionTaken
-from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, new_id, new_uuid
+from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
 from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.voices.failures import told
 from proctor.actors.scripted.voices.rpc import INTERNAL, INVALID_PARAMS, RpcError, Wire
 
 TYPE_CHECKING = False
@@ -61,9 +62,9 @@ class AcpVoice:
     kills_tools = True
     recites = False
     sessions: Mapping[str, Frame] = {"close": {}, "fork": {}, "list": {}, "resume": {}}
-    announces = True  # a tool_call comes before the question
     rejection_ends = False  # a rejected tool ends the turn, without a word
     shows_rejection = True
+    shows_input = True
     counts = True  # tells what was used before the turn ends
     second_cancels = False  # a second prompt in mid-turn cancels the first
 
@@ -72,7 +73,6 @@ class AcpVoice:
         self.wire = Wire(agent, tag=True)
         self.message: str | None = None
         self.prompts: dict[int, object] = {}
-        self.shown: set[str] = set()
         self.methods: Mapping[str, Callable[[Any, Frame], None]] = {
             "initialize": self.initialize,
             "authenticate": lambda number, _params: self.wire.reply(number, {}),
@@ -213,17 +213,10 @@ class AcpVoice:
         """A block ends where another begins."""
 
     def call_tool(self, call: Call) -> None:
-        if self.announces:
-            self.show(call)
-
-    def show(self, call: Call) -> None:
-        if call.id not in self.shown:
-            self.shown.add(call.id)
-            named = {"toolCallId": call.id, "title": call.name, "kind": kind_of(call)}
-            self.update("tool_call", **named, status="pending", rawInput=call.input)
+        named = {"toolCallId": call.id, "title": call.name, "kind": kind_of(call)}
+        self.update("tool_call", **named, status="pending", rawInput=call.input)
 
     def tool_result(self, call: Call, text: str, failed: bool) -> None:
-        self.show(call)
         named = {"toolCallId": call.id, "status": "failed" if failed else "completed"}
         output = {"error": text} if failed else {"output": text}
         parts = [{"type": "content", "content": {"type": "text", "text": text}}]
@@ -236,9 +229,9 @@ class AcpVoice:
 
     def ask(self, call: Call) -> str:
         named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call), "status": "pending"}
+        given = {"rawInput": call.input} if self.shows_input else {}
         options = [{"optionId": one, "kind": kind, "name": name} for one, kind, name in OPTIONS[self.name]]
-        tool = {**named, "rawInput": call.input}
-        params = {"sessionId": self.agent.session, "toolCall": tool, "options": options}
+        params = {"sessionId": self.agent.session, "toolCall": {**named, **given}, "options": options}
         return self.wire.ask("session/request_permission", params)
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
@@ -293,7 +286,7 @@ class AcpVoice:
             if stop is not None:
                 self.wire.reply(number, self.outcome(turn, stop))
             else:
-                self.wire.refuse(number, self.failure(text, step.get("status", ENDINGS[ending][2])))
+                self.wire.refuse(number, self.failure(*told(ending, text, step)))
 
     def cost(self) -> Frame:
         return {"amount": self.agent.state["cost"], "currency": "USD"}
@@ -353,15 +346,19 @@ class GeminiVoice(AcpVoice):
     name = "gemini"
     version_line = "0.61.0"
     agent_name = "gemini-cli"
+    call_prefix = "run_shell_command__run_shell_command"
     signals: Mapping[int, Any] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
     sessions: Mapping[str, Frame] = {}
-    announces = False
     shows_rejection = False
+    shows_input = False
     counts = False
     second_cancels = True
 
-    def show(self, call: Call) -> None:
-        """An approved tool is shown by its update alone."""
+    def call_tool(self, call: Call) -> None:
+        """Told without its input, and only when nobody will be asked: an approved tool is shown by its update alone."""
+        if not call.asked:
+            named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call), "content": []}
+            self.update("tool_call", **named, status="in_progress", locations=[])
 
     def open_block(self, kind: str, parent: str | None) -> None:
         """Messages have no names."""

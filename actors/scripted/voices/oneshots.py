@@ -10,8 +10,9 @@ import os
 import signal
 import time
 
-from proctor.actors.scripted.frames import ENDINGS, encode, new_id, new_uuid
+from proctor.actors.scripted.frames import encode, new_id, new_uuid
 from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.voices.failures import told
 from proctor.actors.scripted.voices.items import exec_item, failure
 
 TYPE_CHECKING = False
@@ -305,7 +306,7 @@ class OpencodeRunVoice(OneShot):
             self.agent.code = 0
             return
         self.agent.code = 1
-        status = step.get("status", ENDINGS[ending][2])
+        text, status = told(ending, text, step)
         if status is None:
             self.tell("error", error={"name": "UnknownError", "data": {"message": text}})
         else:
