@@ -113,7 +113,10 @@ async def listed(folder: Path) -> Mapping[Path, Entry]:
     """Every worktree of the repository that `folder` is in, by its place."""
     found: dict[Path, Entry] = {}
     for block in (await git(folder, "worktree", "list", "--porcelain", "-z")).split("\0\0"):
-        facts = dict(line.partition(" ")[::2] for line in block.split("\0") if line)
+        facts: dict[str, str] = {}
+        for line in block.split("\0"):
+            word, _, rest = line.partition(" ")
+            facts[word] = rest
         if "worktree" in facts:
             path, branch = Path(facts["worktree"]), facts.get("branch")
             name = None if branch is None else branch.removeprefix("refs/heads/")
