@@ -17,8 +17,12 @@ import attrs
 
 from proctor.actors.scripted import cli
 from proctor.actors.scripted.script import ScriptError, load_script, read_fault
+from proctor.protocols.acp import acp_dialect
+from proctor.protocols.acp.profile import GEMINI, GENERIC
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Command, Dialect, Launch, Mode
+from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
@@ -38,6 +42,12 @@ class Spoken:
 
 SPOKEN: Mapping[str, Spoken] = {
     "claude": Spoken(CLAUDE, "claude", "session"),
+    "codex": Spoken(CODEX, "codex", "session"),
+    "codex-exec": Spoken(CODEX_EXEC, "codex-exec", "oneshot"),
+    "acp": Spoken(acp_dialect(GENERIC), "acp", "session"),
+    "opencode": Spoken(OPENCODE, "opencode", "session"),
+    "opencode-run": Spoken(OPENCODE_RUN, "opencode-run", "oneshot"),
+    "gemini": Spoken(acp_dialect(GEMINI), "gemini", "session"),
 }
 """The wires that a scripted agent can be had in, by name."""
 

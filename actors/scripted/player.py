@@ -265,7 +265,7 @@ def main() -> int:
     from proctor.actors.scripted.script import ScriptError
 
     try:
-        flags = Flags(sys.argv[1:])
+        flags = Flags(sys.argv[1:], frozenset())
         unable = [fault.spec for fault in flags.faults if fault.name not in ABLE]
         if unable:
             raise ScriptError(

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.agent import Tell
+from proctor.actors.mail import Tell
 from proctor.actors.plan import AgentOptions, Plan, codex_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.trees import agent_spec
