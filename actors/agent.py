@@ -76,8 +76,7 @@ class AgentActor(Actor):
     _written: trio.Event
 
     async def init(self, plan: Plan) -> Continue:
-        self._open(plan)
-        self.plan = await self.book.place(self.plan)
+        self.plan = await self.book.place(self._open(plan))
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
             self.gate.come_back()
@@ -87,7 +86,7 @@ class AgentActor(Actor):
             self.book.move("ready", "each request gets a process of its own")
         return Continue("take up")
 
-    def _open(self, plan: Plan) -> None:
+    def _open(self, plan: Plan) -> Plan:
         if "book" not in self.kept:
             self.kept["book"] = book = open_book(plan)
             self.kept["gate"] = gate = gate_of(plan, self.ref.path, current_fellows())
@@ -99,9 +98,9 @@ class AgentActor(Actor):
         self.book.reopen()
         if plan.conduct.permission == "ask":
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
-        self.plan = plan
         self._written = trio.Event()
         self._written.set()
+        return plan
 
     async def handle_continue(self, arg: object) -> None:
         self.gate.leave()
