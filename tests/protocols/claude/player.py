@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 
@@ -144,8 +144,7 @@ def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
 def _at(value: Any, *path: str) -> Any:
     """What is there in nested objects, None where nothing is."""
     for name in path:
-        members: dict[str, Any] = value if isinstance(value, dict) else {}
-        value = members.get(name)
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
     return value
 
 

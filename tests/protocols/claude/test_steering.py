@@ -87,6 +87,13 @@ def test_what_is_taken_into_the_turn_that_runs_is_told_once(
     assert (talk.phase, [*talk.memo.prompts]) == ("idle", [])
 
 
+def test_an_init_that_is_repeated_for_a_steer_tells_that_it_was_taken_in() -> None:
+    talk = working()
+    talk.send(Steer(TWO, "faster"))
+    assert talk.receive(init(ONE, TWO)) == [Steered(2, "t1", TWO)]
+    assert talk.receive(init(ONE, TWO)) == []
+
+
 def test_a_result_that_answers_a_steer_tells_that_it_was_taken_in() -> None:
     talk = working()
     talk.send(Steer(TWO, "faster"))
