@@ -140,7 +140,9 @@ def _record(name: str, function: Function) -> type[msgspec.Struct]:
 
 def _field(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) -> tuple[str, Any, Any]:
     if parameter.kind not in _NAMED or parameter.name not in types:
-        raise BadOption(f"parameter {str(parameter)!r} of tool {name!r} must have a name and a type")
+        raise BadOption(
+            f"parameter {parameter.name!r} of tool {name!r} must have a type and be given by name"
+        )
     given = parameter.default is not parameter.empty
     default = msgspec.field(default=parameter.default) if given else msgspec.field()
     return parameter.name, types[parameter.name], default
@@ -149,7 +151,7 @@ def _field(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) ->
 def _schema(name: str, parameters: type[msgspec.Struct]) -> dict[str, Any]:
     try:
         (whole,), parts = msgspec.json.schema_components([parameters], ref_template=f"{_PARTS}{{name}}")
-    except TypeError as error:
+    except (TypeError, NameError) as error:  # msgspec looks for the names of a class's own fields, too
         raise BadOption(f"tool {name!r} has a parameter that JSON cannot carry: {error}") from error
     schema = parts.pop(whole["$ref"].removeprefix(_PARTS))
     del schema["title"]

@@ -138,8 +138,7 @@ def begin_turn(memo: Memo, init: Init) -> list[AnyEvent]:
     ids = init.user_message_uuids
     for turn in memo.open_turns:
         if not {*ids}.isdisjoint(turn.prompts):
-            turn.prompts += [prompt for prompt in ids if prompt not in turn.prompts]
-            return []
+            return [_take_in(memo, turn, prompt) for prompt in ids if prompt not in turn.prompts]
     unseen = [*memo.open_turns] if ids and memo.mode == "session" else []
     ended = [_end_unseen(memo, turn) for turn in unseen]
     prompts = ids or [prompt for prompt in memo.waiting_prompts() if not _named_by_init(memo, prompt)][:1]

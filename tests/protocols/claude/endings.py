@@ -81,6 +81,8 @@ ONE_BAD_END: Mapping[Ending, str] = {
 
 SEVERAL: Mapping[str, tuple[Turn, ...]] = {
     "e_budget_session": (("budget", 1), ("budget", 1)),
+    "e_host": (("completed", 2), CUT, DONE),
+    "e_host@2.1.197": (("completed", 2), CUT, DONE),
     "e_interrupt_idle": (DONE, DONE),
     "e_interrupt_tool": (CUT, DONE),
     "e_perm_cancel": (CUT, DONE),

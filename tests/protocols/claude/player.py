@@ -2,28 +2,42 @@
 order of the recorded times.
 
 What was asked in the recording and no request of ours asks (mcp_status, get_usage, ...) is only noted in the memo, so
-that its reply is known. The recorded hosts greeted under ids of their own; the memo is told those too.
+that its reply is known. The recorded hosts greeted under ids of their own; the memo is told those too. Their hooks are
+ours, but for those that a session of ours would not have; their tools are where they were served under our name.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import attrs
 
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.claude.hooks import NEVER_CALLED
+from proctor.protocols.claude.toolserver import SERVER
 from proctor.protocols.conversation import Conversation
-from proctor.protocols.dialect import Mode
-from proctor.protocols.vocabulary import AnyEvent, Decision, EndSession, Interrupt, Prompt, SetModel
+from proctor.protocols.dialect import HostHook, HostTool, Launch, Mode
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    Decision,
+    EndSession,
+    HookVerdict,
+    Interrupt,
+    Prompt,
+    SetModel,
+    ToolReturn,
+)
 
 FOLDER = Path(__file__).parents[2] / "transcripts" / "claude"
 NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
 
+E = TypeVar("E")
 Cut = Callable[[bytes], Iterable[bytes]]
 
 
@@ -85,7 +99,7 @@ def recording(name: str) -> Recording:
     argv: list[str] = meta["argv"]
     return Recording(
         name=name,
-        mode="session" if "--input-format" in argv else "oneshot",
+        mode="session" if any(word.startswith("--input-format") for word in argv) else "oneshot",
         prompt=argv[argv.index("-p") + 1] if "-p" in argv else "",
         stdout=b"".join(stdout),
         stderr=(FOLDER / f"{name}.stderr.txt").read_text(),
@@ -109,7 +123,7 @@ def by_byte(output: bytes) -> Iterable[bytes]:
 def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
     """The conversation at its end, and all its events."""
     record = recording(name)
-    talk = Conversation(CLAUDE, mode=record.mode)
+    talk = Conversation(CLAUDE, launch=_launch(record))
     events: list[AnyEvent] = []
     if record.mode == "oneshot":
         talk.greet()
@@ -125,6 +139,47 @@ def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
             _say(talk, step.data, number)
     events += _received(talk, pending, cut)
     return talk, [*events, *talk.receive(b"")]
+
+
+def _at(value: Any, *path: str) -> Any:
+    """What is there in nested objects, None where nothing is."""
+    for name in path:
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _said(record: Recording) -> Iterator[Any]:
+    for step in record.steps:
+        with suppress(ValueError):
+            if not step.output:
+                yield json.loads(step.data)
+
+
+def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
+    """Those of one kind."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _launch(record: Recording) -> Launch:
+    said = [*_said(record)]
+    greetings = [frame for frame in said if _at(frame, "request", "subtype") == "initialize"][:1]
+    hooks = [hook for frame in greetings for hook in _hooks(_at(frame, "request", "hooks") or {})]
+    served = any(SERVER in (_at(frame, "request", "sdkMcpServers") or ()) for frame in greetings)
+    tools = _tools(said) if served else ()
+    return Launch(executable=(), mode=record.mode, host_tools=tuple(tools), host_hooks=tuple(hooks))
+
+
+def _hooks(points: Mapping[str, Any]) -> Iterator[HostHook]:
+    for point, entries in points.items():
+        for entry in entries if point not in NEVER_CALLED else ():
+            for name in entry["hookCallbackIds"]:
+                yield HostHook(name=name, point=point, matcher=entry.get("matcher"), blocking=False)
+
+
+def _tools(said: Iterable[Any]) -> Iterator[HostTool]:
+    for frame in said:
+        for tool in _at(frame, "response", "response", "mcp_response", "result", "tools") or ():
+            yield HostTool(name=tool["name"], description="", schema={})
 
 
 def _received(talk: Conversation, output: bytes, cut: Cut) -> list[AnyEvent]:
@@ -166,7 +221,14 @@ def _ask(talk: Conversation, request_id: str, request: dict[str, Any]) -> None:
 
 
 def _decide(talk: Conversation, reply: dict[str, Any]) -> None:
-    if reply["request_id"] in talk.memo.approvals:
-        answer: dict[str, Any] = reply.get("response") or {}
-        allow = answer.get("behavior") == "allow"
-        talk.send(Decision(reply["request_id"], allow, answer.get("message", ""), answer.get("updatedInput")))
+    """Say what the recorded host said; the handshake of its tools is our own affair."""
+    request: str = reply["request_id"]
+    if request in talk.memo.approvals:
+        allow = _at(reply, "response", "behavior") == "allow"
+        message = _at(reply, "response", "message") or ""
+        talk.send(Decision(request, allow, message, _at(reply, "response", "updatedInput")))
+    elif request in talk.memo.calls and (result := _at(reply, "response", "mcp_response", "result")):
+        talk.send(ToolReturn(request, result["content"][0]["text"], result["isError"]))
+    elif request in talk.memo.calls:
+        decision = _at(reply, "response", "hookSpecificOutput", "permissionDecision")
+        talk.send(HookVerdict(request, allow=decision != "deny"))

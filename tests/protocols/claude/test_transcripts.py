@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from proctor.protocols.vocabulary import (
     Answered,
-    AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Exited,
@@ -30,7 +29,7 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 from tests.protocols.claude.endings import ENDINGS, RESUMED
-from tests.protocols.claude.player import NAMES, by_byte, by_line, play, recording
+from tests.protocols.claude.player import NAMES, by_byte, by_line, of, play, recording
 
 NOT_STREAM_JSON = {"a_json_verbose", "a_text", "m_no_auth_text"}
 TRIMMED = {"n_small_deltas", "n_text20_partial"}
@@ -58,13 +57,6 @@ def at_random(seed: str) -> Any:
             at += size
 
     return cut
-
-
-E = TypeVar("E")
-
-
-def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -282,7 +274,7 @@ def test_an_approval_that_nobody_decided_is_moot_when_its_turn_has_ended() -> No
     assert kinds == [ApprovalWithdrawn, TurnEnded]
 
 
-@pytest.mark.parametrize("name", ["e_hooks", "e_sdk_mcp", "e_hook_slow"])
+@pytest.mark.parametrize("name", ["e_sdk_mcp", "e_sdk_mcp_flag"])
 def test_what_no_host_serves_is_refused_at_once(name: str) -> None:
     talk, events = play(name)
     owed = [json.loads(line) for line in talk.take_owed().splitlines()]
