@@ -10,6 +10,7 @@ The settings of a thread that are secrets or long text travel here and not as ar
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ from proctor.protocols.vocabulary import Answered, Started
 GREETING = "greeting"
 """The request that the answer to the whole greeting is told under."""
 
-CLIENT = {"name": "proctor", "title": "proctor", "version": "1"}
+CLIENT: Mapping[str, str] = {"name": "proctor", "title": "proctor", "version": "1"}
+"""Who we say we are; the server puts it into its user agent."""
 
 DELTAS = (
     "item/agentMessage/delta",

@@ -56,6 +56,8 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
+    """What a turn failed of, in words."""
+
     message: str = ""
 
 
