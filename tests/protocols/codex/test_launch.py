@@ -184,11 +184,7 @@ def test_retries_of_the_built_in_provider_are_not_to_be_bounded() -> None:
         ({"session_id": THREAD}, {"session_id"}, None),
         ({"fork": True}, {"fork"}, None),
         ({"host_tools": (HostTool(name="t", description="", schema={}),)}, set[str](), {"host_tools"}),
-        (
-            {"host_tools": (HostTool(name="t", description="", schema={}),), "resume": THREAD},
-            {"host_tools"},
-            None,
-        ),
+        ({"persist": False, "resume": THREAD}, {"persist"}, set[str]()),
         ({"system_prompt": "be"}, set[str](), {"system_prompt"}),
         ({"mcp_config": '{"mcpServers": {"a": {"url": "u"}}}'}, set[str](), {"mcp_config"}),
         ({"mcp_config": "/a/path.json"}, {"mcp_config"}, None),
