@@ -539,12 +539,12 @@ def test_a_sub_agents_question_is_asked_too() -> None:
 # -- limits, and what is not modelled
 
 
-def test_a_limit_says_when_the_last_full_window_resets() -> None:
+def test_a_limit_says_when_the_window_that_is_used_up_resets() -> None:
     session = Session()
     windows = {
         "limitId": "codex",
         "primary": {"usedPercent": 100, "resetsAt": 1000},
-        "secondary": {"usedPercent": 100, "resetsAt": 5000},
+        "secondary": {"usedPercent": 95, "resetsAt": 9000},
         "rateLimitReachedType": "rate_limit_reached",
     }
     session.begin()
@@ -557,7 +557,7 @@ def test_a_limit_says_when_the_last_full_window_resets() -> None:
         said("error", error=failure, willRetry=False, turnId="T1"), ended(status="failed", error=failure)
     )
     assert kinds(events) == [LimitReached, Notice, TurnEnded]
-    assert events[0] == LimitReached(events[0].frame, "t1", "rate_limit_reached", 5000)
+    assert events[0] == LimitReached(events[0].frame, "t1", "rate_limit_reached", 1000)
 
 
 def test_a_new_kind_of_item_costs_nothing_beside_it() -> None:
