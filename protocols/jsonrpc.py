@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> str:
         """The peer's id as text, which `answer` and `refuse` write again as it was."""
-        return bytes(self.id).decode()
+        return bytes(self.id).decode("utf-8", "replace")
 
 
 @attrs.frozen

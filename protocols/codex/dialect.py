@@ -55,9 +55,8 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
     if wanted.mcp_config is not None and not mcp_servers(wanted.mcp_config):
         names.append("mcp_config")
-    if wanted.resume is not None:
-        names += ["persist"] if not wanted.persist else []
-        names += ["host_tools"] if wanted.host_tools else []
+    if wanted.resume is not None and not wanted.persist:
+        names.append("persist")
     return tuple(names)
 
 
@@ -68,7 +67,7 @@ CODEX = Dialect(
     read=read,
     write=write,
     stop=(
-        StopStep("interrupt", 1.0),
+        StopStep("interrupt", 0.5),
         StopStep("close_stdin", 3.0),
         StopStep("terminate", 8.0),
         StopStep("kill", 0.0),

@@ -4,6 +4,8 @@ Guarantees: nothing is asked of a thread before it is there. A prompt, an interr
 earlier waits, and is written in order when the thread has opened. A thread that the server does not give, because it
 does not know its id, because another process has it open, or because the settings are wrong, refuses the session.
 
+A thread keeps the host's tools that it was made with, also when another process resumes it; it takes no others then.
+
 The settings of a thread that are secrets or long text travel here and not as arguments, which other users can read.
 """
 
@@ -26,6 +28,7 @@ GREETING = "greeting"
 """The request that the answer to the whole greeting is told under."""
 
 CLIENT: Mapping[str, str] = {"name": "proctor", "title": "proctor", "version": "1"}
+"""Who we say we are; the server puts it into its user agent."""
 
 DELTAS = (
     "item/agentMessage/delta",

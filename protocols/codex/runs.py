@@ -56,6 +56,8 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
+    """What a turn failed of, in words."""
+
     message: str = ""
 
 
@@ -182,14 +184,14 @@ def _read_turn(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 def _read_begun(memo: Memo, frame: Frame) -> list[AnyEvent]:
     item, odd = _item(memo, frame)
-    return [*odd, *items.starts(memo, item, memo.turn, None)]
+    return odd if odd and not item.type else [*odd, *items.starts(memo, item, memo.turn, None)]
 
 
 def _read_completed(memo: Memo, frame: Frame) -> list[AnyEvent]:
     item, odd = _item(memo, frame)
     if item.type == "agentMessage" and item.text:
         notes(memo).text = item.text
-    return [*odd, *items.completes(memo, item, memo.turn, None)]
+    return odd if odd and not item.type else [*odd, *items.completes(memo, item, memo.turn, None)]
 
 
 def _item(memo: Memo, frame: Frame) -> tuple[Item, list[AnyEvent]]:

@@ -121,26 +121,26 @@ class TurnMoved(Record, frozen=True, gc=False, rename="camel"):
     turn: Turn = NO_TURN
 
 
-class Thread(Record, frozen=True, gc=False, rename="camel"):
+class ThreadInfo(Record, frozen=True, gc=False, rename="camel"):
     id: str = ""
     parent_thread_id: str | None = None
     cli_version: str | None = None
     agent_nickname: str | None = None
 
 
-NO_THREAD = Thread()
+NO_THREAD = ThreadInfo()
 
 
 class ThreadStarted(Record, frozen=True, gc=False, rename="camel"):
     """`thread/started`."""
 
-    thread: Thread = NO_THREAD
+    thread: ThreadInfo = NO_THREAD
 
 
 class Opened(Record, frozen=True, gc=False, rename="camel"):
     """The reply to `thread/start`, `thread/resume` and `thread/fork`."""
 
-    thread: Thread = NO_THREAD
+    thread: ThreadInfo = NO_THREAD
     model: str | None = None
     cwd: str | None = None
     approval_policy: msgspec.Raw = NO_RAW

@@ -69,6 +69,13 @@ def plan_with(options: AgentOptions, more: AgentOptions) -> Plan:
 OPEN: AgentOptions = {"sandbox": "danger-full-access", "permission_mode": "never"}
 
 
+def with_weather(plan: Plan) -> Plan:
+    """The plan, with a tool of the host's."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = HostTool(name="weather", description="How it is out there.", schema=schema)
+    return attrs.evolve(plan, launch=attrs.evolve(plan.launch, host_tools=(tool,)))
+
+
 def escalated(command: str) -> Tool:
     """A command that asks to run outside of the sandbox."""
     return call(command, sandbox_permissions="require_escalated", justification="it must")
@@ -128,6 +135,32 @@ async def test_an_answer_by_a_schema_is_data_and_prose_is_not(
     assert api.requests[0].body["text"]["format"]["schema"]["required"] == ["n"]
     bad = await run(plan, "how many?", timeout=BOUND)
     assert (bad.outcome, bad.ending) == ("failed", "schema_unmet")
+
+
+@pytest.mark.parametrize("mode", ["session", "exec"])
+async def test_the_settings_of_a_thread_reach_its_model(
+    mode: str, options: AgentOptions, api: ResponsesApi
+) -> None:  # R017
+    more: AgentOptions = {
+        "mode": "exec" if mode == "exec" else "session",
+        "effort": "high",
+        "append_system_prompt": 'Say "please".',
+        "system_prompt": "You are a lamp.",
+        "mcp_config": '{"mcpServers": {"dead": {"command": "/bin/false"}}}',
+    }
+    api.play(Text("lit"))
+    async with stream(plan_with(options, more), "shine", timeout=BOUND) as live:
+        events = [event async for event in live]
+    body = api.requests[0].body
+    assert body["reasoning"]["effort"] == "high"
+    assert 'Say "please".' in str([item for item in body["input"] if item.get("role") == "developer"])
+    notices = [(e.code, e.data.get("server"), e.text) for e in events if isinstance(e, v.Notice)]
+    if mode == "exec":
+        cannot = {text.split()[-1] for code, _, text in notices if code == "option_ignored"}
+        assert cannot == {"system_prompt", "mcp_config"}
+    else:
+        assert "You are a lamp." in str(body["input"])
+        assert "dead" in [server for code, server, _ in notices if code == "mcp_server"]
 
 
 @pytest.mark.parametrize(
@@ -254,10 +287,7 @@ async def test_steering_is_taken_into_the_running_turn(
 async def test_a_tool_of_the_host_is_called_and_its_result_reaches_the_model(
     options: AgentOptions, api: ResponsesApi
 ) -> None:
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    tool = HostTool(name="weather", description="How it is out there.", schema=schema)
-    base = codex_plan("a", options)
-    plan = attrs.evolve(base, launch=attrs.evolve(base.launch, host_tools=(tool,)))
+    plan = with_weather(codex_plan("a", options))
     api.play(Tool("weather", {"city": "Oslo"}), Text("take a coat"))
     spec = agent_spec("a", plan, {})
     async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("go") as turn:
@@ -274,7 +304,7 @@ async def test_killed_in_mid_turn_the_conversation_goes_on_in_the_same_thread(
     options: AgentOptions, api: ResponsesApi, home: ClaudeHome
 ) -> None:
     api.play(Text("before"), Hang(Text("never finished"), after=1), Text("after"))
-    spec = agent_spec("a", codex_plan("a", options), {})
+    spec = agent_spec("a", with_weather(codex_plan("a", options)), {})
     async with proctor.open_supervisor([spec], intensity=1, period=60) as sup:
         agent = sup.agent("a")
         before = await agent.ask("first", timeout=BOUND)
@@ -292,6 +322,7 @@ async def test_killed_in_mid_turn_the_conversation_goes_on_in_the_same_thread(
     assert (after.outcome, after.text, after.session_id) == ("ok", "after", before.session_id)
     assert status.incarnation == 2
     assert {"first", "second", "third"} <= {*api.requests[-1].user_texts}
+    assert "weather" in api.requests[-1].tools
     assert home.leftovers() == []
 
 
