@@ -10,6 +10,7 @@ An agent that sends no input at all has the title of the call as its input: it i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -37,7 +38,7 @@ ALLOWING = ("allow_once",)
 REJECTING = ("reject_once", "reject_always")
 """Kinds of options in the order of preference. What was allowed once is not made a rule."""
 
-CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
+CANCELLED: Mapping[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
 
 def read_tool(memo: Memo, frame: Updated, parent: str | None) -> list[AnyEvent]:

@@ -100,6 +100,15 @@ async def an_interrupt_ends_the_turn_and_keeps_the_session(
     assert (answer.text, answer.session_id) == ("on it", turn.answer.session_id)
 
 
+async def a_wrong_key_is_told_apart_and_the_next_request_tries_again(
+    agent: Agent, api: ModelApi, home: ClaudeHome
+) -> None:
+    api.play(Status(401, "API key not valid."), Text("let in"))
+    answer = await agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.ending) == ("authentication", "authentication")
+    assert (await agent.ask("hi again", timeout=BOUND)).text == "let in"
+
+
 async def a_refused_request_is_told_with_its_cause(agent: Agent, api: ModelApi, home: ClaudeHome) -> None:
     api.play(Repeat(Status(400, "Bad request from the fake.")))
     answer = await agent.ask("hi", timeout=BOUND)
@@ -128,6 +137,7 @@ SCENES: tuple[Scene, ...] = (
     a_denied_tool_does_not_run_and_the_model_is_told,
     a_question_that_nobody_answers_is_denied,
     an_interrupt_ends_the_turn_and_keeps_the_session,
+    a_wrong_key_is_told_apart_and_the_next_request_tries_again,
     a_refused_request_is_told_with_its_cause,
     killed_between_two_turns_the_conversation_goes_on_in_the_same_session,
 )

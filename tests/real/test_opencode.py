@@ -13,7 +13,7 @@ from proctor.actors.plan import AgentOptions, opencode_plan
 from proctor.actors.runs import run
 from proctor.actors.trees import agent_spec
 from tests.fakes.model_api import COMPLETIONS, ModelApi, Unfinished, open_model_api
-from tests.fakes.steps import Hang, Repeat, Status, Text, Tool
+from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
 from tests.real.agents import by_word, opencode_home
 from tests.real.conftest import NOT_RUN
 from tests.real.homes import ClaudeHome, until
@@ -106,7 +106,16 @@ async def an_interrupt_ends_the_turn_and_keeps_the_session(
     assert (answer.text, answer.session_id) == ("on it", turn.answer.session_id)
 
 
-async def a_wrong_key_is_told_apart(agent: Agent, api: ModelApi, home: ClaudeHome) -> None:
+async def a_wrong_key_is_told_apart_and_the_next_request_tries_again(
+    agent: Agent, api: ModelApi, home: ClaudeHome
+) -> None:
+    api.play(Status(401, "Incorrect API key provided: sk-fake."), Text("let in"))
+    answer = await agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.ending) == ("authentication", "authentication")
+    assert (await agent.ask("hi again", timeout=BOUND)).text == "let in"
+
+
+async def a_refused_request_is_told_with_its_cause(agent: Agent, api: ModelApi, home: ClaudeHome) -> None:
     api.play(Repeat(Status(400, "Bad request from the fake.")))
     answer = await agent.ask("hi", timeout=BOUND)
     assert (answer.outcome, answer.ending) == ("failed", "invalid_request")
@@ -119,6 +128,14 @@ async def faults_that_pass_are_got_over(agent: Agent, api: ModelApi, home: Claud
     answer = await agent.ask("hi", timeout=BOUND)
     assert (answer.outcome, answer.text) == ("ok", "well")
     assert len(api.scripted) == 3
+
+
+async def what_a_broken_stream_had_said_is_no_part_of_the_answer(
+    agent: Agent, api: ModelApi, home: ClaudeHome
+) -> None:
+    api.play(Drop(Text("never finished", chunk=2), after=3), Text("whole"))
+    answer = await agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.text) == ("ok", "whole")
 
 
 async def model_calls_without_end_are_ended(agent: Agent, api: ModelApi, home: ClaudeHome) -> None:
@@ -156,8 +173,10 @@ SCENES: tuple[Scene, ...] = (
     a_denied_tool_does_not_run_and_the_model_is_told,
     a_question_that_nobody_answers_is_denied,
     an_interrupt_ends_the_turn_and_keeps_the_session,
-    a_wrong_key_is_told_apart,
+    a_wrong_key_is_told_apart_and_the_next_request_tries_again,
+    a_refused_request_is_told_with_its_cause,
     faults_that_pass_are_got_over,
+    what_a_broken_stream_had_said_is_no_part_of_the_answer,
     model_calls_without_end_are_ended,
     killed_in_mid_turn_the_conversation_goes_on_in_the_same_session,
 )
