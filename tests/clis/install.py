@@ -38,7 +38,7 @@ PROGRAMS: Mapping[str, str] = {
     "@anthropic-ai/claude-code": "@anthropic-ai/claude-code-*/claude",
     "@google/gemini-cli": "{alias}/bundle/gemini.js",
     "@openai/codex": "@openai/codex-*/vendor/*/bin/codex",
-    "opencode-ai": "opencode-*/bin/opencode",
+    "opencode-linux-x64": "{alias}/bin/opencode",
 }
 
 Say = Callable[[str], None]
@@ -49,9 +49,14 @@ class InstallError(Exception):
 
 
 def pinned() -> dict[str, str]:
-    """Each alias of `package.json` with its exact npm package: `claude-2.1.330` → `@anthropic-ai/claude-code@2.1.330`."""
-    dependencies: dict[str, str] = json.loads((HERE / "package.json").read_text())["dependencies"]
-    return {alias: wanted.removeprefix("npm:") for alias, wanted in dependencies.items()}
+    """Each alias of `package.json` with its exact npm package: `claude-2.1.330` → `@anthropic-ai/claude-code@2.1.330`.
+
+    Optional ones are packages of one platform; OpenCode is only pinned for Linux on x86-64.
+    """
+    manifest: dict[str, dict[str, str]] = json.loads((HERE / "package.json").read_text())
+    native = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    wanted = manifest["dependencies"] | (manifest["optionalDependencies"] if native else {})
+    return {alias: package.removeprefix("npm:") for alias, package in wanted.items()}
 
 
 def install(say: Say | None = None) -> Mapping[str, Path]:

@@ -31,7 +31,7 @@ package node_modules/$claude 2.1.197 claude
 [ -n "$PARTIAL" ] || package node_modules/claude-2.1.330/node_modules/$claude 2.1.330 claude
 package node_modules/@openai/codex-linux-x64 0.169.0-linux-x64 vendor/x86_64-unknown-linux-musl/bin/codex
 package node_modules/gemini-0.61.0 0.61.0 bundle/gemini.js
-package node_modules/opencode-linux-x64 1.18.33 bin/opencode
+package node_modules/opencode-1.18.33 1.18.33 bin/opencode
 """
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.protocols.acp import CODEX_ACP, GEMINI, GENERIC, OPENCODE, PROFILES, Profile, acp_dialect
 from proctor.protocols.acp.greeting import servers
+from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostTool, Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
@@ -473,3 +474,26 @@ def test_a_call_without_an_id_gets_one() -> None:  # R087
     [_, called, asked] = talk.receive(question(toolCallId=""))
     assert isinstance(asked, ApprovalRequested)
     assert getattr(called, "id", "") == asked.tool_call == "frame2"
+
+
+def test_each_message_is_a_block_of_its_own() -> None:
+    talk = session(GENERIC, "p")
+    events = talk.receive(
+        chunk("a", "m1") + chunk("b", "m1") + chunk("c", "m2") + reply(3, stopReason="end_turn")
+    )
+    assert [e.text for e in events if isinstance(e, Text)] == ["ab", "c"]
+
+
+def test_a_cost_is_a_share_only_where_the_total_before_it_is_known() -> None:
+    wanted = Launch(executable=("agent",), resume="old")
+    talk = Conversation(acp_dialect(), launch=wanted, resumed=True, total_cost_usd=0.5)
+    talk.greet()
+    talk.receive(reply(1, **INITIALIZED) + reply(2))
+    shares: list[float | None] = []
+    for number, total in ((3, 0.75), (4, 1.0)):
+        talk.send(Prompt(f"p{number}", "x"))
+        cost = update("usage_update", cost={"amount": total, "currency": "USD"}, session="old")
+        [*_, end] = talk.receive(chunk("x", session="old") + cost + reply(number, stopReason="end_turn"))
+        assert isinstance(end, TurnEnded)
+        shares.append(end.cost_usd)
+    assert shares == [None, 0.25]  # what a resumed agent counts from differs, so the first share is not known

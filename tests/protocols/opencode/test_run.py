@@ -96,6 +96,18 @@ def test_tokens_are_the_sum_of_all_steps(name: str) -> None:  # R089, R090
     assert end.model_turns == len(counts)
 
 
+def test_tokens_of_thought_count_as_output_and_costs_are_summed() -> None:
+    talk = Conversation(OPENCODE_RUN, mode="oneshot")
+    talk.greet()
+    talk.send(Prompt("p", "x"))
+    tokens = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
+    steps = [{"reason": reason, "tokens": tokens, "cost": 0.25} for reason in ("tool-calls", "stop")]
+    lines = [json.dumps({"type": "step_finish", "sessionID": "s", "part": step}) + "\n" for step in steps]
+    [*_, end] = talk.receive("".join(lines).encode())
+    assert isinstance(end, TurnEnded)
+    assert (end.usage, end.cost_usd) == (Usage(2, 10, 8, 10), 0.5)
+
+
 def test_a_tool_is_told_with_its_result_when_it_is_over() -> None:
     _, events = play("run_tool")
     [call], [result] = of(events, ToolCall), of(events, ToolResult)
