@@ -162,7 +162,7 @@ def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: flo
         raise BadOption(f"mode {mode!r} is not a choice for {family.product.name}; accepted: {accepted}")
     dialect, how = family.modes[mode]
     launch = Launch(executable=(), mode=how)
-    return _plan(
+    return shaped(
         Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown), given
     )
 
@@ -179,13 +179,14 @@ def scripted_plan(
     """An agent played from a script file or a recorded run. Raises `ScriptError` naming file and line."""
     path = Path(script).absolute()
     check_script(path)
-    return _plan(
+    return shaped(
         Plan(name=name, dialect=scripted_dialect(path, faults=faults, speed=speed), shutdown=shutdown),
         options,
     )
 
 
-def _plan(base: Plan, options: AgentOptions) -> Plan:
+def shaped(base: Plan, options: AgentOptions) -> Plan:
+    """`base` with what the options say. Raises `BadOption` naming the option."""
     given = dict(options)
     _refuse_unknown(given)
     _check_choices(given)

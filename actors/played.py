@@ -18,7 +18,7 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 import trio
@@ -103,7 +103,7 @@ FarEnd = Callable[[FarSide], Awaitable[int | None]]
 
 def played(far_end: FarEnd, *, name: str = "a played far end") -> Reach:
     """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
-    return partial(PlayedTransport, partial(nullcontext, far_end), name)
+    return partial(PlayedTransport, partial(_always, far_end), name)
 
 
 OpenFarEnd = Callable[[], AbstractAsyncContextManager[FarEnd]]
@@ -279,6 +279,11 @@ class _Task:
         elapsed = 0.0 if self._born is None else trio.current_time() - self._born
         context: Context = {"stage": "stdin", "argv0": self._name, "pid": None, "elapsed": elapsed}
         return stdin_refused(error, self.exit, self.stderr, context)
+
+
+@asynccontextmanager
+async def _always(far_end: FarEnd) -> AsyncGenerator[FarEnd]:
+    yield far_end
 
 
 @asynccontextmanager

@@ -47,11 +47,12 @@ class Where:
 
 @attrs.frozen
 class Address:
-    """Where a server listens, and who may speak there."""
+    """Where a server listens, who may speak there, and which process it is."""
 
     url: str
     user: str
     password: str = attrs.field(repr=False)
+    pid: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -117,7 +118,7 @@ class ServerActor(Actor):
         async with transport.connect():
             async for chunk in transport.messages():
                 if url is None and (url := address_in(said := (said + chunk)[-4096:])) is not None:
-                    task_status.started(Address(url, USER, password))
+                    task_status.started(Address(url, USER, password, transport.process.leader_pid))
             reason = await transport.wait()
         if url is None:
             raise self._refusal(f"it ended with {reason} before it listened")
