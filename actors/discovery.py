@@ -39,6 +39,14 @@ CLAUDE_CODE = Product(
     install="npm install -g @anthropic-ai/claude-code",
 )
 
+OPENCODE = Product(
+    name="OpenCode",
+    program="opencode",
+    variable="PROCTOR_OPENCODE",
+    places=("~/.opencode/bin", "~/.local/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    install="npm install -g opencode-ai",
+)
+
 
 def find(
     product: Product, explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None

@@ -21,7 +21,7 @@ from typing import Any
 import attrs
 import trio
 
-from proctor.actors.discovery import Product, find
+from proctor.actors.discovery import OPENCODE, Product, find
 from proctor.actors.environment import Home, build_environment
 from proctor.actors.errors import StartRefused
 from proctor.actors.transport import ProcessTransport, Start
@@ -59,7 +59,7 @@ class Address:
 class Service:
     """What a server is started with; see `opencode_server`."""
 
-    product: Product
+    product: Product = OPENCODE
     executable: Path | None = None
     cwd: Path | None = None
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
@@ -146,7 +146,6 @@ class ServerActor(Actor):
 def opencode_server(
     id: str,
     *,
-    product: Product,
     executable: str | Path | None = None,
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -163,7 +162,6 @@ def opencode_server(
     further fields of `ChildSpec`. Raises `InvalidSpec`.
     """
     service = Service(
-        product=product,
         executable=None if executable is None else Path(executable),
         cwd=None if cwd is None else Path(cwd).expanduser().absolute(),
         env=dict(env or {}),

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.discovery import Product
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import AgentOptions
 from proctor.actors.runs import run
@@ -18,11 +17,10 @@ from proctor.actors.served import served_plan
 from proctor.actors.server import Address, Where, opencode_server
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
-from proctor.runtime.spec import ChildSpec
+from proctor.runtime.spec import ChildSpec, Strategy
 
 pytest.importorskip("httpx")
 LOOPBACK = Path(__file__).parent / "loopback.py"
-PRODUCT = Product(name="loopback", program="loopback", variable="NO_SUCH_VARIABLE", places=(), install="-")
 
 
 @pytest.fixture
@@ -41,9 +39,7 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(program: Path, state: Path) -> ChildSpec:
-    return opencode_server(
-        "hub", product=PRODUCT, executable=program, env={"LOOPBACK_STATE": str(state)}, shutdown=3.0
-    )
+    return opencode_server("hub", executable=program, env={"LOOPBACK_STATE": str(state)}, shutdown=3.0)
 
 
 def agent(name: str, folder: Path, **options: Unpack[AgentOptions]) -> ChildSpec:
@@ -94,7 +90,7 @@ async def test_a_stream_that_breaks_is_opened_again_and_the_session_read(
 
 @pytest.mark.parametrize("strategy", ["one_for_one", "rest_for_one"])
 async def test_a_server_that_dies_is_started_anew_and_its_agents_go_on_in_their_sessions(
-    strategy: proctor.Strategy, server: ChildSpec, tmp_path: Path
+    strategy: Strategy, server: ChildSpec, tmp_path: Path
 ) -> None:
     children = [server, agent("a", tmp_path), agent("b", tmp_path)]
     async with proctor.open_supervisor(children, strategy=strategy, intensity=5, period=60) as sup:
@@ -139,7 +135,7 @@ async def test_a_server_that_ends_before_it_listens_is_a_refused_start(tmp_path:
     program = tmp_path / "broken"
     program.write_text("#!/bin/sh\necho no port >&2; exit 1\n")
     program.chmod(0o755)
-    spec = opencode_server("hub", product=PRODUCT, executable=program)
+    spec = opencode_server("hub", executable=program)
     with pytest.raises(
         proctor.StartError, match=r"it ended with exit status 1.* before it listened; stderr ends 'no port"
     ):
@@ -151,7 +147,7 @@ async def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
     program = tmp_path / "mute"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    spec = opencode_server("hub", product=PRODUCT, executable=program, start=0.3)
+    spec = opencode_server("hub", executable=program, start=0.3)
     with pytest.raises(proctor.StartError, match=r"did not say where it listens within 0\.3 s"):
         async with proctor.open_supervisor([spec], intensity=0):
             pass
