@@ -25,7 +25,7 @@ from proctor.actors.errors import BadOption, ServerLost
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.server import Address, Where
 from proctor.protocols.opencode.serve_wire import REPLY, RESUBSCRIBED
-from proctor.protocols.sse import EventStream
+from proctor.protocols.opencode.stream import EventStream
 from proctor.runtime.actor import current_actor
 from proctor.runtime.calls import Ref
 from proctor.runtime.exits import DeliveryError
