@@ -37,7 +37,7 @@ SILENCE = 30.0
 """Seconds without a byte, heartbeats included, after which the stream counts as broken."""
 REQUEST = 30.0
 """Seconds that a request may take."""
-ATTEMPTS = (0.0, 0.2, 1.0)
+ATTEMPTS = (0.1, 0.4, 1.0)
 """Seconds before each attempt to open a broken stream again."""
 RETURN = 10.0
 """Seconds for which a lost server's successor is waited for."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from proctor.protocols.dialect import Command
 
@@ -59,10 +59,12 @@ def _configuration(named: str | None) -> str:
     if named is None:
         return json.dumps(DEFAULTS)
     try:
-        given = json.loads(named)
+        given: Any = json.loads(named)
     except ValueError:
         return named  # for the server to refuse, with its own words
-    return json.dumps(_joined(DEFAULTS, given)) if isinstance(given, dict) else named
+    return (
+        named if not isinstance(given, dict) else json.dumps(_joined(DEFAULTS, cast("dict[str, Any]", given)))
+    )
 
 
 def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ async def test_a_server_that_dies_is_started_anew_and_its_agents_go_on_in_their_
     strategy: Strategy, server: ChildSpec, tmp_path: Path
 ) -> None:
     children = [server, agent("a", tmp_path), agent("b", tmp_path)]
-    async with proctor.open_supervisor(children, strategy=strategy, intensity=5, period=60) as sup:
+    async with proctor.open_supervisor(children, strategy=strategy, intensity=3, period=60) as sup:
         before = [await sup.agent(name).ask("one", timeout=20) for name in ("a", "b")]
         with pytest.raises(proctor.MaybeExecuted):
             await sup.agent("a").ask("die", timeout=30)
