@@ -2,7 +2,8 @@
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
 `FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
-`MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`.
+`MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
+`ServerLost`.
 """
 
 from __future__ import annotations
@@ -114,6 +115,14 @@ class NotExecuted(AgentError):
 
     def __init__(self, agent: str, why: str) -> None:
         super().__init__(f"{agent} did not take the request: {why}")
+
+
+class ServerLost(AgentError):
+    """The server that holds an agent's session cannot be reached, or not any more; the session itself is not lost."""
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__(f"server {server!r} cannot be reached: {why}")
+        self.server = server
 
 
 class MaybeExecuted(AgentError):

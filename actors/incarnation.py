@@ -35,7 +35,7 @@ from proctor.actors.signs import Signs
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
-from proctor.runtime.exits import ExitReason, Killed
+from proctor.runtime.exits import Crash, ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
@@ -251,6 +251,8 @@ class Incarnation:
     def _refusal(self) -> AgentError:
         if self._failure is not None:
             return self._failure
+        if isinstance(self.exit, Crash) and isinstance(self.exit.error, AgentError):
+            return self.exit.error  # the way to the far end broke: nobody has refused anything
         stderr = self.stderr_end()
         said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
         why = (

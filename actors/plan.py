@@ -239,7 +239,7 @@ def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: flo
         raise BadOption(f"mode {mode!r} is not a choice for {family.product.name}; accepted: {accepted}")
     dialect, how = family.modes[mode]
     launch = Launch(executable=(), mode=how)
-    return _plan(
+    return shaped(
         Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown), given
     )
 
@@ -261,10 +261,11 @@ def scripted_plan(
     path = Path(script).absolute()
     played = scripted_dialect(path, dialect=dialect, faults=faults, speed=speed)
     launch = Launch(executable=(), mode=spoken(dialect).mode)
-    return _plan(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
+    return shaped(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
 
 
-def _plan(base: Plan, options: AgentOptions) -> Plan:
+def shaped(base: Plan, options: AgentOptions) -> Plan:
+    """`base` with what the options say. Raises `BadOption` naming the option."""
     given = dict(options)
     _refuse_unknown(given)
     _check_choices(given)

@@ -4,8 +4,8 @@ For tests of what talks to a CLI, which then run on a virtual clock, and for far
 carries the bytes there.
 
 It keeps what every transport guarantees, with these words for a process's: what the function returns is its exit
-status (None is 0), an error that leaves it is exit status 1 with the traceback on stderr, a signal or a kill is a
-cancellation. It is not cancelled with those who talk to it, as a process would not be. What it has written before its
+status (None is 0), an error that leaves it is exit status 1 with the traceback on stderr, but an `AgentError` is a
+`Crash` with that error; a signal or a kill is a cancellation. It is not cancelled with those who talk to it, as a process would not be. What it has written before its
 end is still read.
 
 Invariant: the exit is set before the streams close, so that who is thrown off one finds the reason.
@@ -18,15 +18,15 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 import trio
 
-from proctor.actors.errors import RecordingFailed
+from proctor.actors.errors import AgentError, RecordingFailed
 from proctor.actors.transport import Chunks, Reach, Start, Usage
 from proctor.protocols.framing import Framing
-from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.process_errors import Context, ProcessGone, StdinClosed, stdin_refused
 from proctor.runtime.stopping import Step, run_ladder
 
@@ -103,15 +103,20 @@ FarEnd = Callable[[FarSide], Awaitable[int | None]]
 
 def played(far_end: FarEnd, *, name: str = "a played far end") -> Reach:
     """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
-    return partial(PlayedTransport, far_end, name)
+    return partial(PlayedTransport, partial(_always, far_end), name)
+
+
+OpenFarEnd = Callable[[], AbstractAsyncContextManager[FarEnd]]
+"""Makes a far end and what it needs, for as long as it is connected; raises what keeps it from being connected."""
 
 
 class PlayedTransport:
     """A `Transport` to a function."""
 
-    def __init__(self, far_end: FarEnd, name: str, start: Start) -> None:
+    def __init__(self, open_far_end: OpenFarEnd, name: str, start: Start) -> None:
         self._usage = Usage(name)
-        self._task = _Task(far_end, name, start.on_stderr)
+        self._open = open_far_end
+        self._task = _Task(name, start.on_stderr)
         self._stopping = False
         self._nursery: trio.Nursery
 
@@ -132,9 +137,10 @@ class PlayedTransport:
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[None]:
-        """Call it for the length of a block."""
+        """Call it for the length of a block. Raises what its opening does."""
         self._usage.connect()
-        async with _beside(self._task.live) as self._nursery:
+        async with self._open() as far_end, _beside(partial(self._task.live, far_end)) as self._nursery:
+            self._usage.phase = "connected"
             try:
                 yield
             finally:
@@ -144,7 +150,8 @@ class PlayedTransport:
     async def write(self, data: bytes) -> None:
         """Put a message into its input; cancelled, none of it is."""
         self._must_be_connected()
-        await self._task.send(data)
+        if data:  # an empty chunk would be taken for the end
+            await self._task.send(data)
 
     def messages(self) -> Chunks:
         """What it says, one message for each `send_all`."""
@@ -179,19 +186,19 @@ class PlayedTransport:
         return await self._task.wait()
 
     def _must_be_connected(self) -> None:
-        if self._usage.phase == "new":
+        if self._usage.phase in ("new", "connecting"):
             raise self._usage.too_early()
 
 
 class _Task:
     """The function as the target of a ladder."""
 
-    def __init__(self, far_end: FarEnd, name: str, on_stderr: Callable[[bytes], object]) -> None:
+    def __init__(self, name: str, on_stderr: Callable[[bytes], object]) -> None:
         self.exit: ExitReason | None = None
         self.stdin_closed_at: float | None = None
         self.kill_sent = False
         self.stderr = b""
-        self._far_end = far_end
+        self._failure: AgentError | None = None
         self._name = name
         self._on_stderr = on_stderr
         self._scope = trio.CancelScope(shield=True)
@@ -201,12 +208,14 @@ class _Task:
         outgoing, self._output = trio.open_memory_channel[bytes](ROOM)
         self._side = FarSide(incoming, outgoing, self.complain)
 
-    async def live(self) -> None:
+    async def live(self, far_end: FarEnd) -> None:
         self._born = trio.current_time()
         status: int | None = None
         with self._scope:
-            status = await self._play()
-        if self._scope.cancelled_caught:
+            status = await self._play(far_end)
+        if self._failure is not None:
+            self.exit = Crash(self._failure)
+        elif self._scope.cancelled_caught:
             self.exit = Killed() if self.kill_sent else Shutdown()
         else:
             self.exit = ExitStatus(status, stderr=self.stderr) if status else Normal()
@@ -214,9 +223,13 @@ class _Task:
         self._side.hang_up()
         self.close_stdin()
 
-    async def _play(self) -> int | None:
+    async def _play(self, far_end: FarEnd) -> int | None:
         try:
-            return await self._far_end(self._side)
+            return await far_end(self._side)
+        except AgentError as error:
+            self._failure = error
+            self.complain(str(error).encode("utf-8", "replace"))
+            return 1
         except Exception as error:  # noqa: BLE001  # the user's function: its fault is its crash, as a program's is
             self.complain("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
             return 1
@@ -266,6 +279,11 @@ class _Task:
         elapsed = 0.0 if self._born is None else trio.current_time() - self._born
         context: Context = {"stage": "stdin", "argv0": self._name, "pid": None, "elapsed": elapsed}
         return stdin_refused(error, self.exit, self.stderr, context)
+
+
+@asynccontextmanager
+async def _always(far_end: FarEnd) -> AsyncGenerator[FarEnd]:
+    yield far_end
 
 
 @asynccontextmanager

@@ -114,7 +114,7 @@ class Usage:
     """What of that which can be done once has been done with a far end, called `name`."""
 
     def __init__(self, name: str) -> None:
-        self.phase: Literal["new", "connected", "left"] = "new"
+        self.phase: Literal["new", "connecting", "connected", "left"] = "new"
         self._name = name
         self._read = False
 
@@ -124,11 +124,11 @@ class Usage:
             raise TransportMisuse(
                 f"{self._name} was connected before; make another transport for another start"
             )
-        self.phase = "connected"
+        self.phase = "connecting"
 
     def read(self) -> None:
         """Raises `TransportMisuse` the second time, and before it was connected."""
-        if self.phase == "new":
+        if self.phase in ("new", "connecting"):
             raise self.too_early()
         if self._read:
             raise TransportMisuse(f"the messages of {self._name} have a reader; it keeps them")
@@ -180,6 +180,7 @@ class ProcessTransport:
             start.command, ladder=(), guard=True, on_stderr=start.on_stderr, marker=start.marker
         )
         async with opening as self._process:
+            self._usage.phase = "connected"
             try:
                 yield self._process
             finally:

@@ -27,6 +27,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorData(msgspec.Struct, frozen=True, gc=False):
+    """What an error says; the status is of the model's API."""
+
     message: str = ""
     statusCode: int | None = None
     responseBody: str | None = None
@@ -40,6 +42,8 @@ class Error(msgspec.Struct, frozen=True, gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
+    """What a session does; `next` is when a retry comes."""
+
     type: str = ""
     attempt: int = 0
     message: str = ""
@@ -61,6 +65,8 @@ class Info(msgspec.Struct, frozen=True, gc=False):
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
+    """How far a tool call is."""
+
     status: str = ""
     input: dict[str, Any] = {}
     output: str = ""
@@ -68,16 +74,22 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
+    """When a part was begun and ended."""
+
     start: int | None = None
     end: int | None = None
 
 
 class Cache(msgspec.Struct, frozen=True, gc=False):
+    """Tokens read from the cache and written to it."""
+
     read: int = 0
     write: int = 0
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
+    """What one step has used."""
+
     input: int = 0
     output: int = 0
     reasoning: int = 0
@@ -101,6 +113,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
+    """The tool call that something belongs to."""
+
     callID: str = ""
 
 

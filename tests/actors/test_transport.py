@@ -280,7 +280,7 @@ async def test_a_function_is_not_cancelled_with_those_who_talk_to_it() -> None:
             await transport.write(b"on")
             await transport.write(b"e\ntwo\n")
             scope.cancel("the test")
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), trio.fail_after(10):
                 transport.end_input()
                 assert await transport.wait() == Normal()
     assert heard == [b"one", b"two"]

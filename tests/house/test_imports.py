@@ -163,7 +163,7 @@ def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
     "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
-    "actors": frozenset({"attrs", "cattrs", "msgspec", "trio", "trio_util"}),
+    "actors": frozenset({"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util"}),
 }
 
 PROGRAMS = tuple(name_of(path) for path in programs())

@@ -1,0 +1,35 @@
+"""Agents whose sessions are on a server: the plan of one, and how its far end is reached."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from proctor.actors.errors import BadOption
+from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, shaped
+from proctor.actors.played import PlayedTransport
+from proctor.actors.transport import Reach, Start
+from proctor.protocols.opencode.serve import OPENCODE_SERVE
+
+EXTRA = "an agent on a server needs more packages: pip install 'proctor[serve]'"
+
+
+def served(server: str) -> Reach:
+    """Reach a session on the server of this name, in the same tree. Raises `BadOption` without the extra `serve`."""
+    return partial(_served, server)
+
+
+def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdown: float = SHUTDOWN) -> Plan:
+    """An OpenCode agent on `server`, an `opencode_server` that stands before it. Raises `BadOption`."""
+    if not server:
+        raise BadOption(f"mode 'serve' of {name!r} needs server=ID, the id of an opencode_server")
+    return shaped(Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server), shutdown=shutdown), options)
+
+
+def _served(server: str, start: Start) -> PlayedTransport:
+    try:
+        from proctor.actors.line import open_line
+    except ImportError as error:
+        raise BadOption(EXTRA) from error
+    directory = start.command.cwd or str(Path.cwd())
+    return PlayedTransport(partial(open_line, server, directory), f"server {server!r}", start)
