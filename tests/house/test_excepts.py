@@ -29,7 +29,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "open_task_stream",
     ): "raised again outside the nursery, so that it leaves bare",
     ("actors/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
-    ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
+    ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }
 
