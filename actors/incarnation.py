@@ -164,6 +164,8 @@ class Incarnation:
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
         data = self.conversation.send(request)
+        if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
+            self.ending = None  # the turn before speaks for this one no more
         self._silence.hear()
         self._silence.look_again()
         try:

@@ -82,17 +82,21 @@ async def test_what_is_said_into_a_running_turn_has_a_fate(
 
 
 async def test_what_the_cli_keeps_is_a_turn_that_shows_in_the_state(tmp_path: Path) -> None:
+    steps: Sequence[Step] = (*TOOL, {"turn": "own"}, {"say": "own"}, {"sleep": 60})
     states = list[str]()
-    async with working(agent_of(tmp_path, "kept", TOOL), v.ToolCall) as (_, agent, turn):
+    async with (
+        working(agent_of(tmp_path, "kept", steps), v.ToolCall) as (_, agent, turn),
+        agent.events() as log,
+    ):
         receipt = await agent.steer("later")
         await turn.finish()
-        async with agent.events() as log:
-            async for event in log:
-                if isinstance(event, v.ToolCall):
-                    states.append((await agent.status()).state)
-                if isinstance(event, v.TurnEnded) and receipt.request in event.prompts:
-                    states.append((await agent.status()).state)
-                    break
+        async for event in log:
+            if isinstance(event, v.Text) and event.text == "own":
+                states.append((await agent.status()).state)
+                assert await agent.interrupt()
+            if isinstance(event, v.TurnEnded) and receipt.request in event.prompts:
+                states.append((await agent.status()).state)
+                break
     assert (receipt.fate, states) == ("queued", ["working", "idle"])
 
 

@@ -187,7 +187,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
         ),  # Ctrl-C becomes an orderly stop (T5)
     ),
     "_signal": ("runtime/guard.py",),
-    "time": (*PROGRAMS, "actors/recording.py", "actors/agent.py", "src/proctor/cli/*.py"),  # the wall clock
+    "time": (*PROGRAMS, "actors/recording.py", "actors/gate.py", "src/proctor/cli/*.py"),  # the wall clock
     "json": ("protocols/*.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
