@@ -94,7 +94,7 @@ class AgentActor(Actor):
             self.kept.at_rest(gate.leave)
             self.kept.when_dropped(book.close)
         self.book, self.gate = self.kept["book"], self.kept["gate"]
-        self.book.nudge = self._nudged
+        self.book.nudge = lambda job: self.send_info(_Left(job))
         self.book.reopen()
         if plan.conduct.permission == "ask":
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
@@ -204,18 +204,20 @@ class AgentActor(Actor):
 
     def _ended(self, live: Incarnation) -> Stop | None:
         reason, self.live = live.exit or Normal(), None
-        reaction = REACTIONS[live.outcome]
+        job = self.book.current
         if self._fault is not None:
             reason = Crash(self._fault)
         elif self.plan.launch.mode == "oneshot" and live.ending is not None:
             self._advance()
             return None
-        elif reaction == "fail":
+        elif job is not None and job.parked and is_clean(reason):
+            return None  # a new process comes with its next prompt
+        elif job is not None and is_clean(reason):
+            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, f"its process left ({reason})"))
+        elif job is None and REACTIONS[live.outcome] == "fail":
             self.book.move("refused", f"{live.outcome}: {reason}")
             self._advance()
             return None
-        elif reaction == "restart" and is_clean(reason) and self.book.current is not None:
-            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, f"its process left ({reason})"))
         self.book.move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
         return Stop(reason)
 
@@ -238,9 +240,6 @@ class AgentActor(Actor):
         repeats = self.plan.conduct.on_crash != "fail"
         return Accepted(self.book.log, position, repeats, partial(self.book.withdraw, job))
 
-    def _nudged(self, job: Job) -> None:
-        self.send_info(_Left(job))
-
     def _advance(self) -> None:
         one_at_a_time = self.plan.launch.mode == "oneshot" and self.live is not None
         if self.book.current is not None or self._leaving or one_at_a_time:
@@ -262,7 +261,8 @@ class AgentActor(Actor):
         told_before, job.parked = job.prompt is not None, False
         text = CONTINUE if job.begun and self.plan.conduct.on_crash == "resume" else job.text
         job.prompt = prompt = str(uuid.uuid4()) if told_before else job.ticket
-        self.book.note("sent", why, ticket=job.ticket, prompt=prompt)
+        job.attempts += 1
+        self.book.note("sent", why, ticket=job.ticket, prompt=prompt, attempt=job.attempts)
         self.book.move("prompt", f"{len(text)} characters: {why}")
         self._written = written = trio.Event()
         self.background.start_soon(self._deliver, job, v.Prompt(prompt, text), written)
@@ -345,7 +345,9 @@ class AgentActor(Actor):
             self.book.move("turn_started", "a turn of the CLI's own")
 
     def _turn_ended(self, event: v.TurnEnded) -> None:
-        self._count(event)
+        self.book.count(event)
+        for alarm, text in self.gate.spend(event.cost_usd):
+            self.book.note(alarm, text)
         job = self.book.current
         if job is None or job.prompt not in event.prompts:
             if job is None and self.book.status.state in ("working", "blocked"):
@@ -370,11 +372,6 @@ class AgentActor(Actor):
         self.book.current = None
         self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
         self._advance()
-
-    def _count(self, event: v.TurnEnded) -> None:
-        self.book.count(event)
-        for alarm, text in self.gate.spend(event.cost_usd):
-            self.book.note(alarm, text)
 
     # -- limits and budgets
 

@@ -38,7 +38,7 @@ QUEUE = 1000
 @attrs.define
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued."""
+    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent."""
 
     ticket: str
     text: str
@@ -46,6 +46,7 @@ class Job:
     begun: bool = False
     parked: bool = False
     withdrawn: bool = False
+    attempts: int = 0
 
 
 def _unheard(job: Job) -> None:

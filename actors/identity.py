@@ -29,9 +29,13 @@ def home_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
 
 
 def account_of(plan: Plan, environ: Mapping[str, str] | None = None) -> str:
-    """The account that pays for its prompts: what its owner calls it, else CLI, home and the fingerprint of its keys."""
+    """The account that pays for its prompts: what its owner calls it, else CLI, home and the fingerprint of its keys.
+
+    A script has an account of its own: nobody pays for it."""
     if plan.conduct.account is not None:
         return plan.conduct.account
+    if plan.product is None:
+        return f"{family_of(plan)} {plan.name}"
     keys = sorted(f"{name}={value}" for name, value in plan.workplace.env.items() if name in SECRETS)
     what = f"key {fingerprint(*keys)}" if keys else "login"
     return f"{family_of(plan)}, {what}, home {fingerprint(home_of(plan, environ))}"

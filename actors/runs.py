@@ -13,6 +13,7 @@ import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -21,8 +22,10 @@ import trio
 from proctor.actors.errors import AgentError, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.host import noted
+from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
+from proctor.actors.ownership import Ownership
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.workspaces import Workspace, workspace_of
@@ -35,8 +38,8 @@ DEADLINE = 300.0
 async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
     """Carry out `prompt` and return the answer, whatever its outcome.
 
-    Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`)
-    and `RecordingFailed`.
+    Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
+    `SessionOwned` when another agent runs the session that it is to resume) and `RecordingFailed`.
     """
     async with stream(plan, prompt, timeout=timeout) as live:
         return await live.finish()
@@ -51,6 +54,18 @@ async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -
 
 @asynccontextmanager
 async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+    ownership = Ownership(plan.name, partial(session_key, plan))
+    if plan.launch.resume is not None and not plan.launch.fork:
+        ownership.take(plan.launch.resume)
+    try:
+        async with _recorded(plan, prompt, timeout) as live:
+            yield live
+    finally:
+        ownership.release()
+
+
+@asynccontextmanager
+async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None

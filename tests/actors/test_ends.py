@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -71,12 +71,11 @@ async def test_an_outcome_has_the_reaction_of_its_table(
     outcome: str,
     steps: Sequence[Step],
     faults: tuple[str, ...],
-    deed: object,
+    deed: Callable[[proctor.Supervisor], Awaitable[None]],
     state: str,
     incarnation: int,
     tmp_path: Path,
 ) -> None:  # L25, L30, L32, L36-L38
-    assert callable(deed)
     spec = agent_of(
         tmp_path, steps, *faults, restart="transient", park=False, silence=0.8, shutdown=1, account="own"
     )
@@ -128,6 +127,48 @@ async def test_a_process_that_leaves_after_a_refused_login_is_not_started_again_
         seen = await _log_of(agent)
     assert (answer.outcome, answer.text) == ("ok", "two")
     assert "odd_state" not in codes(seen)
+
+
+async def test_a_prompt_that_is_lost_is_not_told_by_the_turn_before_it(tmp_path: Path) -> None:  # L10
+    spec = agent_of(tmp_path, REPLY, "lost_prompt@turn=2@once", restart="transient")
+    async with proctor.open_supervisor([spec]) as sup:
+        agent = sup.agent("a")
+        assert (await agent.ask("one")).ok
+        with pytest.raises(proctor.MaybeExecuted) as caught:
+            await agent.ask("two")
+        assert (await agent.ask("three")).text == "three"
+        status = await agent.status()
+    assert (caught.value.outcome, status.incarnation) == ("no_answer", 2)
+
+
+async def test_a_process_that_leaves_while_its_agent_is_parked_is_no_crash(tmp_path: Path) -> None:  # L38
+    script: Sequence[Step] = ({"fault": "limit:2@once"}, {"reply": "late: {prompt}"})
+    spec = agent_of(tmp_path, script, restart="transient")
+    async with proctor.open_supervisor([spec], intensity=0) as sup:
+        agent = sup.agent("a")
+        states = list[str]()
+        async with agent.stream("one") as turn:
+            async for event in turn:
+                if isinstance(event, v.TurnEnded) and event.ending == "limit":
+                    os.killpg((await agent.status()).pid or 0, signal.SIGINT)
+                if isinstance(event, v.Exited):
+                    states.append((await agent.status()).state)
+        status = await agent.status()
+    assert (turn.answer.text, states) == ("late: one", ["parked"])
+    assert (status.state, status.incarnation) == ("idle", 1)
+
+
+async def test_each_attempt_of_a_request_is_told_with_its_number_and_its_cause(
+    tmp_path: Path,
+) -> None:  # R118
+    spec = agent_of(tmp_path, REPLY, "crash@turn=1@once", on_crash="retry")
+    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
+        events = [event async for event in turn]
+    sent = [event for event in events if isinstance(event, v.Notice) and event.code == "sent"]
+    assert [(notice.data["attempt"], notice.text) for notice in sent] == [
+        (1, "asked"),
+        (2, "the incarnation that held it is gone"),
+    ]
 
 
 async def test_a_one_shot_agent_never_surprises_the_state_table(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ async def of_log(agent: proctor.Agent) -> list[v.AnyEvent]:
 
 async def test_one_agents_limit_parks_all_of_its_account_before_their_next_prompt(tmp_path: Path) -> None:
     specs = [
-        agent_of(tmp_path, "a", ONCE),
-        agent_of(tmp_path, "b", [{"reply": "{prompt}"}]),
-        agent_of(tmp_path, "c", [{"reply": "{prompt}"}], account="another"),
+        agent_of(tmp_path, "a", ONCE, account="ours"),
+        agent_of(tmp_path, "b", [{"reply": "{prompt}"}], account="ours"),
+        agent_of(tmp_path, "c", [{"reply": "{prompt}"}]),
     ]
     async with proctor.open_supervisor(specs, intensity=0, seed=1) as sup, trio.open_nursery() as nursery:
         ends = list[str]()
@@ -68,13 +68,16 @@ async def test_one_agents_limit_parks_all_of_its_account_before_their_next_promp
             await turn.finish()
         assert ends == [] or ends == ["b"]
     assert [(status.state, status.until is not None) for status in states] == [("parked", True)] * 2
-    assert all("usage limit of the account scripted" in status.evidence for status in states)
+    assert all("usage limit of the account ours" in status.evidence for status in states)
     assert ends == ["b"]
 
 
 async def test_an_agent_that_tries_first_and_dies_leaves_the_trying_to_another(tmp_path: Path) -> None:
     trying: Sequence[Step] = [{"fault": "limit:1@once=L"}, {"say": "begun"}, {"sleep": 60}, {"reply": "no"}]
-    specs = [agent_of(tmp_path, "a", trying), agent_of(tmp_path, "b", [{"reply": "{prompt}"}])]
+    specs = [
+        agent_of(tmp_path, "a", trying, account="ours"),
+        agent_of(tmp_path, "b", [{"reply": "{prompt}"}], account="ours"),
+    ]
     async with proctor.open_supervisor(specs, intensity=2) as sup:
         a, b = sup.agent("a"), sup.agent("b")
         async with a.stream("one") as turn:

@@ -115,3 +115,29 @@ async def test_a_session_stays_owned_over_a_restart(tmp_path: Path) -> None:
         with pytest.raises(proctor.StartError):
             await sup.start_child(agent_of("b", tmp_path, session))
         assert (await agent.ask("two")).text == "2: two"
+
+
+async def test_a_run_without_a_tree_takes_no_session_that_an_agent_runs(tmp_path: Path) -> None:
+    async with proctor.open_supervisor([agent_of("a", tmp_path)]) as sup:
+        session = (await sup.agent("a").ask("one")).session_id
+        with pytest.raises(SessionOwned, match="it is owned by agent 'a'"):
+            await proctor.ask(agent_of("b", tmp_path, session), "two")
+        await sup.stop()
+    again = [await proctor.ask(agent_of("b", tmp_path, session), word) for word in ("two", "three")]
+    assert [answer.text for answer in again] == ["2: two", "3: three"]
+
+
+async def test_a_script_that_two_agents_play_is_nobodys_session(tmp_path: Path) -> None:
+    steps = [{"reply": "{prompt}"}]
+    one = proctor.scripted("one", write_script(tmp_path, steps), record=tmp_path / "runs", shutdown=3)
+    await proctor.ask(one, "hi")
+    [recording] = (tmp_path / "runs").glob("*/1")
+    twins = [proctor.scripted(name, recording, shutdown=3) for name in ("a", "b")]
+    async with proctor.open_supervisor(twins) as sup:
+        for name in ("a", "b"):
+            assert (await sup.agent(name).ask("hi")).text == "hi"
+        seen = list[v.AnyEvent]()
+        async with sup.agent("b").events(since=0) as log:
+            while batch := log.batch_nowait():
+                seen += batch
+    assert [event.code for event in seen if isinstance(event, v.Notice)].count("session_owned") == 1

@@ -12,7 +12,9 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.book import QUEUE
+from proctor.actors.book import QUEUE, Job
+from proctor.actors.handle import Turn
+from proctor.actors.mail import Begin, Tell
 from proctor.actors.plan import AgentOptions
 from proctor.actors.receipts import Receipt
 from proctor.actors.trees import agent_spec
@@ -82,17 +84,21 @@ async def test_what_is_said_into_a_running_turn_has_a_fate(
 
 
 async def test_what_the_cli_keeps_is_a_turn_that_shows_in_the_state(tmp_path: Path) -> None:
+    steps: Sequence[Step] = (*TOOL, {"turn": "own"}, {"say": "own"}, {"sleep": 60})
     states = list[str]()
-    async with working(agent_of(tmp_path, "kept", TOOL), v.ToolCall) as (_, agent, turn):
+    async with (
+        working(agent_of(tmp_path, "kept", steps), v.ToolCall) as (_, agent, turn),
+        agent.events() as log,
+    ):
         receipt = await agent.steer("later")
         await turn.finish()
-        async with agent.events() as log:
-            async for event in log:
-                if isinstance(event, v.ToolCall):
-                    states.append((await agent.status()).state)
-                if isinstance(event, v.TurnEnded) and receipt.request in event.prompts:
-                    states.append((await agent.status()).state)
-                    break
+        async for event in log:
+            if isinstance(event, v.Text) and event.text == "own":
+                states.append((await agent.status()).state)
+                assert await agent.interrupt()
+            if isinstance(event, v.TurnEnded) and receipt.request in event.prompts:
+                states.append((await agent.status()).state)
+                break
     assert (receipt.fate, states) == ("queued", ["working", "idle"])
 
 
@@ -114,11 +120,14 @@ async def test_an_idle_agent_refuses_what_needs_a_turn(tmp_path: Path) -> None:
 
 async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, "taken", TOOL)]) as sup:
-        agent = sup.agent("a")
-        for n in range(3):
-            async with agent.stream("one") as turn:
-                assert (await agent.steer("and")).fate == "delivered", n
-                await turn.finish()
+        address = sup.name("a")
+        for n in range(5):
+            request = address.send_request(Begin(Job(f"job {n}", "one")))
+            steered = address.send_request(Tell(v.Steer(f"steer {n}", "and")))
+            accepted = await request.wait()
+            told = await steered.wait()
+            assert told.refused is None, n
+            assert (await Turn("a", f"job {n}", accepted).finish()).ok
 
 
 async def test_a_blocked_agent_can_be_steered_and_its_question_answered(tmp_path: Path) -> None:

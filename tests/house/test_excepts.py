@@ -38,7 +38,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "actors/tools.py",
         "Tool._called",
     ): "the user's tool: an error in it is a result that the model reads (L20)",
-    ("actors/runs.py", "_begun"): "raised again outside the nursery, so that it leaves bare",
+    ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }
 
