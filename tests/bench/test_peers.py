@@ -95,7 +95,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     sizes += ["lines=20", "operations=20", "rounds=1", "seconds=1", "turns=1", "starts=1"]
     command = [sys.executable, "-m", "bench", *(f"--{size}" for size in sizes)]
     env = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=480, check=True)
     titles = [line for line in done.stdout.splitlines() if line.startswith("#")]
     missing = Counter(cell for row in cells(done.stdout) if "not installed" in row for cell in row)
     names = ("NDJSON", "Long lines", "Fleet", "Overhead", "Mailbox", "Starts", "Restarts", "Idle")
