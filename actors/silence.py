@@ -28,6 +28,7 @@ class Silence:
         self._patience = patience
         self._after_error = min(patience, after_error)
         self._heard = self._held = 0.0
+        self._due = math.inf
         self._changed = RepeatedEvent()
 
     def hear(self) -> None:
@@ -39,8 +40,9 @@ class Silence:
         self._held = trio.current_time() + seconds
 
     def look_again(self) -> None:
-        """Something that `counts` or `error` depend on has changed."""
-        self._changed.set()
+        """Something that `counts` or `error` depend on has changed. Wakes nobody where that puts the end off."""
+        if trio.current_time() + self._left() < self._due:
+            self._changed.set()
 
     @property
     def lasted(self) -> float:
@@ -50,7 +52,8 @@ class Silence:
     async def wait(self) -> None:
         """Return when it has lasted too long."""
         while True:
-            with trio.move_on_after(max(0.0, self._left())):
+            self._due = trio.current_time() + self._left()
+            with trio.move_on_at(max(trio.current_time(), self._due)):
                 await self._changed.wait()
                 continue
             await trio.sleep(MERCY)

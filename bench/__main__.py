@@ -1,7 +1,7 @@
 """Every table, each of ours beside its limit and its peers.
 
     python -m bench [--rounds 3] [--lines 50000] [--operations 10000] [--actors 1000] [--programs 256] [--kills 32]
-        [--at-once 500]
+        [--at-once 500] [--children 100] [--seconds 5] [--turns 20] [--starts 5]
 
 The sizes are less than those of the scripts by themselves, so that all takes a few minutes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import idle, mailbox, ndjson, restart, spawn
+from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -28,10 +28,17 @@ def main() -> None:
         programs=spawn.PROGRAMS,
         kills=32,
         at_once=restart.AT_ONCE,
+        children=100,
+        seconds=5,
+        turns=20,
+        starts=5,
     )
     rounds = int(chosen.rounds)
     tables: dict[str, Callable[[], str]] = {
         "NDJSON": lambda: table(hold(ndjson.work(chosen.lines), rounds)),
+        "Long lines": lambda: longline.table(rounds),
+        "Fleet": lambda: fleet.table(fleet.rows(fleet.Fleet(chosen.children, fleet.RATE, chosen.seconds), 1)),
+        "Overhead": lambda: overhead.table(overhead.rows(chosen.turns, chosen.starts, ("scripted",))),
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.eventlog import EventLog
+from proctor.actors.eventlog import Cursor, EventLog
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
 
 
@@ -71,6 +71,32 @@ async def test_the_window_is_bounded_in_events_and_in_bytes() -> None:
     assert by_bytes.statistics().window_bytes <= 10_000
     by_count.release()
     by_bytes.release()
+
+
+async def test_events_that_come_alone_are_read_from_every_place_in_order() -> None:
+    log = EventLog(window=100)
+    cursors: list[Cursor] = []
+    for number in range(250):
+        cursors.append(log.cursor(number))
+        log.append(deltas(number, 1))
+    log.close()
+    for since, cursor in enumerate(cursors):
+        assert [event async for event in cursor] == deltas(since, 250 - since)
+        assert cursor.position == 250
+    assert log.statistics().window_start >= 150
+    log.release()
+
+
+async def test_what_a_reader_was_handed_does_not_grow_when_more_is_said() -> None:
+    log = EventLog()
+    log.append(deltas(0, 2))
+    cursor = log.cursor(0)
+    first = [await anext(cursor)]
+    log.append(deltas(2, 1))
+    assert cursor.position == 1
+    assert [*first, *cursor.batch_nowait(), *cursor.batch_nowait()] == deltas(0, 3)
+    assert (cursor.position, log.end) == (3, 3)
+    log.release()
 
 
 async def test_one_event_larger_than_the_window_is_read_back_whole() -> None:

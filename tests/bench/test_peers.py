@@ -15,7 +15,15 @@ from bench.peers import entries, keepers
 from bench.peers.entries import Peer, in_part
 
 ROOT = Path(__file__).parents[2]
-ALL = (*entries.MAILBOXES, *entries.SPAWNERS, *entries.KEEPERS, *entries.IDLERS, entries.SERVER)
+ALL = (
+    *entries.STREAMERS,
+    *entries.FLEETS,
+    *entries.MAILBOXES,
+    *entries.SPAWNERS,
+    *entries.KEEPERS,
+    *entries.IDLERS,
+    entries.SERVER,
+)
 
 
 def watched(wall: float, cpu: float) -> Stopwatch:
@@ -79,18 +87,21 @@ def test_a_package_or_a_program_that_is_not_there_is_not_looked_for_any_further(
     assert {peer.enter(1000).absent for peer in (package, program)} == {"not installed"}
 
 
-def test_everything_is_five_tables_and_programs_that_are_not_there_have_rows_that_say_so(
+def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_that_say_so(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
-    sizes = ("lines=20", "operations=20", "actors=2", "programs=2", "kills=2", "at-once=2", "rounds=1")
+    sizes = [f"{name}=2" for name in ("actors", "programs", "kills", "at-once", "children")]
+    sizes += ["lines=20", "operations=20", "rounds=1", "seconds=1", "turns=1", "starts=1"]
     command = [sys.executable, "-m", "bench", *(f"--{size}" for size in sizes)]
     env = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=480, check=True)
     titles = [line for line in done.stdout.splitlines() if line.startswith("#")]
     missing = Counter(cell for row in cells(done.stdout) if "not installed" in row for cell in row)
-    assert titles == ["## NDJSON", "## Mailbox", "## Starts", "## Restarts", "## Idle"]
+    names = ("NDJSON", "Long lines", "Fleet", "Overhead", "Mailbox", "Starts", "Restarts", "Idle")
+    assert titles == [f"## {name}" for name in names]
     assert {peer.name: missing[peer.name] for peer in ALL if peer.needs == "program"} == {
+        "Erlang ports, self-reported": 1,
         "Erlang gen_server": 4,
         "Erlang port": 2,
         "Erlang supervisor + port": 2,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import idle
+from bench import fleet, idle, longline, overhead
 from bench.contest import Contender, Stopwatch, Work, hold, table
-from bench.peers.entries import IDLERS, SERVER, crowds
+from bench.peers.entries import FLEETS, IDLERS, SERVER, crowds
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +31,38 @@ def test_a_script_prints_one_table(script: str, arguments: list[str], works: dic
     assert first[0] == "work"
     assert first[2:] == [name for name, rows in works.items() for _ in range(rows)]
     assert done.stderr == ""
+
+
+def test_a_fleet_tells_of_each_contender_what_it_delivered_and_when() -> None:
+    command = [sys.executable, "-m", "bench.fleet", "--children=3", "--seconds=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    told = {name: figures for name, *figures in rows}
+    assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in FLEETS)}
+    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
+    assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
+    assert done.stderr == ""
+
+
+def test_a_delay_is_told_as_the_one_in_the_middle_and_the_one_of_a_hundred() -> None:
+    watch = Stopwatch()
+    watch.wall, watch.cpu = 10.0, 2.0
+    delays = [number / 1000 for number in reversed(range(1000))]
+    told = fleet.figures(fleet.Fleet(5, 20, 10), watch, delays, 50_000)
+    assert (told["cores"], told["per_event"], told["delivered"], told["bytes"]) == (0.2, 2000, 1.0, 10_000)
+    assert (told["p50"], told["p99"]) == (500, 990)
+
+
+@pytest.mark.parametrize(("megabytes", "seen"), [(1, "Text"), (40, "Garbled")])
+def test_a_long_line_says_what_it_came_as(megabytes: int, seen: str) -> None:
+    assert longline.row(megabytes, 1)[::5] == (str(megabytes), seen)
+
+
+def test_what_is_added_to_a_command_line_is_told_and_one_that_is_absent_has_a_row() -> None:
+    rows = overhead.rows(1, 1, ("scripted",))
+    table = overhead.table({**rows, "gone": None}).splitlines()
+    assert table[2].startswith("| scripted | ")
+    assert table[3] == "| gone | not installed |  |  |  |  |"
 
 
 def test_a_kind_of_idle_actor_that_is_not_there_has_a_row_that_says_so() -> None:

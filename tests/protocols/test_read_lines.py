@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.conversation import Conversation
+from proctor.protocols.dialect import Memo, Send
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    EndSession,
+    Garbled,
+    Misplaced,
+    Prompt,
+    Text,
+    TextDelta,
+    TurnEnded,
+    TurnStarted,
+)
+from tests.protocols.lines import ASKED, GREETED, INIT, RESULT, delta, line, session
+
+TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts" / "claude").glob("*.stdout.ndjson"))
+BY_LINE = attrs.evolve(CLAUDE, read_lines=None)
+
+ODD = (
+    b"{}{}\n\n",
+    b'{"type":"result"\n}\n',
+    b'{"type":"stream_event"} {"type":"stream_event"}\n\n' + delta("a"),
+    delta("\u2028 }\n{"),
+    delta("a").replace(b"\n", b"\r\n"),
+    delta("a") + b"not json\n" + delta("b") + b"\n\n" + delta("c"),
+    line(
+        type="stream_event", event={"type": "content_block_delta", "delta": {"type": "text_delta", "text": 7}}
+    ),
+    b'{"type":"stream_event","event":{"delta":{"text":"\\ud83d"}}}\n',
+    delta("a") + line(type="hologram") + delta("b") + ASKED + delta("c") + RESULT + delta("d") + INIT,
+)
+
+
+def told(talk: Conversation, data: bytes, cut: int) -> tuple[list[AnyEvent], bytes, Memo, tuple[int, ...]]:
+    talk.greet()
+    talk.receive(GREETED)
+    talk.send(Prompt("p1", "hi"))
+    out: list[AnyEvent] = []
+    for at in range(0, len(data), cut):
+        out += talk.receive(data[at : at + cut])
+    out += talk.receive(b"")
+    return out, talk.take_owed(), talk.memo, (talk.frames, talk.events, talk.garbled, talk.unrecognized)
+
+
+@pytest.mark.parametrize("cut", [7, 300, 10**9])
+@pytest.mark.parametrize("data", ODD)
+def test_many_lines_give_what_each_of_them_gives(data: bytes, cut: int) -> None:  # R076
+    whole = INIT + data + RESULT + data
+    assert told(Conversation(CLAUDE), whole, cut) == told(Conversation(BY_LINE), whole, cut)
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name.partition(".")[0])
+def test_a_recorded_run_reads_the_same_line_by_line_and_all_at_once(path: Path) -> None:
+    data = path.read_bytes()
+    assert told(Conversation(CLAUDE), data, 10**9) == told(Conversation(BY_LINE), data, 10**9)
+
+
+def test_a_long_line_among_deltas_costs_only_itself() -> None:  # C07
+    long = delta("x" * 2000)
+    whole = [delta("a"), long, delta("b"), delta("c")]
+    found = [
+        told(Conversation(dialect, max_line=1000), b"".join(whole), 10**9) for dialect in (CLAUDE, BY_LINE)
+    ]
+    assert found[0] == found[1]
+    assert [type(event) for event in found[0][0]] == [TextDelta, Garbled, TextDelta, TextDelta]
+
+
+def test_a_run_of_deltas_is_numbered_by_its_lines() -> None:
+    talk = session()
+    talk.send(Prompt("p1", "hi"))
+    events = talk.receive(INIT + delta("a") + b"\n" + delta("b") + delta("c") + RESULT + delta("d"))
+    runs = [(event.frame, event.turn) for event in events if isinstance(event, TextDelta)]
+    assert runs == [(2, "t1"), (4, "t1"), (5, "t1"), (7, None)]
+    assert talk.memo.frame == 7
+
+
+def test_what_a_frame_changes_is_done_before_the_next_is_read() -> None:
+    reader = CLAUDE.lines_reader(Memo(), [])
+    assert [*reader] == []
+    memo = session().memo
+    memo.prompts.append("p1")
+    said = CLAUDE.lines_reader(memo, [each.strip() for each in (delta("a"), INIT, delta("b"), RESULT)])
+    first = next(said)
+    assert (len(first), memo.frame, memo.turn) == (1, 1, None)
+    begun = next(said)
+    assert any(isinstance(event, TurnStarted) for event in begun)
+    assert (memo.frame, memo.turn) == (2, "t1")
+    assert [type(event) for events in said for event in events] == [TextDelta, TurnEnded]
+
+
+def test_deltas_that_come_before_the_greeting_or_after_the_end_are_judged_one_by_one() -> None:
+    talk = Conversation(CLAUDE)
+    talk.greet()
+    early = talk.receive(delta("a") + delta("b"))
+    assert [type(event) for event in early] == [Misplaced, Misplaced]
+    assert talk.misplaced == 2
+    talk.receive(GREETED)
+    talk.send(EndSession("e1"))
+    assert [type(event) for event in talk.receive(delta("c"))] == [TextDelta]
+
+
+def test_a_dialect_without_it_is_read_line_by_line() -> None:
+    def read(memo: Memo, line: bytes) -> tuple[AnyEvent | Send, ...]:
+        return (Send(line), Text(memo.frame, None, line.decode()))
+
+    talk = Conversation(attrs.evolve(BY_LINE, read=read), mode="oneshot")
+    talk.greet()
+    events = talk.receive(b"a\nb\n")
+    assert [(event.frame, event.text) for event in events if isinstance(event, Text)] == [(0, "a"), (1, "b")]
+    assert talk.take_owed() == b"ab"
