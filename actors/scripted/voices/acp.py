@@ -319,6 +319,7 @@ class AcpVoice:
         return encode({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
 
     def whole_text(self, text: str) -> None:
+        self.open_block("text", None)
         self.update(CHUNK["text"], **self.chunk(text))
 
 
