@@ -35,6 +35,7 @@ class Spoken:
 
 SPOKEN: Mapping[str, Spoken] = {
     "claude": Spoken(CLAUDE, "claude", "session"),
+    "claude-oneshot": Spoken(CLAUDE, "claude", "oneshot"),
 }
 """The wires that a scripted agent can be had in, by name."""
 
@@ -65,7 +66,8 @@ def scripted_executable(
     for fault in faults:
         read_fault(fault)
     words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]
-    words += [f"--dialect={spoken(dialect).voice}"] if dialect != "claude" else []
+    voice = spoken(dialect).voice
+    words += [f"--dialect={voice}"] if voice != "claude" else []
     return (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
 
 

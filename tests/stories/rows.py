@@ -45,6 +45,12 @@ ROWS: Mapping[str, Row] = {
         | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "abort shown"}
         | {"tool input", "thinking", "retries", "limits", "structured_output", "unasked turns"},
     ),
+    "claude-oneshot": Row(
+        words=frozenset(
+            {"deltas", "free tools", "tool input", "whole blocks", "thinking", "retries", "limits"}
+        )
+        | {"structured_output", "unasked turns"},
+    ),
     "codex": Row(
         words=SESSION
         | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "answer is text"}
@@ -89,8 +95,10 @@ ROWS: Mapping[str, Row] = {
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Everything that a dialect can, by its row and by its own account."""
-    return ROWS[name].words | SPOKEN[name].dialect.capabilities.keys()
+    """Everything that a dialect can, by its row and, in a session, by its own account."""
+    wire = SPOKEN[name]
+    declared = wire.dialect.capabilities.keys() if wire.mode == "session" else ()
+    return ROWS[name].words | frozenset(declared)
 
 
 def tells(name: str, story: Story) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -26,12 +26,10 @@ def child(
     folder: Path, dialect: str, steps: Sequence[Step], *faults: str, **options: Any
 ) -> tuple[ChildSpec, ...]:
     """One agent that speaks this dialect, with clocks short enough for a test."""
-    chosen: AgentOptions = {
-        "env": {"CLAUDE_CONFIG_DIR": str(folder / "state")},
-        "silence": 20.0,
-        "final": 0.5,
-        **options,
-    }
+    chosen = cast(
+        "AgentOptions",
+        {"env": {"CLAUDE_CONFIG_DIR": str(folder / "state")}, "silence": 20.0, "final": 0.5, **options},
+    )
     script = write_script(folder, steps)
     plan = scripted_plan("a", script, chosen, dialect=dialect, faults=faults, shutdown=3.0)
     return (agent_spec("a", plan, {"shutdown": 3.0}),)
