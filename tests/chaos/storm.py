@@ -324,7 +324,8 @@ class Storm:
         await trio.sleep(self.weather.seconds / 3)
         early = resident()
         await trio.sleep(self.weather.seconds * 2 / 3)
-        self.report.memory = early, late = early, resident()
+        late = resident()
+        self.report.memory = (early, late)
         if late > early * GROWTH + ROOM:
             self.report.faults.append(f"memory: {early} bytes after a third, {late} at the end")
 
