@@ -5,11 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from proctor.actors.scripted import PROGRAM
+from proctor.actors.scripted.frames import as_frame, as_list
 from proctor.actors.scripted.voices.catalogue import NAMES
 from tests.actors.scripted.host import Frame
 from tests.actors.scripted.wires import ARGUMENTS, WIRES, tell
@@ -31,17 +31,23 @@ REAL = {
     "opencode-run": ("opencode/run_*",),
 }
 
-def shapes(value: Any, path: str = "") -> Iterator[str]:
+GIVEN = ("input", "rawInput", "arguments")
+"""What a tool is given is its own affair."""
+
+BEYOND = {"gemini": ("agent_thought_chunk", "tool_call_update/content/", "tool_call_update/rawOutput")}
+"""What the protocol allows and a CLI was not recorded with: Gemini's thoughts, and what its tools put out."""
+
+
+def shapes(value: object, path: str = "") -> Iterator[str]:
     """The places of a frame that have a name, what differs by kind told apart by it."""
-    if isinstance(value, dict):
-        kind = str(value.get("method") or value.get("sessionUpdate") or value.get("type") or "")
-        for name, inner in value.items():
-            yield f"{path}/{kind}/{name}"
-            if name not in ("input", "rawInput", "arguments", "params" if path else ""):
-                yield from shapes(inner, f"{path}/{kind}/{name}")
-    elif isinstance(value, list):
-        for inner in value:
-            yield from shapes(inner, path)
+    frame = as_frame(value) or {}
+    kind = str(frame.get("method") or frame.get("sessionUpdate") or frame.get("type") or "")
+    for name, inner in frame.items():
+        yield f"{path}/{kind}/{name}"
+        if name not in GIVEN:
+            yield from shapes(inner, f"{path}/{kind}/{name}")
+    for inner in as_list(value):
+        yield from shapes(inner, path)
 
 
 def recorded(voice: str) -> set[str]:
@@ -61,7 +67,8 @@ def test_a_voice_says_nothing_that_the_real_cli_was_never_heard_to_say(
 ) -> None:
     told = tell(voice, tmp_path, script)
     said = {shape for frame in told.frames for shape in shapes(frame)}
-    assert sorted(said - recorded(voice)) == []
+    beyond = {shape for shape in said for known in BEYOND.get(voice, ()) if known in shape}
+    assert sorted(said - recorded(voice) - beyond) == []
     assert told.odd == []
 
 
