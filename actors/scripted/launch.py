@@ -48,6 +48,7 @@ SPOKEN: Mapping[str, Spoken] = {
     "opencode": Spoken(OPENCODE, "opencode", "session"),
     "opencode-run": Spoken(OPENCODE_RUN, "opencode-run", "oneshot"),
     "gemini": Spoken(acp_dialect(GEMINI), "gemini", "session"),
+    "claude-oneshot": Spoken(CLAUDE, "claude", "oneshot"),
 }
 """The wires that a scripted agent can be had in, by name."""
 
@@ -78,7 +79,8 @@ def scripted_executable(
     for fault in faults:
         read_fault(fault)
     words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]
-    words += [f"--dialect={spoken(dialect).voice}"] if dialect != "claude" else []
+    voice = spoken(dialect).voice
+    words += [f"--dialect={voice}"] if voice != "claude" else []
     return (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
 
 

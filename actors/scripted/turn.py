@@ -100,6 +100,8 @@ class Performance:
     def begin(self) -> None:
         fire_due(self.agent)
         self.voice.begin(self)
+        if self.agent.line == 0:
+            self.agent.count()  # where a wire says nothing of it, the beginning is a line all the same
         refuse_until_reset(self.agent)
 
     def fill(self, text: str, **more: str) -> str:

@@ -29,10 +29,16 @@ from proctor.actors.trees import Supervisor, agent_spec
 from proctor.runtime import procfs
 from proctor.runtime.errors import Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.spec import ChildSpec
+from proctor.runtime.spec import Backoff, ChildSpec
 
 PATIENCE = 30.0
 """Seconds after which a request that has no end is called hanging. Longer than any clock of an agent in the storm."""
+
+SOON = Backoff(min_delay=0.05, max_delay=0.5)
+"""A back-off of seconds would leave most agents down for most of the storm, where little can happen to them."""
+
+GROWTH, ROOM = 1.2, 5e6
+"""What the memory may grow by in the last two thirds: a share, and bytes."""
 
 TRIES = 10
 """Starts by hand before a child is given up."""
@@ -163,7 +169,7 @@ class Storm:
         dialect = self.weather.dialects[number % len(self.weather.dialects)]
         id = self.ids[number]
         plan = scripted_plan(id, script, options, dialect=dialect, faults=faults, shutdown=3.0)
-        return agent_spec(id, plan, {"shutdown": 5.0})
+        return agent_spec(id, plan, {"shutdown": 5.0, "backoff": SOON})
 
     async def blow(self, supervisor: Supervisor) -> None:
         async with trio.open_nursery() as nursery:
@@ -182,17 +188,21 @@ class Storm:
         while not ended.is_set():
             kind = chance.choices(prompts, weights)[0]
             timeout = chance.choice((0.3, 5.0, 5.0, 5.0))
-            await self.ask(f"{kind} {id} {self.report.requests}", agent, timeout)
-            await trio.sleep(chance.random() * 0.1)
+            taken = await self.ask(f"{kind} {id} {self.report.requests}", agent, timeout)
+            await trio.sleep(chance.random() * (0.1 if taken else 2.0))
 
-    async def ask(self, prompt: str, agent: proctor.Agent, timeout: float) -> None:
+    async def ask(self, prompt: str, agent: proctor.Agent, timeout: float) -> bool:
+        """Ask once, and count how it ended. False when nobody was there, which is found out at once."""
+        end = ""
         self.report.requests += 1
         self.open.add(prompt)
         with trio.move_on_after(PATIENCE) as patience:
-            self.report.ends[await self.end_of(prompt, agent, timeout)] += 1
+            end = await self.end_of(prompt, agent, timeout)
+            self.report.ends[end] += 1
         if patience.cancelled_caught:
             self.report.faults.append(f"no end within {PATIENCE:g} s: {prompt}")
         self.open.discard(prompt)
+        return end != "NoProc"
 
     async def end_of(self, prompt: str, agent: proctor.Agent, timeout: float) -> str:
         try:
@@ -314,7 +324,10 @@ class Storm:
         await trio.sleep(self.weather.seconds / 3)
         early = resident()
         await trio.sleep(self.weather.seconds * 2 / 3)
-        self.report.memory = (early, resident())
+        late = resident()
+        self.report.memory = (early, late)
+        if late > early * GROWTH + ROOM:
+            self.report.faults.append(f"memory: {early} bytes after a third, {late} at the end")
 
 
 DEEDS: Mapping[str, Callable[[Storm, Supervisor, str], Awaitable[None]]] = {

@@ -21,7 +21,6 @@ from tests.real.agents import opencode_home
 from tests.real.conftest import NOT_RUN
 from tests.real.homes import ClaudeHome
 
-pytest.importorskip("httpx")
 BOUND = 120.0
 
 

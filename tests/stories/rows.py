@@ -4,7 +4,7 @@ A new dialect is one row here, beside its one in `SPOKEN`. Capabilities that the
 
 Words: `session` (more than one turn), `whole blocks` (text is told when its block ends), `text at the end` (it is told
 when something else begins), `tool first` or `tool late` (a call is told before the question about it, or after),
-`free tools` (a tool runs unasked), `goes on when refused`, `refusal shown`, `abort shown`, `thinking`, `retries`,
+`free tools` (a tool runs unasked), `tool input` (a call tells what the tool is given), `goes on when refused`, `refusal shown`, `abort shown`, `thinking`, `retries`,
 `limits`, `answer is text` (a structured answer is the last text), `unasked turns`.
 """
 
@@ -30,50 +30,75 @@ class Row:
     tokens: Mapping[str, Sequence[str]] = attrs.field(factory=dict[str, Sequence[str]])
 
 
-BY_TEXT: Mapping[str, str] = {}
+JOINED: Mapping[str, Sequence[str]] = {
+    text: ("begin", f"delta {text}fine", f"text {text}fine", f"end completed: {text}fine")
+    for text in ("one two three", "begun")
+}
+"""Where messages have no names, two that follow each other are one."""
+
+BY_STATUS: Mapping[str, str] = {"prompt_too_long": "invalid_request"}
+"""Where an API's status says it all: a prompt that is too long is a request that is wrong."""
 
 ROWS: Mapping[str, Row] = {
     "claude": Row(
         words=SESSION
         | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "abort shown"}
-        | {"thinking", "retries", "limits", "structured_output", "unasked turns"}
+        | {"tool input", "thinking", "retries", "limits", "structured_output", "unasked turns"},
+    ),
+    "claude-oneshot": Row(
+        words=frozenset(
+            {"deltas", "free tools", "tool input", "whole blocks", "thinking", "retries", "limits"}
+        )
+        | {"structured_output", "unasked turns"},
     ),
     "codex": Row(
         words=SESSION
         | {"whole blocks", "tool first", "goes on when refused", "refusal shown", "answer is text"}
-        | {"thinking", "retries", "limits", "unasked turns"}
+        | {"tool input", "thinking", "retries", "limits", "unasked turns"},
     ),
     "codex-exec": Row(
-        words=frozenset({"free tools", "whole blocks", "thinking", "retries", "limits", "answer is text"}),
+        words=frozenset({"free tools", "tool input", "whole blocks", "thinking", "retries", "limits"})
+        | {"answer is text"},
         endings={"model_refused": "error"},
     ),
     "opencode": Row(
-        words=SESSION | {"text at the end", "tool first", "thinking", "abort shown"},
-        endings=BY_TEXT,
+        words=SESSION | {"text at the end", "tool first", "tool input", "thinking", "abort shown"},
+    ),
+    "opencode-run": Row(
+        words=frozenset({"free tools", "tool input", "whole blocks", "thinking"}),
+        endings={**BY_STATUS, "model_refused": "api_error"},
     ),
     "gemini": Row(
-        words=SESSION | {"text at the end", "tool first", "goes on when refused", "thinking"},
-        endings=BY_TEXT,
+        words=SESSION
+        | {"text at the end", "tool first", "goes on when refused", "refusal shown", "abort shown"}
+        | {"thinking"},
+        endings={**BY_STATUS, "limit": "overloaded"},
+        tokens={
+            "a text in pieces": JOINED["one two three"],
+            "lines that are no frames": (
+                "begin",
+                "delta begun",
+                "odd",
+                "odd",
+                "delta fine",
+                *JOINED["begun"][2:],
+            ),
+            "a line that is too long": ("begin", "delta begun", "odd", "delta fine", *JOINED["begun"][2:]),
+        },
     ),
     "acp": Row(
         words=SESSION
-        | {
-            "text at the end",
-            "tool first",
-            "goes on when refused",
-            "refusal shown",
-            "thinking",
-            "abort shown",
-        },
-        endings=BY_TEXT,
+        | {"text at the end", "tool first", "goes on when refused", "refusal shown", "abort shown"}
+        | {"tool input", "thinking"},
     ),
-    "opencode-run": Row(words=frozenset({"free tools", "whole blocks", "thinking"}), endings=BY_TEXT),
 }
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Everything that a dialect can, by its row and by its own account."""
-    return ROWS[name].words | SPOKEN[name].dialect.capabilities.keys()
+    """Everything that a dialect can, by its row and, in a session, by its own account."""
+    wire = SPOKEN[name]
+    declared = wire.dialect.capabilities.keys() if wire.mode == "session" else ()
+    return ROWS[name].words | frozenset(declared)
 
 
 def tells(name: str, story: Story) -> bool:
@@ -87,7 +112,8 @@ def expected(name: str, story: Story) -> list[str]:
     if story.name in row.tokens:
         return list(row.tokens[story.name])
     kept = [rest for token in story.tokens if (rest := token_for(words, token)) is not None]
-    return [ending(row, token) for token in kept]
+    given = kept if "tool input" in words else [token.removesuffix(" ls") for token in kept]
+    return [ending(row, token) for token in given]
 
 
 def token_for(words: frozenset[str], token: str) -> str | None:

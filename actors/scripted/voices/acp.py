@@ -319,6 +319,7 @@ class AcpVoice:
         return encode({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
 
     def whole_text(self, text: str) -> None:
+        self.open_block("text", None)
         self.update(CHUNK["text"], **self.chunk(text))
 
 
@@ -357,7 +358,7 @@ class GeminiVoice(AcpVoice):
     def call_tool(self, call: Call) -> None:
         """Told without its input, and only when nobody will be asked: an approved tool is shown by its update alone."""
         if not call.asked:
-            named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call), "content": []}
+            named = {"toolCallId": call.id, "title": title_of(call), "kind": kind_of(call)}
             self.update("tool_call", **named, status="in_progress", locations=[])
 
     def open_block(self, kind: str, parent: str | None) -> None:

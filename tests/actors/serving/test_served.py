@@ -19,7 +19,6 @@ from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec, Strategy
 
-pytest.importorskip("httpx")
 LOOPBACK = Path(__file__).parent / "loopback.py"
 
 

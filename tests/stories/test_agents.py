@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+
+import proctor
+from proctor.actors.plan import AgentOptions, scripted_plan
+from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.trees import Supervisor, agent_spec
+from proctor.protocols import vocabulary as v
+from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import Step, write_script
+from tests.stories.rows import ROWS, words_of
+
+SESSIONS = [name for name, wire in SPOKEN.items() if wire.mode == "session"]
+RUNS = [name for name, wire in SPOKEN.items() if wire.mode == "oneshot"]
+RESUMING = [name for name in SESSIONS if "resume" in words_of(name)]
+LIMIT = 30.0
+
+
+def child(
+    folder: Path, dialect: str, steps: Sequence[Step], *faults: str, **options: Any
+) -> tuple[ChildSpec, ...]:
+    """One agent that speaks this dialect, with clocks short enough for a test."""
+    chosen = cast(
+        "AgentOptions",
+        {"env": {"CLAUDE_CONFIG_DIR": str(folder / "state")}, "silence": 20.0, "final": 0.5, **options},
+    )
+    script = write_script(folder, steps)
+    plan = scripted_plan("a", script, chosen, dialect=dialect, faults=faults, shutdown=3.0)
+    return (agent_spec("a", plan, {"shutdown": 3.0}),)
+
+
+async def codes(supervisor: Supervisor) -> list[str]:
+    """The codes of all notices so far."""
+    seen = list[v.AnyEvent]()
+    async with supervisor.agent("a").events(since=0) as log:
+        while batch := log.batch_nowait():
+            seen += batch
+    return [event.code for event in seen if isinstance(event, v.Notice)]
+
+
+@pytest.mark.parametrize("dialect", SESSIONS)
+async def test_an_agent_answers_turn_after_turn_in_every_dialect(tmp_path: Path, dialect: str) -> None:
+    children = child(tmp_path, dialect, [{"reply": "{turn}: {prompt}"}])
+    async with proctor.open_supervisor(children) as sup:
+        answers = [await sup.agent("a").ask(prompt, timeout=LIMIT) for prompt in ("one", "two")]
+    assert [(a.outcome, a.text) for a in answers] == [("ok", "1: one"), ("ok", "2: two")]
+    assert len({a.session_id for a in answers}) == 1
+
+
+@pytest.mark.parametrize("permission", ["allow", "deny"])
+@pytest.mark.parametrize("dialect", SESSIONS)
+async def test_a_question_is_answered_by_the_policy_in_every_dialect(
+    tmp_path: Path, dialect: str, permission: str
+) -> None:
+    asked = {"tool": "Bash", "run": "touch made", "ask": True}
+    children = child(tmp_path, dialect, [asked, {"reply": "fine"}], permission=permission, cwd=tmp_path)
+    async with proctor.open_supervisor(children) as sup:
+        answer = await sup.agent("a").ask("go", timeout=LIMIT)
+    assert (tmp_path / "made").exists() == (permission == "allow")
+    goes_on = permission == "allow" or "goes on when refused" in ROWS[dialect].words
+    assert (answer.text == "fine") == goes_on
+
+
+@pytest.mark.parametrize("dialect", SESSIONS)
+async def test_a_question_that_nobody_answers_is_denied_in_every_dialect(
+    tmp_path: Path, dialect: str
+) -> None:
+    async def never(_question: v.ApprovalRequested) -> bool:
+        await trio.sleep_forever()
+        return True
+
+    asked = {"tool": "Bash", "run": "touch made", "ask": True}
+    options = {"permission": never, "approval_deadline": 0.2, "cwd": tmp_path}
+    async with proctor.open_supervisor(
+        child(tmp_path, dialect, [asked, {"reply": "fine"}], **options)
+    ) as sup:
+        await sup.agent("a").ask("go", timeout=LIMIT)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("dialect", SESSIONS)
+async def test_a_deadline_interrupts_the_turn_and_keeps_the_process_in_every_dialect(
+    tmp_path: Path, dialect: str
+) -> None:
+    script: Sequence[Step] = (
+        {"say": "begun"},
+        {"sleep": 60},
+        {"reply": "no"},
+        {"turn": "2"},
+        {"reply": "next"},
+    )
+    async with proctor.open_supervisor(child(tmp_path, dialect, script)) as sup:
+        with pytest.raises(proctor.AskTimeout):
+            await sup.agent("a").ask("one", timeout=0.5)
+        answer = await sup.agent("a").ask("two", timeout=LIMIT)
+        status = await sup.agent("a").status()
+    assert (answer.text, status.incarnation) == ("next", 1)
+
+
+@pytest.mark.parametrize("dialect", RESUMING)
+async def test_a_conversation_goes_on_after_a_death_in_every_dialect(tmp_path: Path, dialect: str) -> None:
+    script: Sequence[Step] = (
+        {"turn": "after", "incarnation": 2},
+        {"reply": "{turn}: {prompt}"},
+        {"turn": "before"},
+        {"say": "begun"},
+        {"fault": "crash@once"},
+        {"reply": "no"},
+    )
+    children = child(tmp_path, dialect, script, on_crash="retry")
+    async with proctor.open_supervisor(children) as sup, sup.agent("a").stream("one") as turn:
+        with trio.fail_after(LIMIT):
+            events = [event async for event in turn]
+    assert turn.answer.text == "2: one"
+    assert len({e.session_id for e in events if isinstance(e, v.Started)}) == 1
+    assert "resumed" in [e.code for e in events if isinstance(e, v.Notice)]
+
+
+@pytest.mark.parametrize("dialect", RESUMING)
+async def test_a_refused_resume_ends_in_a_fresh_session_in_every_dialect(
+    tmp_path: Path, dialect: str
+) -> None:
+    unknown = "3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7"
+    children = child(tmp_path, dialect, [{"reply": "{prompt}"}], resume=unknown)
+    async with proctor.open_supervisor(children) as sup:
+        answer = await sup.agent("a").ask("hi", timeout=LIMIT)
+        refused = (await codes(sup)).count("resume_refused")
+    assert (answer.outcome, answer.text) == ("ok", "hi")
+    assert answer.session_id != unknown
+    assert refused in (1, 2)
+
+
+@pytest.mark.parametrize("dialect", RUNS)
+async def test_a_run_answers_once_and_leaves_in_every_dialect(tmp_path: Path, dialect: str) -> None:
+    [spec] = child(tmp_path, dialect, [{"reply": "you said {prompt}"}])
+    answer = await proctor.ask(spec, "hi", timeout=LIMIT)
+    assert (answer.outcome, answer.text) == ("ok", "you said hi")
+
+
+@pytest.mark.parametrize("dialect", RUNS)
+async def test_a_run_that_dies_is_no_answer_in_any_dialect(tmp_path: Path, dialect: str) -> None:
+    [spec] = child(tmp_path, dialect, [{"say": "begun"}, {"fault": "crash"}])
+    answer = await proctor.ask(spec, "hi", timeout=LIMIT)
+    assert not answer.ok
