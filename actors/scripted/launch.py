@@ -20,6 +20,9 @@ from proctor.protocols.dialect import Command, Dialect, Launch
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
+PLAYER = PROGRAM.with_name("player.py")
+"""The program that plays recordings of JSON-RPC, to be run as `python -I -S PLAYER --script PREFIX`."""
+
 
 def check_script(script: Path) -> None:
     """Read a script, or find the recorded run of that name (a directory, or a prefix of its files).
