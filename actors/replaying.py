@@ -10,6 +10,7 @@ A new dialect is a row in `DIALECTS`. Not here: the players themselves (`scripte
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -149,7 +150,7 @@ def _whole(stdin: bytes, meta: Frame) -> tuple[str, ...]:
     if text.strip():
         return (text,)
     words = [str(word) for word in meta.get("argv", ())]
-    pairs = zip(words, words[1:], strict=False)
+    pairs = itertools.pairwise(words)
     return tuple(text for flag, text in pairs if flag in ("-p", "--print") and text[:1] != "-")[:1]
 
 
