@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -78,10 +78,11 @@ def read_recording(path: str | Path) -> Recorded:
     prefix = find_recording(path)
     stdin = _bytes(f"{prefix}stdin.ndjson")
     meta = _frame(_bytes(f"{prefix}meta.json"))
-    frames = [_frame(line) for line in stdin.split(b"\n") if line.strip()]
+    lines = [line for line in stdin.split(b"\n") if line.strip()]
+    frames = [_frame(line) for line in lines]
     wire: Wire = "jsonrpc" if any("method" in frame for frame in frames) else "claude"
     oneshot = wire == "claude" and not any("type" in frame for frame in frames)
-    prompts = _whole(stdin, meta) if oneshot else tuple(filter(None, map(_prompt_of, frames)))
+    prompts = _whole(stdin, meta) if oneshot else tuple(filter(None, map(_prompt_of, lines)))
     if not prompts:
         raise BadOption(f"{str(path)!r} holds no prompt that could be sent again")
     allowed = dict(_verdicts(frames))
@@ -154,23 +155,42 @@ def _whole(stdin: bytes, meta: Frame) -> tuple[str, ...]:
     return tuple(text for flag, text in pairs if flag in ("-p", "--print") and text[:1] != "-")[:1]
 
 
-def _prompt_of(frame: Frame) -> str | None:
-    match frame:
-        case {"type": "user", "message": {"content": str(text)}}:
-            return text
-        case {"type": "user", "message": {"content": list(blocks)}}:
-            return _text(blocks)
-        case {"method": "session/prompt", "params": {"prompt": list(blocks)}}:
-            return _text(blocks)
-        case {"method": "turn/start", "params": {"input": list(blocks)}}:
-            return _text(blocks)
-        case _:
-            return None
+class _Block(msgspec.Struct, frozen=True, gc=False):
+    text: str = ""
 
 
-def _text(blocks: Sequence[object]) -> str | None:
-    texts = [str(cast("Frame", b).get("text", "")) for b in blocks if isinstance(b, dict)]
-    return "\n".join(filter(None, texts)) or None
+class _Message(msgspec.Struct, frozen=True, gc=False):
+    content: str | list[_Block] = ""
+
+
+class _Params(msgspec.Struct, frozen=True, gc=False):
+    prompt: list[_Block] = []
+    input: list[_Block] = []
+
+
+class _Asked(msgspec.Struct, frozen=True, gc=False):
+    """A line of a host, as far as it may be a prompt: of Claude's wire, of ACP, of Codex."""
+
+    type: str = ""
+    method: str = ""
+    message: _Message = _Message()
+    params: _Params = _Params()
+
+
+def _prompt_of(line: bytes) -> str | None:
+    try:
+        asked = msgspec.json.decode(line, type=_Asked)
+    except msgspec.DecodeError:
+        return None
+    blocks: str | list[_Block] = ""
+    if asked.type == "user":
+        blocks = asked.message.content
+    elif asked.method == "session/prompt":
+        blocks = asked.params.prompt
+    elif asked.method == "turn/start":
+        blocks = asked.params.input
+    text = blocks if isinstance(blocks, str) else "\n".join(block.text for block in blocks if block.text)
+    return text or None
 
 
 def _verdicts(frames: list[Frame]) -> Iterator[tuple[str, bool]]:
