@@ -22,7 +22,7 @@ import msgspec
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import Verdict
 from proctor.actors.plan import AgentMode, AgentOptions, Plan, scripted_plan
-from proctor.actors.scripted import PLAYER
+from proctor.actors.scripted.launch import PLAYER
 from proctor.protocols.dialect import Command, Dialect, Launch
 from proctor.protocols.vocabulary import ApprovalRequested
 

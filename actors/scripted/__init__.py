@@ -4,7 +4,6 @@ The program runs without this file: it is started by the path of `cli.py`, for w
 """
 
 from proctor.actors.scripted.launch import (
-    PLAYER,
     PROGRAM,
     check_script,
     scripted_dialect,
@@ -12,4 +11,4 @@ from proctor.actors.scripted.launch import (
 )
 from proctor.actors.scripted.script import ScriptError
 
-__all__ = ["PLAYER", "PROGRAM", "ScriptError", "check_script", "scripted_dialect", "scripted_executable"]
+__all__ = ["PROGRAM", "ScriptError", "check_script", "scripted_dialect", "scripted_executable"]

@@ -11,7 +11,6 @@ project that has proctor installed. Async tests need pytest-trio (`trio_mode = t
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, Unpack
 
 import attrs
+import msgspec
 import pytest
 from trio.testing import MockClock
 
@@ -70,7 +70,7 @@ class _Scripts:
 
 
 def _line(step: Mapping[str, Any] | str) -> str:
-    return step if isinstance(step, str) else json.dumps(dict(step))
+    return step if isinstance(step, str) else msgspec.json.encode(dict(step)).decode()
 
 
 @pytest.fixture

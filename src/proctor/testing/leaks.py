@@ -11,7 +11,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from proctor.runtime import procfs
 
 PATIENCE = 2.0
 """Seconds that a dying child and a closing thread have, where no event loop runs."""
+_PAUSE = 0.02
 
 
 class Leaked(AssertionError):
@@ -65,11 +65,13 @@ def no_leaks(folder: Path | None = None) -> Generator[None]:
     """
     before = belongings(folder)
     yield
-    limit = time.monotonic() + (0.0 if trio.lowlevel.in_trio_run() else PATIENCE)
+    looks = 1 if trio.lowlevel.in_trio_run() else int(PATIENCE / _PAUSE)
+    never = threading.Event()
     while left := belongings(folder).beyond(before):
-        if time.monotonic() >= limit:
+        looks -= 1
+        if not looks:
             raise Leaked(left)
-        time.sleep(0.02)
+        never.wait(_PAUSE)
 
 
 def _descriptors() -> Iterator[str]:
