@@ -6,9 +6,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import BadOption, GreetingTimeout
 from proctor.actors.replaying import find_recording, read_recording, replayed_by
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.dialect import Memo
 from proctor.protocols.vocabulary import HOST, ApprovalRequested
 from tests.actors.far_end import played
 
@@ -52,20 +53,22 @@ def test_the_newest_incarnation_is_that_with_the_highest_number(tmp_path: Path) 
         find_recording(tmp_path / "11")
 
 
+def greeting(memo: Memo) -> bytes:
+    """Of another wire than this dialect reads: what is shown is that the player hears it and answers."""
+    return b'{"method": "initialize", "id": "mine"}\n'
+
+
 async def test_a_dialect_speaks_with_the_player_of_its_recording(tmp_path: Path) -> None:
-    lines = {
-        "stdin": [
-            {"method": "initialize", "id": 1},
-            {"method": "turn/start", "id": 2, "params": {"input": [{"text": "hi"}]}},
-        ],
-        "stdout": [{"id": 1, "result": {}}],
-    }
-    for name, frames in lines.items():
-        (tmp_path / f"{name}.ndjson").write_text("".join(f"{json.dumps(frame)}\n" for frame in frames))
+    prompt = {"method": "turn/start", "id": 2, "params": {"input": [{"text": "hi"}]}}
+    asked = [json.dumps({"method": "initialize", "id": 1}), json.dumps(prompt)]
+    (tmp_path / "stdin.ndjson").write_text("\n".join(asked))
+    (tmp_path / "stdout.ndjson").write_text('{"id": 1, "result": {}}\n')
     recorded = read_recording(tmp_path)
     assert recorded.prompts == ("hi",)
-    # the greeting of Claude's wire is a request to nobody here: what the player says to it is all that counts
-    dialect = attrs.evolve(CLAUDE, greet=lambda memo: b'{"method": "initialize", "id": "mine"}\n')
-    plan = replayed_by(dialect, recorded, {"greeting": 2.0})
-    with pytest.raises(Exception, match="did not answer the greeting"):
+    plan = replayed_by(
+        attrs.evolve(CLAUDE, greet=greeting), recorded, {"greeting": 1.0, "record": tmp_path / "r"}
+    )
+    with pytest.raises(GreetingTimeout):
         await played(plan)
+    [said] = (tmp_path / "r").glob("*/1/stdout.ndjson")
+    assert json.loads(said.read_text()) == {"id": "mine", "result": {}}
