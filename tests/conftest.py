@@ -7,6 +7,8 @@ import pytest
 from tests.clis import not_run
 from tests.conformance.outcomes import Outcomes
 
+pytest_plugins = ["pytester"]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.rootpath), "conformance")

@@ -193,7 +193,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "asyncio": (),
     "multiprocessing": (),
     "logging": (),
-    "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing.py"),
+    "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 
 

@@ -36,6 +36,8 @@ Examples:
   git diff | proctor run claude - --json
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
+  proctor record -o runs -- claude -p "Hello."
+  proctor replay runs --speed 1
   proctor doctor
 
 Exit status:
@@ -85,6 +87,8 @@ def _app() -> App:
     app.command(run)
     app.command(up)
     app.command(doctor)
+    app.command(record)
+    app.command(replay)
     return app
 
 
@@ -218,4 +222,60 @@ def doctor(
         return USAGE
     return doctor_command(
         DoctorOptions(prove=prove_cleanup, children=children, seconds=seconds, json=output == "json")
+    )
+
+
+def record(
+    *command: str,
+    output: Annotated[str | None, Parameter(name=("--output", "-o"), negative="")] = None,
+) -> int:
+    """Run a command line as it is and record what it is told and says; its exit status is ours.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments, behind --.
+    output
+        The run directory to record in; one more incarnation of it where it is there. Default: a new one in the user's
+        state folder.
+    """
+    from proctor.cli.record import RecordOptions, record_command
+
+    if not command:
+        complain("no command: proctor record -- claude -p hello (see proctor record --help)")
+        return USAGE
+    return record_command(RecordOptions(command=command, directory=output))
+
+
+def replay(
+    recording: str,
+    /,
+    *,
+    fault: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    speed: float = 0.0,
+    json: Annotated[bool, _Flag] = False,
+    quiet: Annotated[bool, _Flag] = False,
+) -> int:
+    """Play a recorded run once more: every prompt of it, shown as run shows it.
+
+    Parameters
+    ----------
+    recording
+        A run directory (its newest incarnation is played), or an incarnation's folder in it.
+    fault
+        What shall go wrong, such as crash@turn=1. Can be repeated.
+    speed
+        1 as it was, 2 twice as fast; 0 without pauses.
+    json
+        Every event as a line of JSON on stdout, an answer record behind each turn.
+    quiet
+        Only the answers, and why there is none.
+    """
+    from proctor.cli.replay import ReplayOptions, replay_command
+
+    if not 0 <= speed < math.inf:
+        complain("--speed is 0 or more (see proctor replay --help)")
+        return USAGE
+    return replay_command(
+        ReplayOptions(recording=recording, faults=fault, speed=speed, json=json, quiet=quiet)
     )

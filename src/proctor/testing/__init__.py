@@ -9,7 +9,8 @@ Trio orders ready tasks by chance, from a source of its own, and has a private s
 that source alone. Both are touched in `_scheduler` and nowhere else. They belong to the process: a Trio run in another
 thread meanwhile is not harmed, but makes this one unrepeatable. Both are put back afterwards.
 
-Not here: real processes, sockets and threads. A virtual clock does not wait for them (T16).
+Not here: real processes, sockets and threads. A virtual clock does not wait for them (T16). What is left behind is told
+by `leaks`; the fixtures for pytest are `fixtures`, which is imported by name only.
 """
 
 from __future__ import annotations
