@@ -28,6 +28,7 @@ from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.members import (
     KINDS,
     Acp,
+    Allowance,
     AnyMember,
     Claude,
     Codex,
@@ -37,6 +38,7 @@ from proctor.actors.members import (
     Permission,
     Script,
     Scripted,
+    Server,
     given,
 )
 from proctor.actors.permissions import Rule
@@ -62,12 +64,13 @@ class Group:
     intensity: int | None = None
     period: Positive | None = None
     auto_shutdown: AutoShutdown | None = None
+    servers: tuple[Server, ...] = ()
     agents: tuple[AnyMember, ...] = ()
     supervisors: tuple[Nested, ...] = ()
 
     def specs(self, record: Path | None = None) -> list[ChildSpec]:
         """The child specs, in starting order. `record` is the folder for the agents that name none."""
-        return [child.spec(record) for child in (*self.agents, *self.supervisors)]
+        return [child.spec(record) for child in (*self.servers, *self.agents, *self.supervisors)]
 
     def flags(self) -> dict[str, Any]:
         """The flags that were written, as keywords of `open_supervisor`."""
@@ -106,12 +109,20 @@ class Nested(Group):
 
 @attrs.frozen(kw_only=True)
 class Fleet(Group):
-    """The root. `name` is the file's own name without its ending, unless the file says another."""
+    """The root. `name` is the file's own name without its ending, unless the file says another. `budget` bounds what
+    all agents spend, `stagger` keeps those that come back from a restart apart."""
 
     name: str = "fleet"
+    budget: Allowance | None = None
+    stagger: Positive | None = None
+
+    def tree(self) -> dict[str, Any]:
+        """Its flags and what the whole tree shares, as keywords of `open_supervisor`."""
+        budget = {} if self.budget is None else {"budget": self.budget.record()}
+        return {**self.flags(), **given(self, ("stagger",)), **budget}
 
 
-for _record in (Rule, Delays, *KINDS.values(), Group, Nested, Fleet):
+for _record in (Rule, Delays, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
     attrs.resolve_types(_record)
 
 
@@ -144,7 +155,7 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
     tables.accept(AnyMember, tables.one_of(KINDS))
-    tables.records((Rule, Delays, *KINDS.values(), Nested, Fleet), _sound)
+    tables.records((Rule, Delays, Allowance, Server, *KINDS.values(), Nested, Fleet), _sound)
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
     except TableFaults as error:
@@ -170,13 +181,13 @@ def _script(tables: Tables, value: object) -> Script:
 
 
 def _permission(tables: Tables, value: object) -> object:
-    if value in ("deny", "allow"):
+    if value in ("deny", "allow", "ask"):
         return value
     try:
         return tables.array(value, tuple[Rule, ...])
     except TypeError:
         rules = "[{ tool = 'Read', allow = true }]"
-        accepted = f"deny, allow, or rules such as {rules}"
+        accepted = f"deny, allow, ask, or rules such as {rules}"
         raise ValueError(f"{said(value)} is not a choice; accepted: {accepted}") from None
 
 
@@ -186,9 +197,9 @@ def _permission(tables: Tables, value: object) -> object:
 def _sound(record: object) -> None:
     """Raise `Misfit` for what a supervisor would not take."""
     try:
-        if isinstance(record, Delays):
+        if isinstance(record, Delays | Allowance):
             record.record()
-        if isinstance(record, Claude | Codex | OpenCode | Acp | Scripted | Nested):
+        if isinstance(record, Claude | Codex | OpenCode | Acp | Scripted | Server | Nested):
             record.spec()
         if isinstance(record, Group):
             Flags(**record.flags())
@@ -205,7 +216,11 @@ def _sound(record: object) -> None:
 
 
 def _check_significance(group: Group) -> None:
-    for kind, children in (("agents", group.agents), ("supervisors", group.supervisors)):
+    for kind, children in (
+        ("servers", group.servers),
+        ("agents", group.agents),
+        ("supervisors", group.supervisors),
+    ):
         for number, child in enumerate(children):
             try:
                 check_significance(child.spec(), group.auto_shutdown or "never")
@@ -230,6 +245,8 @@ def _faults_of_names(fleet: Fleet) -> Iterator[str]:
 def _names(group: Group, at: str) -> Iterator[tuple[str, str]]:
     for number, agent in enumerate(group.agents):
         yield f"{at}agents[{number}]", agent.name
+    for number, server in enumerate(group.servers):
+        yield f"{at}servers[{number}]", server.name
     for number, nested in enumerate(group.supervisors):
         yield f"{at}supervisors[{number}]", nested.name
         yield from _names(nested, f"{at}supervisors[{number}].")

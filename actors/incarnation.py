@@ -191,7 +191,7 @@ class Incarnation:
             )  # and its exit has not been heard of yet
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
-            self.ending = None  # the turn before speaks for this one no more
+            self._signs.ending = None  # the turn before speaks for this one no more
         self._silence.hear()
         self._silence.look_again()
         try:

@@ -13,17 +13,20 @@ from typing import Any, Literal, NewType, TypeAlias
 
 import attrs
 
+from proctor.actors.budgets import Budget
 from proctor.actors.environment import Home, parse_env
 from proctor.actors.permissions import Rule
 from proctor.actors.plan import AgentMode, OnCrash
+from proctor.actors.server import opencode_server
 from proctor.actors.tables import Folder, Limit, Positive, Seconds
 from proctor.actors.trees import acp, claude, codex, opencode, scripted
+from proctor.actors.workspaces import WorkspaceKind
 from proctor.runtime.spec import Backoff, ChildSpec, Restart
 
 Script = NewType("Script", Path)
 """A path where a script or a recorded run is."""
 Grace: TypeAlias = Seconds | Literal["brutal_kill"]
-Permission: TypeAlias = Literal["deny", "allow"] | tuple[Rule, ...]
+Permission: TypeAlias = Literal["deny", "allow", "ask"] | tuple[Rule, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +43,45 @@ class Delays:
     def record(self) -> Backoff:
         """What a child spec takes. Raises `InvalidSpec`."""
         return Backoff(**given(self, (field.name for field in attrs.fields(Delays))))
+
+
+@attrs.frozen(kw_only=True)
+class Allowance:
+    """A table `budget`: how much may be spent in any `period`. Its keys are those of `Budget`."""
+
+    usd: float
+    period: Positive
+    warn: float | None = None
+    then: Literal["park", "escalate", "warn"] | None = None
+
+    def record(self) -> Budget:
+        """What an agent or a tree takes. Raises `BadOption`."""
+        return Budget(**given(self, ("usd", "period", "warn", "then")))
+
+
+@attrs.frozen(kw_only=True)
+class Server:
+    """A table of `[[servers]]`: an `opencode_server` for the agents below the same supervisor. `env` as for agents."""
+
+    name: str
+    executable: Path | None = None
+    cwd: Folder | None = None
+    env: tuple[str, ...] | None = None
+    home: Home | None = None
+    port: int | None = None
+    start: Positive | None = None
+    shutdown: Positive | None = None
+    restart: Restart | None = None
+    backoff: Delays | None = None
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `BadOption` or `InvalidSpec`."""
+        plain = ("executable", "cwd", "home", "port", "start", "shutdown", "restart")
+        env = None if self.env is None else parse_env(self.env, os.environ)
+        options = given(self, plain)
+        if self.backoff is not None:
+            options["backoff"] = self.backoff.record()
+        return opencode_server(self.name, env=env, **options)
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +107,10 @@ class Member:
     approval_deadline: Positive | None = None
     on_crash: OnCrash | None = None
     park: bool | None = None
+    account: str | None = None
+    budget: Allowance | None = None
+    workspace: WorkspaceKind | None = None
+    worktrees: Path | None = None
     greeting: Positive | None = None
     silence: Limit | None = None
     final: Positive | None = None
@@ -97,8 +143,9 @@ class Member:
             written["env"] = parse_env(self.env, os.environ)
         if self.add_dirs is not None:
             written["add_dirs"] = tuple(map(str, self.add_dirs))
-        if self.backoff is not None:
-            written["backoff"] = self.backoff.record()
+        for key in ("backoff", "budget"):
+            if (table := getattr(self, key)) is not None:
+                written[key] = table.record()
         return written
 
 
@@ -122,11 +169,13 @@ class Codex(Member):
 
 @attrs.frozen(kw_only=True)
 class OpenCode(Member):
-    """`kind = "opencode"`."""
+    """`kind = "opencode"`. With `mode = "serve"` a session on the table of `[[servers]]` that `server` names."""
+
+    server: str | None = None
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `BadOption` or `InvalidSpec`."""
-        return opencode(self.name, **self.options(record))
+        return opencode(self.name, server=self.server, **self.options(record))
 
 
 @attrs.frozen(kw_only=True)

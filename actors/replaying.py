@@ -23,13 +23,19 @@ from proctor.actors.errors import BadOption
 from proctor.actors.permissions import Verdict
 from proctor.actors.plan import AgentMode, AgentOptions, Plan, scripted_plan
 from proctor.actors.scripted.launch import PLAYER
+from proctor.protocols.acp import PROFILES, acp_dialect
+from proctor.protocols.codex import CODEX
 from proctor.protocols.dialect import Command, Dialect, Launch
+from proctor.protocols.opencode import OPENCODE
 from proctor.protocols.vocabulary import ApprovalRequested
 
 Frame = dict[str, Any]
 Wire = Literal["claude", "jsonrpc"]
 
-DIALECTS: Mapping[str, Dialect] = {}
+DIALECTS: Mapping[str, Dialect] = {
+    made.name: made
+    for made in (CODEX, OPENCODE, *(acp_dialect(p) for p in PROFILES.values() if p.name != OPENCODE.name))
+}
 """The dialects of JSON-RPC whose recordings can be played, by the name that `meta.json` has of them (`cli`)."""
 
 ON_CLAUDES_WIRE = ("claude", "scripted")

@@ -31,6 +31,7 @@ from proctor.actors.plan import (
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
+from proctor.actors.served import served_plan
 from proctor.protocols.acp import Profile
 from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
@@ -65,10 +66,20 @@ def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-def opencode(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
-    """An OpenCode agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """An OpenCode agent as a child; with `mode="serve"` a session on the `opencode_server` of the id `server`.
+
+    Raises `BadOption` or `InvalidSpec` naming the option.
+    """
     own, spec = _split(options)
-    return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
+    if own.get("mode") != "serve":
+        if server is not None:
+            raise BadOption(
+                f"server {server!r} means nothing in mode {own.get('mode', 'session')!r}: say mode='serve'"
+            )
+        return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
+    del own["mode"]
+    return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
 
 
 def acp(

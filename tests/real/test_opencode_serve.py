@@ -15,10 +15,10 @@ from proctor.actors.server import Where, opencode_server
 from proctor.actors.trees import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
+from tests.clis.not_run import NOT_RUN
 from tests.fakes.model_api import COMPLETIONS, ModelApi, open_model_api
 from tests.fakes.steps import Hang, Text, Tool
 from tests.real.agents import opencode_home
-from tests.real.conftest import NOT_RUN
 from tests.real.homes import ClaudeHome
 
 BOUND = 120.0
@@ -46,8 +46,9 @@ def server(installed_clis: Mapping[str, Path], home: ClaudeHome) -> ChildSpec:
     )
 
 
-def agent(name: str, home: ClaudeHome, **options: Unpack[AgentOptions]) -> ChildSpec:
-    chosen: AgentOptions = {"cwd": home.work, "model": "fake/m1", "silence": BOUND, **options}
+def agent(name: str, place: ClaudeHome, **options: Unpack[AgentOptions]) -> ChildSpec:
+    chosen: AgentOptions = {"cwd": place.work, "model": "fake/m1", "silence": BOUND}
+    chosen.update(options)
     return agent_spec(name, served_plan(name, chosen, server="hub"), {})
 
 

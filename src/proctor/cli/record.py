@@ -25,7 +25,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from proctor.actors.discovery import CLAUDE_CODE
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.host import noted
 from proctor.actors.recording import Recording, RunDirectory
@@ -33,7 +33,9 @@ from proctor.cli.codes import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.verdicts import status_of
+from proctor.protocols import opencode
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.codex import CODEX
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import NotExecutable, NotFound, ProcessError, ProcessGone, StdinClosed
@@ -42,7 +44,12 @@ PASSED_ON = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-DIALECTS: Mapping[str, str] = {CLAUDE_CODE.program: CLAUDE.name}
+DIALECTS: Mapping[str, str] = {
+    CLAUDE_CODE.program: CLAUDE.name,
+    CODEX_CLI.program: CODEX.name,
+    OPENCODE.program: opencode.OPENCODE.name,
+    GEMINI.program: "gemini",
+}
 """What a program is called, and how its wire is called in `meta.json`."""
 _CHUNK = 64 * 1024
 

@@ -114,7 +114,7 @@ class Command:
         fleet = self._fleet
         try:
             with interrupts.scope:
-                async with open_supervisor((), name=fleet.name, **fleet.flags()) as sup:
+                async with open_supervisor((), name=fleet.name, **fleet.tree()) as sup:
                     self._sup = sup
                     interrupts.kill = sup.ref.kill
                     following.start_soon(self._follower.follow, sup, sup.events(BUFFER))
