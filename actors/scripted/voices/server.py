@@ -6,6 +6,7 @@ from proctor.actors.scripted.frames import as_frame, as_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.turn import Call
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     Frame: TypeAlias = dict[str, Any]
 
 SERVER = "host"
-CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "2.1.330"}
+CLIENT: Mapping[str, str] = {"name": "claude-code", "title": "Claude Code", "version": "2.1.330"}
 
 
 class HostServer:
