@@ -185,10 +185,8 @@ class Incarnation:
 
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
-        if self.conversation.phase == "ended":
-            raise NotExecuted(
-                self.plan.name, "its output has ended"
-            )  # and its exit has not been heard of yet
+        if isinstance(request, v.Prompt) and self.conversation.phase in ("ending", "ended"):
+            raise NotExecuted(self.plan.name, "its process is about to leave")
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
             self._signs.ending = None  # the turn before speaks for this one no more
