@@ -7,6 +7,7 @@ PYTHON ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
 MUTANTS_ARGS ?=
+CHAOS_ARGS ?=
 BENCH_ARGS ?=
 MATRIX ?= 3.11 3.12 3.13 3.14
 
@@ -21,7 +22,7 @@ BENCH_READY := $(VENV)/.bench-ready
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit conformance mutants simulate bench build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit conformance mutants simulate chaos bench build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -64,6 +65,9 @@ mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a
 
 simulate: $(DEV_READY) ## random programs on random trees against the model, at length
 	SIMULATE=$${SIMULATE:-200000} $(PY) -m pytest tests/simulation -q -o faulthandler_timeout=0 $(PYTEST_ARGS)
+
+chaos: $(DEV_READY) ## a fleet of scripted agents and a fault every 100 ms for 5 minutes; CHAOS_ARGS goes to it
+	$(PY) -m tests.chaos $(CHAOS_ARGS)
 
 bench: $(BENCH_READY) ## everything beside its limit and its peers, some minutes; BENCH_ARGS goes to it
 	@$(PY) -m bench $(BENCH_ARGS)

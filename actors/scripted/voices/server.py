@@ -34,7 +34,7 @@ class HostServer:
         return self.names
 
     def listed(self) -> list[str]:
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
+        hello: Frame = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
         self.ask("initialize", params=hello)
         self.tell("notifications/initialized")
         result = as_frame(self.ask("tools/list").get("result")) or {}
