@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import proctor
 from proctor.actors.durations import duration, limit, spelled
 from proctor.actors.errors import FleetFaults
 from proctor.actors.fleet import Fleet, load_fleet
@@ -215,7 +216,7 @@ def test_a_fault_of_a_supervisor_is_told_with_its_place(written: Written, text: 
         ("max_turns = 1.5", "max_turns: expected an integer, got 1.5"),
         ('silence = "long"', "silence: expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'long'"),
         ('timeout = "x"', "timeout: expected a duration such as 90, '30s' or '1h30m', or 0 or 'none' for no limit, got 'x'"),
-        ('permission = "ask"', "permission: 'ask' is not a choice; accepted: deny, allow, or rules such as [{ tool = 'Read', allow = true }]"),
+        ('permission = "maybe"', "permission: 'maybe' is not a choice; accepted: deny, allow, ask, or rules such as [{ tool = 'Read', allow = true }]"),
         ('permission = [{ tool = "x" }]', "permission[0].allow: this key is missing"),
         ('modell = "x"', "modell: unknown key (did you mean 'model'?)"),
         ('faults = ["melt"]', "faults: "),
@@ -234,8 +235,8 @@ def test_a_fault_of_an_agent_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('name = "a"', "agents[0].kind: this key is missing; accepted: claude, scripted"),
-        ('kind = "gemini"\nname = "a"', "agents[0].kind: 'gemini' is not a kind; accepted: claude, scripted"),
+        ('name = "a"', "agents[0].kind: this key is missing; accepted: claude, codex, opencode, acp, scripted"),
+        ('kind = "gemini"\nname = "a"', "agents[0].kind: 'gemini' is not a kind; accepted: claude, codex, opencode, acp, scripted"),
         ('kind = "claude"', "agents[0].name: this key is missing"),
         ('kind = "claude"\nname = "a/b"', "agents[0].name: 'a/b' is not accepted; expected a text, not empty, without '/'"),
         ('kind = "claude"\nname = ""', "agents[0].name: '' is not accepted; expected a text, not empty, without '/'"),
@@ -332,3 +333,56 @@ def test_a_limit_may_be_none(given: object, seconds: float) -> None:
 )
 def test_a_length_of_time_is_spelled_in_two_units_at_most(seconds: float, text: str) -> None:
     assert spelled(seconds) == text
+
+
+def test_every_kind_of_agent_and_what_a_tree_shares_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(
+        """
+        stagger = "2s"
+        [budget]
+        usd = 40
+        period = "24h"
+        then = "escalate"
+        [[servers]]
+        name = "hub"
+        start = "90s"
+        [[agents]]
+        kind = "codex"
+        name = "fixer"
+        sandbox = "workspace-write"
+        mode = "exec"
+        [agents.budget]
+        usd = 5
+        period = "1h"
+        [[agents]]
+        kind = "opencode"
+        name = "scribe"
+        mode = "serve"
+        server = "hub"
+        permission = "ask"
+        [[agents]]
+        kind = "acp"
+        name = "other"
+        argv = ["gemini", "--acp"]
+        profile = "gemini"
+        """
+    )
+    fleet = load_fleet(path)
+    assert [spec.id for spec in fleet.specs()] == ["hub", "fixer", "scribe", "other"]
+    assert fleet.tree() == {"stagger": 2.0, "budget": proctor.Budget(40, 86400.0, then="escalate")}
+    fixer, scribe, other = (plan_of(spec) for spec in fleet.specs()[1:])
+    assert (fixer.dialect.name, fixer.launch.mode, fixer.conduct.budget) == (
+        "codex",
+        "oneshot",
+        proctor.Budget(5, 3600.0),
+    )
+    assert (scribe.dialect.name, scribe.conduct.permission) == ("opencode-serve", "ask")
+    assert (other.dialect.name, other.arguments) == ("gemini", ("--acp",))
+
+
+def test_a_server_without_the_mode_that_needs_it_is_told_at_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text('[[agents]]\nkind = "opencode"\nname = "a"\nserver = "hub"\n')
+    with pytest.raises(FleetFaults, match=r"agents\[0\].server: .*mode='serve'"):
+        load_fleet(path)
