@@ -14,6 +14,7 @@ import attrs
 from proctor.actors.plan import Plan
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, Prompt, Steer, Steered, ToolResult
 
 Way = Literal["taken", "kept", "denied", "unheard", "unable"]
@@ -23,8 +24,10 @@ def steerable(plan: Plan, way: Way) -> Plan:
     """The plan with a dialect that takes a `Steer` in this way."""
 
     def write(memo: Memo, request: AnyRequest) -> bytes:
-        if not isinstance(request, Steer) or way == "unable":
+        if not isinstance(request, Steer):
             return CLAUDE.write(memo, request)
+        if way == "unable":
+            raise Misuse("this dialect has no way to send a 'steer' request", request="steer")
         if way == "kept":
             return CLAUDE.write(memo, Prompt(request.id, request.text))
         if way == "denied":
@@ -41,9 +44,7 @@ def steerable(plan: Plan, way: Way) -> Plan:
         taken: list[str] = memo.own.pop("steers", [])
         return (*out, *(Steered(memo.frame, memo.turn, request) for request in taken))
 
-    words = {"steer": (0, 0, 0)} if way != "unable" else {}
-    words |= {"queue": (0, 0, 0)} if way == "kept" else {}
-    dialect = attrs.evolve(
-        plan.dialect, write=write, read=read, capabilities={**CLAUDE.capabilities, **words}
-    )
+    missing = {"unable": {"steer", "queue"}, "kept": set[str]()}.get(way, {"queue"})
+    words = {word: first for word, first in CLAUDE.capabilities.items() if word not in missing}
+    dialect = attrs.evolve(plan.dialect, write=write, read=read, read_lines=None, capabilities=words)
     return attrs.evolve(plan, dialect=dialect)

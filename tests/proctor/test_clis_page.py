@@ -39,7 +39,7 @@ INNER = {
 def cell(dialect: Dialect, word: str) -> str:
     first = dialect.capabilities.get(word)
     if first is None:
-        return "–"
+        return "\N{EN DASH}"
     return "yes" if first <= dialect.oldest else ".".join(map(str, first))
 
 

@@ -63,8 +63,14 @@ def test_a_run_that_cannot_start_ends_json_with_a_failure_record(home: Path) -> 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("claud", "hi"), "unknown agent 'claud' (did you mean 'claude'?); known: claude, scripted:FILE"),
-        (("gemini", "hi"), "unknown agent 'gemini'; known: claude, scripted:FILE"),
+        (
+            ("claud", "hi"),
+            "unknown agent 'claud' (did you mean 'claude'?); known: claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE",
+        ),
+        (
+            ("llama", "hi"),
+            "unknown agent 'llama'; known: claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE",
+        ),
         (("claude:x", "hi"), "agent 'claude:x': nothing may stand after 'claude'"),
         (("scripted", "hi"), "agent 'scripted' needs a FILE: write scripted:FILE"),
         (("scripted:nowhere", "hi"), "nowhere"),

@@ -287,15 +287,21 @@ async def test_steering_is_taken_into_the_running_turn(
 async def test_a_tool_of_the_host_is_called_and_its_result_reaches_the_model(
     options: AgentOptions, api: ResponsesApi
 ) -> None:
-    plan = with_weather(codex_plan("a", options))
+    asked = list[str]()
+
+    @proctor.tool
+    async def weather(city: str) -> str:
+        """What the weather is like."""
+        asked.append(city)
+        return "snow"
+
+    given = options.copy()
+    given["host_tools"] = [weather]
     api.play(Tool("weather", {"city": "Oslo"}), Text("take a coat"))
-    spec = agent_spec("a", plan, {})
-    async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("go") as turn:
-        async for event in turn:
-            if isinstance(event, v.ToolRequested):
-                assert (event.tool, event.input) == ("weather", {"city": "Oslo"})
-                await sup.name("a").call(Tell(v.ToolReturn(event.id, "snow")))
-    assert (turn.answer.outcome, turn.answer.text) == ("ok", "take a coat")
+    spec = agent_spec("a", codex_plan("a", given), {})
+    async with proctor.open_supervisor([spec]) as sup:
+        answer = await sup.agent("a").ask("go", timeout=BOUND)
+    assert (answer.outcome, answer.text, asked) == ("ok", "take a coat", ["Oslo"])
     assert "weather" in api.requests[0].tools
     assert "snow" in api.requests[1].tool_outputs[0]
 

@@ -56,8 +56,15 @@ class AsText:
         """A person reads of it on stderr."""
 
     async def _show(self, shown: Shown) -> None:
-        await self._screen.note(shown.err.encode("utf-8", "replace"))
-        await self._out.write(shown.out.encode("utf-8", "replace"))
+        out, err = shown.out.encode("utf-8", "replace"), shown.err.encode("utf-8", "replace")
+        if (
+            self._transcript.shared
+        ):  # on one terminal what was said stands before the note about what followed
+            await self._out.write(out)
+            await self._screen.note(err)
+        else:  # a reader of the answer that is slow keeps no note from a person
+            await self._screen.note(err)
+            await self._out.write(out)
 
 
 class AsJson:
