@@ -76,7 +76,8 @@ class AgentActor(Actor):
     _written: trio.Event
 
     async def init(self, plan: Plan) -> Continue:
-        self.plan = await self.book.place(self._open(plan))
+        opened = self._open(plan)
+        self.plan = await self.book.place(opened)
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
             self.gate.come_back()
