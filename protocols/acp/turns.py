@@ -26,7 +26,9 @@ from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
 from proctor.protocols.acp.runs import end_runs
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
+from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import (
+    HOST,
     AnyEvent,
     ApprovalWithdrawn,
     Ending,
@@ -122,8 +124,8 @@ def deny_unseen(memo: Memo, kept: Notes) -> list[AnyEvent]:
     unseen = [call for call in kept.calls.values() if call.denied]
     for call in unseen:
         del kept.calls[call.id]
-    text = "permission denied"
-    return [ToolResult(memo.frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
+    text, frame = "permission denied", HOST if memo.skim else memo.frame
+    return [ToolResult(frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
 
 
 def _ended(
@@ -165,9 +167,9 @@ def _verdict(
     cut = kept.profile.rejection_ends_turn and turn.denied and not turn.answered
     if word == "end_turn" and cut:
         return "interrupted", "rejected", WORDS["rejected"]
-    if word == "end_turn" and turn.said is None and not turn.calls:
+    if word == "end_turn" and turn.said is None and not turn.gap and not turn.calls:
         return "error", "no_answer", WORDS["no_answer"]
-    return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word)
+    return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word) or (UNKEPT if turn.gap else None)
 
 
 def cause(profile: Profile, code: int, text: str) -> Ending:

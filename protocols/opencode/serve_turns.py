@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from proctor.protocols.dialect import Memo, OpenTurn, Out
 from proctor.protocols.opencode.serve_notes import Account, Notes, notes
 from proctor.protocols.opencode.serve_wire import Error, ErrorData, Part
+from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, TurnStarted, Usage
 
 LOOSE = 3
@@ -180,7 +181,7 @@ def _why(account: Account, ending: Ending) -> str | None:
     if account.error is not None:
         return account.error.data.message or account.error.name
     if ending == "completed":
-        return None
+        return UNKEPT if account.gap else None
     if account.denied:
         return f"the turn ended when a tool was denied: {', '.join(account.denied)}"
     return f"the turn ended without an answer (last step: {account.reason or 'none'})"
