@@ -45,13 +45,22 @@ TEXTS: tuple[tuple[str, Ending], ...] = (
 )
 """Pattern in an error's text (case ignored) → what ended the turn; the first that is found."""
 
+GEMINI_TEXTS: tuple[tuple[str, Ending], ...] = (
+    (r"per.?(minute|second)", "overloaded"),
+    (r"exhausted your .{0,40}(quota|capacity)|quota will reset|quota exceeded", "limit"),
+    *TEXTS,
+)
+"""Gemini says quota for both: of one that is counted by the minute a retry soon gets past."""
 
-def cause_of(text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS) -> Ending:
-    """What ended a turn, by the text of its error."""
-    for pattern, ending in texts:
-        if re.search(pattern, text, re.IGNORECASE):
-            return ending
-    return "api_error"
+
+def cause_of(
+    text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS, *, status: Ending | None = None
+) -> Ending:
+    """What ended a turn, by the text of its error. `status` is what a status or code says: it goes first, but a usage
+    limit has the status of a busy API and is told from it by the text."""
+    found = (ending for pattern, ending in texts if re.search(pattern, text, re.IGNORECASE))
+    by_text = next(found, "api_error")
+    return by_text if status is None or (status, by_text) == ("overloaded", "limit") else status
 
 
 LADDER = (
@@ -120,6 +129,7 @@ GEMINI = Profile(
     usage="quota",
     history_end="available_commands_update",
     codes={**CODES, **STATUSES},
+    texts=GEMINI_TEXTS,
     stop=(
         StopStep("interrupt", 2.0),
         StopStep("close_stdin", 2.0),

@@ -5,8 +5,9 @@ sent when that one's reply is read, because agents disagree on what a second pro
 mixes the answers). The reply to a prompt ends exactly the turn of that prompt; one that fails before anything was
 said begins it first. Questions that are still open then are withdrawn.
 
-The cause comes from tables: the stop reason, else the code of the error, else its text. A turn that says `end_turn`
-but was cut by a rejection, or whose text is an error, is no good end.
+The cause comes from tables: the stop reason, else the code of the error, else its text; of too many requests
+the text says whether they are a usage limit. A turn that says `end_turn` but was cut by a rejection, or whose text is
+an error, is no good end.
 
 Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
 share is None. A count of tokens that is known to be only a part of the turn's is not reported (R089).
@@ -173,8 +174,8 @@ def _verdict(
 
 
 def cause(profile: Profile, code: int, text: str) -> Ending:
-    """What ended a turn, by the code of its error, else by its text."""
-    return profile.codes.get(code) or cause_of(text, profile.texts)
+    """What ended a turn, by the code of its error, else by its text; the text tells a usage limit from a busy API."""
+    return cause_of(text, profile.texts, status=profile.codes.get(code))
 
 
 def told(fault: jsonrpc.Fault) -> str:
