@@ -58,9 +58,15 @@ def cause_of(
 ) -> Ending:
     """What ended a turn, by the text of its error. `status` is what a status or code says: it goes first, but a usage
     limit has the status of a busy API and is told from it by the text."""
-    found = (ending for pattern, ending in texts if re.search(pattern, text, re.IGNORECASE))
-    by_text = next(found, "api_error")
+    by_text = _by_text(text, texts)
     return by_text if status is None or (status, by_text) == ("overloaded", "limit") else status
+
+
+def _by_text(text: str, texts: tuple[tuple[str, Ending], ...]) -> Ending:
+    for pattern, ending in texts:
+        if re.search(pattern, text, re.IGNORECASE):
+            return ending
+    return "api_error"
 
 
 LADDER = (
@@ -118,7 +124,13 @@ OPENCODE = Profile(
     newest_known=(1, 18, 33),
     can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
 )
-"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever."""
+"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever.
+
+It retries without a word: nothing on the wire tells the pieces of an attempt that broke, which are void, from a step
+without a finish reason, which counts. Both are chunks of one message, followed by those of another with nothing between,
+so what came through of a void attempt is a `Text` of its own and no `attempt_void` is told. `OPENCODE_SERVE` hears of
+its retries.
+"""
 
 GEMINI = Profile(
     name="gemini",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def run_lines(text: str) -> bytes:
     )
 
 
-ANSWERS = {
+ANSWERS: Mapping[str, Callable[[str], tuple[Conversation, bytes]]] = {
     "acp": lambda text: (acp_talk(), acp.chunk(text) + acp.reply(3, stopReason="end_turn")),
     "gemini": lambda text: (acp_talk(GEMINI), acp.chunk(text) + acp.reply(3, stopReason="end_turn")),
     "codex": lambda text: (codex_talk(), written(codex.item("agentMessage", text=text), codex.ended())),
