@@ -10,7 +10,8 @@ for the phase that the open prompts and turns amount to.
 
 Bad lines have a budget: after so many in a row that are no frames (`error_budget`), a `Notice` says so once and
 `exhausted` is set; what to do about it is the host's decision (R071). Lines over the limit are outside of the budget.
-Of such a line only the control events are believed: it ends its turn, but its text is gone.
+Of such a line only the control events are believed: it ends its turn, but its text is gone. `Memo.skim` tells the
+dialect, so that it adds nothing of it to what it collects; what it had collected before is told as ever.
 
 Not handled here: time, processes, and which of several prompts the host should send when.
 """
@@ -339,7 +340,10 @@ class Conversation:
         out.append(Garbled(memo.frame, memo.turn, "oversized", head(line.head), line.size, offset))
         self.garbled += 1
         quiet, memo.quiet = memo.quiet, memo.quiet.copy()
-        for event in self.dialect.read(memo, line.skim):
+        memo.skim = True
+        said = self.dialect.read(memo, line.skim)
+        memo.skim = False
+        for event in said:
             if isinstance(event, UNREAD):
                 owed, notice = refuse_unread(self.dialect, memo, event)
                 self._owed.append(owed)
@@ -350,7 +354,7 @@ class Conversation:
                 )
                 event = msgspec.structs.replace(event, text=None, structured_output=None, error=gone)
                 self._accept(event, out)
-            elif isinstance(event, (Send, TurnStarted, *CONTROL)):
+            elif isinstance(event, (Send, TurnStarted, *CONTROL)) or event.frame < memo.frame:
                 self._accept(event, out)
         memo.quiet = quiet
 

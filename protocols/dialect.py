@@ -144,12 +144,14 @@ class Memo:
     id, each with the name of the tool or hook. `refused` is why the CLI will not start this session (an id it does
     not know), said without leaving: the host then ends it. `total_cost_usd` is the session's cost so far (US
     dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
-    frames that mean nothing to a consumer, by kind; `own` is the dialect's.
+    frames that mean nothing to a consumer, by kind; `own` is the dialect's. `skim` says that of the line being read the
+    long strings were cut: none of its text may be kept, and an event of what was kept before names that earlier line.
     """
 
     mode: Mode = "session"
     launch: Launch = Launch(executable=())
     frame: int = -1
+    skim: bool = False
     greeted: bool = False
     refused: str | None = None
     session_id: str | None = None

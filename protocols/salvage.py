@@ -37,6 +37,7 @@ UNREAD = (ApprovalRequested, ToolRequested, HookCalled)
 """The events that wait for an answer of the host."""
 
 WHY = "what the tool was given is too large to be judged"
+UNKEPT = "the answer, or a part of it, was in a line that was too long and was not kept"
 
 S = TypeVar("S", bound=msgspec.Struct)
 

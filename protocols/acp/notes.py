@@ -10,21 +10,25 @@ import attrs
 from proctor.protocols.acp.profile import GENERIC, Profile
 from proctor.protocols.acp.wire import NO_ABILITIES, Abilities
 from proctor.protocols.dialect import Memo
-from proctor.protocols.vocabulary import Prompt
+from proctor.protocols.vocabulary import HOST, Prompt
 
 
 @attrs.define
 class Run:
-    """Chunks of one text that belong together: of one message, thought or said."""
+    """Chunks of one text that belong together: of one message, thought or said. `frame` is the line of the last one;
+    `gap` says that one was too long to be read."""
 
     thought: bool
     message: str | None
     pieces: list[str] = attrs.field(factory=list[str])
+    frame: int = HOST
+    gap: bool = False
 
 
 @attrs.define
 class Call:
-    """A tool call: what is known of it, what was `told` of it as an event, and whether it is over or was denied."""
+    """A tool call: what is known of it, whether it was `told` as an event, and whether it was denied. `unread`: its input
+    came in a line that was too long, and has not come again."""
 
     id: str
     name: str = ""
@@ -33,6 +37,7 @@ class Call:
     output: list[str] = attrs.field(factory=list[str])
     told: bool = False
     denied: bool = False
+    unread: bool = False
     parent: str | None = None
 
 
@@ -46,10 +51,11 @@ class Asking:
 
 @attrs.define
 class TurnNotes:
-    """What belongs to the turn that runs: the last text `said`, whether something was said after the last denial
-    (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
+    """What belongs to the turn that runs: the last text `said` and whether a part of it was not read (`gap`),
+    whether something was said after the last denial (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
 
     said: str | None = None
+    gap: bool = False
     answered: bool = False
     denied: list[str] = attrs.field(factory=list[str])
     failed: bool = False

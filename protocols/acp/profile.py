@@ -45,9 +45,24 @@ TEXTS: tuple[tuple[str, Ending], ...] = (
 )
 """Pattern in an error's text (case ignored) → what ended the turn; the first that is found."""
 
+GEMINI_TEXTS: tuple[tuple[str, Ending], ...] = (
+    (r"per.?(minute|second)", "overloaded"),
+    (r"exhausted your .{0,40}(quota|capacity)|quota will reset|quota exceeded", "limit"),
+    *TEXTS,
+)
+"""Gemini says quota for both: of one that is counted by the minute a retry soon gets past."""
 
-def cause_of(text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS) -> Ending:
-    """What ended a turn, by the text of its error."""
+
+def cause_of(
+    text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS, *, status: Ending | None = None
+) -> Ending:
+    """What ended a turn, by the text of its error. `status` is what a status or code says: it goes first, but a usage
+    limit has the status of a busy API and is told from it by the text."""
+    by_text = _by_text(text, texts)
+    return by_text if status is None or (status, by_text) == ("overloaded", "limit") else status
+
+
+def _by_text(text: str, texts: tuple[tuple[str, Ending], ...]) -> Ending:
     for pattern, ending in texts:
         if re.search(pattern, text, re.IGNORECASE):
             return ending
@@ -109,7 +124,13 @@ OPENCODE = Profile(
     newest_known=(1, 18, 33),
     can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
 )
-"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever."""
+"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever.
+
+It retries without a word: nothing on the wire tells the pieces of an attempt that broke, which are void, from a step
+without a finish reason, which counts. Both are chunks of one message, followed by those of another with nothing between,
+so what came through of a void attempt is a `Text` of its own and no `attempt_void` is told. `OPENCODE_SERVE` hears of
+its retries.
+"""
 
 GEMINI = Profile(
     name="gemini",
@@ -120,6 +141,7 @@ GEMINI = Profile(
     usage="quota",
     history_end="available_commands_update",
     codes={**CODES, **STATUSES},
+    texts=GEMINI_TEXTS,
     stop=(
         StopStep("interrupt", 2.0),
         StopStep("close_stdin", 2.0),

@@ -1,6 +1,8 @@
 """Chunks of text and thought, joined: the whole block follows when the run of its chunks is over.
 
 A run ends when another message begins, when it turns from thought to speech, when a tool is used, and with its turn.
+A chunk that was too long to be read leaves a gap in its run. Where the line that ends a run was too long, the block names
+the line of its last chunk, because it owes nothing to the other.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ def add_chunk(
     if run is None or run.thought != thought or run.message != message:
         ended = end_run(memo, parent)
         run = runs[parent] = Run(thought, message)
+    if memo.skim:
+        run.gap = True
+        return ended
     run.pieces.append(text)
+    run.frame = memo.frame
     if memo.launch.partial:
         ended.append(
             Thinking(memo.frame, memo.turn, text, parent, partial=True)
@@ -37,11 +43,12 @@ def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
     if run is None:
         return []
     text = "".join(run.pieces)
-    if run.thought:
-        return [Thinking(memo.frame, memo.turn, text, parent)]
-    if parent is None and memo.open_turns:
-        kept.turn.said, kept.turn.answered = text, True
-    return [Text(memo.frame, memo.turn, text, parent)]
+    if parent is None and memo.open_turns and not run.thought:
+        kept.turn.said, kept.turn.gap, kept.turn.answered = text or None, run.gap, True
+    if not text:
+        return []
+    frame = run.frame if memo.skim else memo.frame
+    return [(Thinking if run.thought else Text)(frame, memo.turn, text, parent)]
 
 
 def end_runs(memo: Memo) -> list[AnyEvent]:

@@ -4,7 +4,8 @@ Guarantees: every tool is told once as `ToolCall`, when its input is known, and 
 also where the agent skips the frame that announces it. Each question is passed on, with its answers chosen by kind;
 what cannot be answered as decided is rejected, never allowed (L39).
 
-An agent that sends no input at all has the title of the call as its input: it is all there is to judge by.
+An agent that sends no input at all has the title of the call as its input: it is all there is to judge by. An input that
+was too long to be read is judged by nobody: the question is refused, unless it brings the input itself.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from proctor.protocols.acp.runs import end_run
 from proctor.protocols.acp.turns import begin, deny_unseen
 from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.salvage import WHY, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Decision,
+    Notice,
     ToolCall,
     ToolResult,
 )
@@ -64,6 +66,11 @@ def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
     if call is None:
         call = kept.calls[identity] = Call(identity, parent=parent)
         call.name = _name(update, identity, kept.profile.tool_name)
+    given = bytes(update.raw_input) not in (b"", b"null")
+    if memo.skim:
+        call.unread = call.unread or given
+        return call
+    call.unread = call.unread and not given
     call.title = update.title or call.title
     if not call.told:
         call.input = _object(update.raw_input) or call.input
@@ -83,10 +90,12 @@ def _name(update: Update, identity: str, rule: ToolName) -> str:
 def _tell(memo: Memo, call: Call) -> list[AnyEvent]:
     if call.told:
         return []
-    call.told = True
     kept = notes(memo).turn
     kept.calls += 1
     kept.fruitless = 0
+    if memo.skim:
+        return []
+    call.told = True
     if not call.input and call.title:
         call.input = {"title": call.title}
     return [ToolCall(memo.frame, memo.turn, call.id, call.name, call.input, call.parent)]
@@ -140,7 +149,15 @@ def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
     question = ApprovalRequested(
         memo.frame, memo.turn, key, call.name, call.input, call.title or None, call.id
     )
-    return (*odd, *before, *told, question)
+    answer = _refused(memo, key, call) if call.unread and not memo.skim else (question,)
+    return (*odd, *before, *told, *answer)
+
+
+def _refused(memo: Memo, key: str, call: Call) -> Out:
+    refusal = write_decision(memo, Decision(key, allow=False))
+    del memo.approvals[key]
+    data = {"id": key, "tool": call.name}
+    return (Send(refusal), Notice(memo.frame, memo.turn, "approval_refused", WHY, data))
 
 
 def write_decision(memo: Memo, decision: Decision) -> bytes:

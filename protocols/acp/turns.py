@@ -5,8 +5,9 @@ sent when that one's reply is read, because agents disagree on what a second pro
 mixes the answers). The reply to a prompt ends exactly the turn of that prompt; one that fails before anything was
 said begins it first. Questions that are still open then are withdrawn.
 
-The cause comes from tables: the stop reason, else the code of the error, else its text. A turn that says `end_turn`
-but was cut by a rejection, or whose text is an error, is no good end.
+The cause comes from tables: the stop reason, else the code of the error, else its text; of too many requests
+the text says whether they are a usage limit. A turn that says `end_turn` but was cut by a rejection, or whose text is
+an error, is no good end.
 
 Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
 share is None. A count of tokens that is known to be only a part of the turn's is not reported (R089).
@@ -26,7 +27,9 @@ from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
 from proctor.protocols.acp.runs import end_runs
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
+from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import (
+    HOST,
     AnyEvent,
     ApprovalWithdrawn,
     Ending,
@@ -122,8 +125,8 @@ def deny_unseen(memo: Memo, kept: Notes) -> list[AnyEvent]:
     unseen = [call for call in kept.calls.values() if call.denied]
     for call in unseen:
         del kept.calls[call.id]
-    text = "permission denied"
-    return [ToolResult(memo.frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
+    text, frame = "permission denied", HOST if memo.skim else memo.frame
+    return [ToolResult(frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
 
 
 def _ended(
@@ -165,14 +168,14 @@ def _verdict(
     cut = kept.profile.rejection_ends_turn and turn.denied and not turn.answered
     if word == "end_turn" and cut:
         return "interrupted", "rejected", WORDS["rejected"]
-    if word == "end_turn" and turn.said is None and not turn.calls:
+    if word == "end_turn" and turn.said is None and not turn.gap and not turn.calls:
         return "error", "no_answer", WORDS["no_answer"]
-    return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word)
+    return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word) or (UNKEPT if turn.gap else None)
 
 
 def cause(profile: Profile, code: int, text: str) -> Ending:
-    """What ended a turn, by the code of its error, else by its text."""
-    return profile.codes.get(code) or cause_of(text, profile.texts)
+    """What ended a turn, by the code of its error, else by its text; the text tells a usage limit from a busy API."""
+    return cause_of(text, profile.texts, status=profile.codes.get(code))
 
 
 def told(fault: jsonrpc.Fault) -> str:

@@ -30,6 +30,7 @@ from proctor.protocols.codex.turns import (
     end_turn,
     notes,
     reach_limit,
+    say,
     turn_of,
     void,
 )
@@ -191,7 +192,7 @@ def _read_completed(memo: Memo, message: jsonrpc.Message) -> Out:
     if parent is None and not _is_ours(memo, moved.thread_id):
         return (*odd, *_foreign(memo, moved))
     if parent is None and item.type == "agentMessage" and moved.turn_id in ("", own.current) and item.text:
-        own.text = item.text
+        say(memo, item.text)
     return (*odd, *items.completes(memo, item, turn_of(memo, moved.turn_id), parent))
 
 

@@ -140,7 +140,7 @@ def _undone(item: Item) -> str:
 def starts(memo: Memo, item: Item, turn: str | None, parent: str | None) -> list[AnyEvent]:
     """The events of an item that has begun."""
     if (tool := TOOLS.get(item.type)) is not None:
-        return [_called(memo, item, tool, turn, parent)]
+        return _called(memo, item, tool, turn, parent)
     return _remark(memo, item, turn, done=False)
 
 
@@ -166,16 +166,20 @@ def _reasoning(item: Item) -> str:
         return ""
 
 
-def _called(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> ToolCall:
+def _called(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:
     own = notes(memo)
-    call = Call(tool.name(item), tool.input(item))
+    call = Call(tool.name(item), {} if memo.skim else tool.input(item), unread=memo.skim)
     own.calls[item.id] = call
-    return ToolCall(memo.frame, turn, _id(memo, item), call.name, call.input, parent)
+    if call.unread:
+        return []
+    return [ToolCall(memo.frame, turn, _id(memo, item), call.name, call.input, parent)]
 
 
 def _given_back(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:
     own = notes(memo)
-    begun: list[AnyEvent] = [] if item.id in own.calls else [_called(memo, item, tool, turn, parent)]
+    before = own.calls.get(item.id)
+    is_told = before is not None and not before.unread
+    begun = [] if is_told else _called(memo, item, tool, turn, parent)
     own.calls.pop(item.id, None)
     _adopt(own, item)
     bad = item.status in FAILED or item.success is False

@@ -20,8 +20,8 @@ from proctor.protocols import jsonrpc
 from proctor.protocols.codex.items import arguments, mcp_tool
 from proctor.protocols.codex.turns import Asked, notes, turn_of, withdraw
 from proctor.protocols.codex.wire import Question, Resolved, ToolMeta
-from proctor.protocols.dialect import Memo, Out
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.salvage import WHY, Refusal
 from proctor.protocols.vocabulary import (
     ApprovalRequested,
     Decision,
@@ -123,8 +123,23 @@ def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
     turn = turn_of(memo, question.turn_id)
     notes(memo).questions[name] = Asked(message.key, message.method, turn, told.input, told.tool)
     memo.approvals[name] = told.input
+    if _is_unread(memo, question):
+        return (*odd, *_decline(memo, name, told.tool))
     call = question.item_id or _open_call(memo, told)
     return (*odd, ApprovalRequested(memo.frame, turn, name, told.tool, told.input, told.description, call))
+
+
+def _is_unread(memo: Memo, question: Question) -> bool:
+    """Is the question about a tool whose input was too long to be read? What it says itself need not be all of it."""
+    call = notes(memo).calls.get(question.item_id or "")
+    return call is not None and call.unread and not memo.skim
+
+
+def _decline(memo: Memo, name: str, tool: str) -> Out:
+    declined = write_decision(memo, Decision(name, allow=False))
+    del memo.approvals[name]
+    data = {"id": name, "tool": tool}
+    return (Send(declined), Notice(memo.frame, memo.turn, "approval_refused", WHY, data))
 
 
 def _name(memo: Memo, message: jsonrpc.Message) -> str:

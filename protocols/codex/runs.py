@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.protocols.codex import command, items
 from proctor.protocols.codex.causes import by_words, status_of
-from proctor.protocols.codex.turns import notes, reach_limit, structured_output
+from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
 from proctor.protocols.codex.wire import Item
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
 from proctor.protocols.errors import Misuse
@@ -190,7 +190,7 @@ def _read_begun(memo: Memo, frame: Frame) -> list[AnyEvent]:
 def _read_completed(memo: Memo, frame: Frame) -> list[AnyEvent]:
     item, odd = _item(memo, frame)
     if item.type == "agentMessage" and item.text:
-        notes(memo).text = item.text
+        say(memo, item.text)
     return odd if odd and not item.type else [*odd, *items.completes(memo, item, memo.turn, None)]
 
 
@@ -225,7 +225,7 @@ def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
         memo,
         "schema_unmet" if misfit else "completed",
         text=notes(memo).text,
-        error=misfit,
+        error=misfit or unkept(memo),
         usage=_usage(memo, frame.usage),
         structured_output=structured,
     )

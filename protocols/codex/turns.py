@@ -20,7 +20,7 @@ import msgspec
 from proctor.protocols.codex.causes import Cause, cause_of, ending_of
 from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
 from proctor.protocols.dialect import Memo, OpenTurn, Out
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.salvage import UNKEPT, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,
@@ -54,10 +54,12 @@ class Asked:
 
 @attrs.frozen
 class Call:
-    """A tool that was called and has given nothing back yet."""
+    """A tool that was called and has given nothing back yet. `unread`: what it was given was too long to be read, and it
+    is not told as called."""
 
     name: str
     input: dict[str, Any]
+    unread: bool = False
 
 
 @attrs.define
@@ -67,7 +69,8 @@ class Notes:
     `current` is the CLI's id of the turn that runs on our thread, `ended` those before it with ours. `expected` holds
     the prompts of turns that were promised and have not begun; `early` the requests that wait for the thread, `held`
     those that wait for the turn. `calls` are the open tools by item, `streams` the items that are being streamed by
-    their thread, `parents` the tool call that a sub-agent's thread belongs to. The rest is about the running turn.
+    their thread, `parents` the tool call that a sub-agent's thread belongs to. The rest is about the running turn; `gap`:
+    its last message was too long to be read.
     """
 
     current: str | None = None
@@ -82,6 +85,7 @@ class Notes:
     limits: Limits = NO_LIMITS
     warned: float | None = None
     text: str | None = None
+    gap: bool = False
     usage: Usage | None = None
     model_calls: int = 0
     limited: bool = False
@@ -90,7 +94,7 @@ class Notes:
     def forget_turn(self) -> None:
         self.current = self.text = self.usage = None
         self.model_calls = 0
-        self.limited = False
+        self.limited = self.gap = False
         self.denied.clear()
         self.streams.clear()
 
@@ -101,6 +105,12 @@ def notes(memo: Memo) -> Notes:
     if not isinstance(found, Notes):
         found = memo.own["codex"] = Notes()
     return found
+
+
+def say(memo: Memo, text: str) -> None:
+    """A message of the agent's is whole: for all that is known it is the answer."""
+    own = notes(memo)
+    own.text, own.gap = (None, True) if memo.skim else (text, False)
 
 
 def turn_of(memo: Memo, turn: str | None) -> str | None:
@@ -170,7 +180,7 @@ def end_turn(memo: Memo, turn: Turn) -> Out:
         running,
         "schema_unmet" if misfit else ending,
         text=own.text if ending == "completed" else None,
-        error=misfit or _said(turn.error),
+        error=misfit or _said(turn.error) or unkept(memo),
         detail=cause.word or turn.status or None,
         status=cause.status,
         usage=own.usage,
@@ -201,6 +211,11 @@ def _end(memo: Memo, turn: OpenTurn, ending: Ending, **known: Any) -> TurnEnded:
     )
 
 
+def unkept(memo: Memo) -> str | None:
+    """Why there is no answer, where it was too long to be read."""
+    return UNKEPT if notes(memo).gap else None
+
+
 def _said(error: Failure | None) -> str | None:
     return None if error is None else error.message or "it failed without a word"
 
@@ -216,6 +231,8 @@ def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
     """The answer as data where a schema was asked for, and why it is none. Codex itself checks nothing."""
     if ending != "completed" or memo.launch.json_schema is None:
         return None, None
+    if notes(memo).gap:
+        return None, UNKEPT
     try:
         return msgspec.json.decode(notes(memo).text or ""), None
     except Refusal as error:

@@ -20,7 +20,7 @@ from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, 
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.launch import configuration, environment
 from proctor.protocols.opencode.wire import Error, Line, Part, Tokens
-from proctor.protocols.salvage import Refusal, garbled, loosely, repaired, unrecognized
+from proctor.protocols.salvage import UNKEPT, Refusal, garbled, loosely, repaired, unrecognized
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,
@@ -91,11 +91,12 @@ _decode = msgspec.json.Decoder(Line).decode
 
 @attrs.define
 class Sum:
-    """What the steps of a run amount to."""
+    """What the steps of a run amount to. `gap`: the last text was too long to be read."""
 
     steps: int = 0
     fruitless: int = 0
     said: str | None = None
+    gap: bool = False
     cost: float | None = None
     input: int = 0
     output: int = 0
@@ -203,7 +204,8 @@ def _read_start(memo: Memo, frame: Line) -> Out:
 def _read_text(memo: Memo, frame: Line) -> Out:
     if not frame.part.text:
         return ()
-    _sum(memo).said = frame.part.text
+    total = _sum(memo)
+    total.said, total.gap = (None, True) if memo.skim else (frame.part.text, False)
     return (Text(memo.frame, memo.turn, frame.part.text),)
 
 
@@ -242,7 +244,7 @@ def _give_up(memo: Memo, part: Part) -> Out:
 def _end(memo: Memo, ending: Ending, part: Part, error: str | None = None) -> Out:
     total = _sum(memo)
     whole = part.reason in ("stop", "length")
-    error = error or WORDS.get(part.reason)
+    error = error or WORDS.get(part.reason) or (UNKEPT if whole and total.gap else None)
     return _closed(memo, ending, part.reason or None, error, text=total.said if whole else None)
 
 

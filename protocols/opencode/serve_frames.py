@@ -143,16 +143,16 @@ def _message(memo: Memo, frame: Frame, told: Properties) -> Out:
         if is_new:
             account.messages.add(info.id)
         if info.id in account.messages:  # not the late word on one of an earlier turn
-            _note_message(account, info)
+            _note_message(account, info, skim=memo.skim)
     return memo.hush(frame.type)
 
 
-def _note_message(account: Account, info: Info) -> None:
+def _note_message(account: Account, info: Info, *, skim: bool) -> None:
     account.error = account.error or info.error
     if info.modelID:
         account.model = f"{info.providerID}/{info.modelID}"
     if info.structured is not None:
-        account.structured = info.structured
+        account.structured, account.gap = (None, True) if skim else (info.structured, False)
 
 
 def _part(memo: Memo, frame: Frame, told: Properties) -> Out:
@@ -183,13 +183,18 @@ def _finished(memo: Memo, part: Part) -> Out:
         return (Thinking(memo.frame, memo.turn, part.text),)
     account = notes(memo).account
     if account.speaker != part.messageID:
-        account.speaker, account.texts = part.messageID, []
+        account.speaker, account.texts, account.gap = part.messageID, [], False
+    if memo.skim:
+        account.gap = True
+        return ()
     account.texts.append(part.text)
     return (Text(memo.frame, memo.turn, part.text),)
 
 
 def _tool(memo: Memo, part: Part) -> Out:
     own, state = notes(memo), part.state
+    if memo.skim and state.status == "running":
+        return ()  # told when it ends, with what it was given
     call = (
         ()
         if part.callID in own.running

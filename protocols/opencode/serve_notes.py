@@ -37,7 +37,8 @@ class Account:
     """What the steps of the open turn have said and cost so far.
 
     `speaker` is the message that the last text was in, `texts` its finished texts; `reason` the last step's;
-    `loose` counts the last steps in a row that ended without one; `messages` are the model's since the turn began.
+    `loose` counts the last steps in a row that ended without one; `messages` are the model's since the turn began. `gap`:
+    a part of the answer was too long to be read.
     """
 
     speaker: str = ""
@@ -50,6 +51,7 @@ class Account:
     usage: Usage | None = None
     model: str | None = None
     structured: Any = None
+    gap: bool = False
     error: Error | None = None
     denied: list[str] = attrs.field(factory=list[str])
 

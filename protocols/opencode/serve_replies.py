@@ -121,8 +121,8 @@ def _reckoned(memo: Memo, said: Whole | None, account: Account) -> Account:
     if said is None:
         return account
     account.error = account.error or said.info.error
-    account.structured = said.info.structured
-    texts = [part.text for part in said.parts if part.type == "text" and part.text]
+    account.structured = None if memo.skim else said.info.structured
+    texts = [part.text for part in said.parts if part.type == "text" and part.text and not memo.skim]
     reasons = [part.reason for part in said.parts if part.type == "step-finish"]
     reason = reasons[-1] if reasons else ""
     model = f"{said.info.providerID}/{said.info.modelID}" if said.info.modelID else account.model
@@ -136,6 +136,7 @@ def _reckoned(memo: Memo, said: Whole | None, account: Account) -> Account:
         usage=account.usage,
         model=model,
         structured=account.structured,
+        gap=memo.skim,
         error=account.error,
         denied=account.denied,
     )

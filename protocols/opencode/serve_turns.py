@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proctor.protocols.acp import cause_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out
 from proctor.protocols.opencode.serve_notes import Account, Notes, notes
 from proctor.protocols.opencode.serve_wire import Error, ErrorData, Part
+from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, TurnStarted, Usage
 
 LOOSE = 3
@@ -42,7 +44,7 @@ STATUSES: Mapping[int, Ending] = {
     429: "overloaded",
     529: "overloaded",
 }
-"""The status of an `APIError`; others are `api_error`."""
+"""The status of an `APIError`; others are `api_error`, and a usage limit is told by its words."""
 
 NO_SUCH_MODEL = ("Model not found", "Provider not found")
 
@@ -170,7 +172,8 @@ def _ending(account: Account) -> tuple[Ending, str | None]:
         cut = account.reason in ("tool-calls", "unknown", "") and account.structured is None
         return ("error" if cut else "completed"), account.reason or None
     if error.name == "APIError":
-        return STATUSES.get(error.data.statusCode or 0, "api_error"), error.name
+        by_status = STATUSES.get(error.data.statusCode or 0, "api_error")
+        return cause_of(error.data.message, status=by_status), error.name
     if error.data.message.startswith(NO_SUCH_MODEL):
         return "model_not_found", error.name
     return ERRORS.get(error.name, "error"), error.name
@@ -180,7 +183,7 @@ def _why(account: Account, ending: Ending) -> str | None:
     if account.error is not None:
         return account.error.data.message or account.error.name
     if ending == "completed":
-        return None
+        return UNKEPT if account.gap else None
     if account.denied:
         return f"the turn ended when a tool was denied: {', '.join(account.denied)}"
     return f"the turn ended without an answer (last step: {account.reason or 'none'})"

@@ -72,7 +72,7 @@ ROWS: Mapping[str, Row] = {
         words=SESSION
         | {"text at the end", "tool first", "goes on when refused", "refusal shown", "abort shown"}
         | {"thinking"},
-        endings={**BY_STATUS, "limit": "overloaded"},
+        endings=BY_STATUS,
         tokens={
             "a text in pieces": JOINED["one two three"],
             "lines that are no frames": (

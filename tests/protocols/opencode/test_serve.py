@@ -339,6 +339,18 @@ def test_a_model_that_is_not_there_is_told_by_the_error_s_words() -> None:
     assert (end.ending, end.error) == ("model_not_found", "Model not found: fake/zzz.")
 
 
+@pytest.mark.parametrize(
+    ("text", "ending"), [("slow down", "overloaded"), ("You exceeded your current quota.", "limit")]
+)
+def test_a_status_of_too_many_requests_is_a_usage_limit_where_its_words_name_a_quota(
+    text: str, ending: v.Ending
+) -> None:
+    talk = prompted("p1")
+    fault = {"name": "APIError", "data": {"message": text, "statusCode": 429}}
+    [end] = ends(talk.receive(user("u1") + BUSY + event("session.error", error=fault) + IDLE))
+    assert (end.ending, end.error) == (ending, text)
+
+
 def test_an_error_outside_of_a_turn_is_a_notice() -> None:
     talk = greeted()
     [notice] = talk.receive(
