@@ -178,10 +178,12 @@ def test_a_hook_that_only_watches_is_no_reason_to_refuse() -> None:
     assert claude_plan("a", {"hooks": watch, "mode": "oneshot"}).conduct.hooks == (*watch,)
 
 
-def test_a_script_cannot_call_the_host_and_says_so(tmp_path: Any) -> None:
+def test_a_script_can_call_the_hosts_tools_and_says_that_it_asks_no_hook(tmp_path: Any) -> None:
     script = write_script(tmp_path, HELLO)
     with pytest.raises(BadOption, match="hooks cannot block under scripted"):
         scripted_plan("a", script, {"hooks": [HOOK]})
-    wanted = Launch(executable=(), host_tools=(add.declared,))
+    watching = HostHook(name="h", point="PreToolUse", blocking=False)
+    wanted = Launch(executable=(), host_tools=(add.declared,), host_hooks=(watching,))
     command = scripted_dialect(script).launch(wanted)
-    assert (command.ignored, [word for word in command.argv if "mcp__" in word]) == (("host_tools",), [])
+    assert command.ignored == ("host_hooks",)
+    assert [word for word in command.argv if "mcp__host__add" in word] != []

@@ -20,9 +20,8 @@ import trio
 
 from proctor.runtime import procfs
 
-PATIENCE = 2.0
-"""Seconds that a dying child and a closing thread have, where no event loop runs."""
-_PAUSE = 0.02
+_PAUSES = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
+"""Seconds between two looks, for a dying child or a closing thread, where no event loop runs. A look costs a collection."""
 
 
 class Leaked(AssertionError):
@@ -61,17 +60,16 @@ def no_leaks(folder: Path | None = None) -> Generator[None]:
     """Raises `Leaked` when the block leaves something behind, unless it raises itself.
 
     In a Trio task the tasks of the whole run count as well, so let nobody else start any meanwhile. Outside of Trio what
-    is on its way out has two seconds; a block within Trio has to have waited.
+    is on its way out has two and a half seconds; a block within Trio has to have waited.
     """
     before = belongings(folder)
     yield
-    looks = 1 if trio.lowlevel.in_trio_run() else int(PATIENCE / _PAUSE)
+    pauses = iter(() if trio.lowlevel.in_trio_run() else _PAUSES)
     never = threading.Event()
     while left := belongings(folder).beyond(before):
-        looks -= 1
-        if not looks:
+        if (pause := next(pauses, None)) is None:
             raise Leaked(left)
-        never.wait(_PAUSE)
+        never.wait(pause)
 
 
 def _descriptors() -> Iterator[str]:

@@ -57,7 +57,9 @@ def recorded(voice: str) -> set[str]:
         for path in RECORDED.glob(f"{pattern}.stdout.ndjson")
         for line in path.read_text().splitlines()
     ]
-    whole = [line for line in lines if line.startswith("{") and line.endswith("}")]  # one was recorded cut off
+    whole = [
+        line for line in lines if line.startswith("{") and line.endswith("}")
+    ]  # one was recorded cut off
     return {shape for line in whole for shape in shapes(json.loads(line))}
 
 
