@@ -12,9 +12,8 @@ from proctor.runtime.ledger import Swept, current_ledger, open_ledger
 from proctor.runtime.orphans import Orphan
 from proctor.runtime.process import open_process
 from tests.actors.far_end import plan_of
+from tests.runtime.hosts import KEY
 from tests.runtime.programs import AT_ONCE, sh
-
-KEY = "0123456789abcdef" * 2
 
 
 @pytest.fixture(autouse=True)

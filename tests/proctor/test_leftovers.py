@@ -12,9 +12,9 @@ import pytest
 from proctor.runtime import procfs
 from proctor.runtime.orphans import find_marked
 from tests.proctor.command import proctor, running, wait_for
+from tests.runtime.hosts import KEY
 
 Script = Callable[..., str]
-KEY = "0123456789abcdef" * 2
 FLEET = '[[agents]]\nkind = "scripted"\nname = "a"\nscript = "{script}"\nprompt = "hi"\n'
 
 

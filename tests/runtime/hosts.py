@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,9 @@ from proctor.runtime import procfs
 from proctor.runtime.orphans import key_of
 from proctor.runtime.process import Command, Process, open_process
 from tests.runtime.programs import AT_ONCE, ENV, gone
+
+KEY = secrets.token_hex(16)
+"""A host's key for made-up ledgers. A sweep looks at the whole machine: two test processes may not share one."""
 
 FAMILY = """
 import os, signal, sys, time

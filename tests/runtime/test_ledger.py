@@ -16,10 +16,9 @@ from proctor.runtime.process import MARKER, Command, Process, open_process
 from proctor.runtime.procfs import Place, this_place
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervisor import open_supervisor
-from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready
+from tests.runtime.hosts import FAMILY, FORKER, KEY, dead, host, key_in, marked, none_marked, ready
 from tests.runtime.programs import AT_ONCE, ENV, line, python, sh
 
-KEY = "0123456789abcdef" * 2
 HERE = this_place()
 STAYS = "echo ready; read x"
 
@@ -231,6 +230,16 @@ async def test_a_sweep_kills_neither_itself_nor_what_it_descends_from(
 @pytest.mark.parametrize(
     "rest",
     ["12", "12 34", "12 34 ", "x y z\n", f"99999999999 1 {KEY}/1/a\n", "\n\n", "\x00\x00", "1 1 other/1/a\n"],
+    ids=[
+        "a number",
+        "no marker",
+        "an empty marker",
+        "words",
+        "no such number",
+        "empty",
+        "zeros",
+        "another's",
+    ],
 )
 async def test_a_half_written_or_senseless_line_is_passed_over(
     folder: Path, orphan: Process, rest: str
@@ -241,7 +250,9 @@ async def test_a_half_written_or_senseless_line_is_passed_over(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "proc", title()[:-1], title()[:40], "\xff\xfe", title(key="a"), title(key="")]
+    "text",
+    ["", "proc", title()[:-1], title()[:40], "\xff\xfe", title(key="a"), title(key="")],
+    ids=["empty", "a word", "no end", "half of it", "no text", "a short key", "no key"],
 )
 async def test_a_ledger_without_a_whole_title_holds_nothing_and_is_removed(
     folder: Path, orphan: Process, text: str
