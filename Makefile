@@ -9,6 +9,7 @@ WORKERS ?= 3
 MUTANTS_ARGS ?=
 CHAOS_ARGS ?=
 BENCH_ARGS ?=
+EXTRAS := cli,opencode,schema,mcp,http,metrics
 MATRIX ?= 3.11 3.12 3.13 3.14
 
 PY := $(VENV)/bin/python
@@ -89,13 +90,13 @@ matrix: ## the unit tests on each Python found, by hand
 
 .PHONY: on-one-python
 on-one-python: $(RUN_READY)
-	$(PIP) --no-build-isolation --editable '.[cli,test]'
+	$(PIP) --no-build-isolation --editable '.[$(EXTRAS),test]'
 	$(PY) -m pytest -m 'not real' --ignore=tests/house -p no:cacheprovider $(PYTEST_ARGS)
 
 pins: ## renew constraints.txt from what the index has today
 	rm -rf build/pins && mkdir -p build
 	@$(MAKE) --no-print-directory build/pins/bin/python VENV=build/pins
-	build/pins/bin/python -m pip install --quiet --disable-pip-version-check '.[cli,test,dev,bench]'
+	build/pins/bin/python -m pip install --quiet --disable-pip-version-check '.[$(EXTRAS),test,dev,bench]'
 	build/pins/bin/python -m pip freeze --exclude proctor > build/pins/constraints.txt
 	mv build/pins/constraints.txt constraints.txt
 
@@ -125,7 +126,7 @@ $(RUN_READY): pyproject.toml constraints.txt | $(PY)
 	@touch $@
 
 $(DEV_READY): pyproject.toml constraints.txt | $(RUN_READY)
-	$(PIP) --no-build-isolation --editable '.[cli,test,dev]'
+	$(PIP) --no-build-isolation --editable '.[$(EXTRAS),test,dev]'
 	@touch $@
 
 $(BENCH_READY): pyproject.toml constraints.txt | $(DEV_READY)

@@ -8,7 +8,7 @@ A lost server ends the line with `ServerLost`, but not before the server's succe
 `RETURN` has passed: who is started anew at once would stand before a closed door, and, under the same supervisor,
 keep the server itself from being started.
 
-Not here: what the lines mean. Needs the extra `serve`.
+Not here: what the lines mean. Needs the extra `opencode`.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from proctor.actors.played import PlayedTransport
 from proctor.actors.transport import Reach, Start
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
 
-EXTRA = "an agent on a server needs more packages: pip install 'proctor[serve]'"
+EXTRA = "an agent on a server needs more packages: pip install 'proctor[opencode]'"
 
 
 def served(server: str) -> Reach:
-    """Reach a session on the server of this name, in the same tree. Raises `BadOption` without the extra `serve`."""
+    """Reach a session on the server of this name, in the same tree. Raises `BadOption` without the extra `opencode`."""
     return partial(_served, server)
 
 

@@ -176,7 +176,7 @@ def opencode_server(
 
 async def dispose(address: Address) -> None:
     """Have a server end all that it runs, within `DISPOSAL` seconds; one that does not answer is left to its guard."""
-    import httpx  # the extra `serve`
+    import httpx  # the extra `opencode`
 
     from proctor.actors.line import client_of
 
