@@ -8,39 +8,17 @@ import pytest
 
 from bench import fleet, idle, longline, overhead
 from bench.contest import Contender, Stopwatch, Work, hold, table
-from bench.peers.entries import FLEETS, IDLERS, SERVER, crowds
+from bench.peers.entries import IDLERS, SERVER, crowds
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "works"),
-    [
-        ("bench.ndjson", ["--lines=20"], {"NDJSON": 9}),
-        (
-            "bench.mailbox",
-            ["--operations=20", "--actors=4"],
-            {"call, 1": 14, "call, 4": 14, "cast, 1": 13, "cast, 4": 13, "stream items": 3},
-        ),
-    ],
-)
-def test_a_script_prints_one_table(script: str, arguments: list[str], works: dict[str, int]) -> None:
-    command = [sys.executable, "-m", script, "--rounds=1", *arguments]
+def test_a_script_alone_prints_its_table() -> None:
+    command = [sys.executable, "-m", "bench.ndjson", "--rounds=1", "--lines=20"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     first = [line.split("|")[1].strip() for line in done.stdout.splitlines()]
     assert first[0] == "work"
-    assert first[2:] == [name for name, rows in works.items() for _ in range(rows)]
-    assert done.stderr == ""
-
-
-def test_a_fleet_tells_of_each_contender_what_it_delivered_and_when() -> None:
-    command = [sys.executable, "-m", "bench.fleet", "--children=3", "--seconds=1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
-    told = {name: figures for name, *figures in rows}
-    assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in FLEETS)}
-    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
-    assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
+    assert first[2:] == ["NDJSON"] * 9
     assert done.stderr == ""
 
 
