@@ -38,10 +38,13 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 @attrs.frozen
 class ToolResult:
-    """What a call gave: its text, and whether it is an error."""
+    """What a call gave: its text, and whether it is an error. `data` is a JSON value that says the same for programs,
+    None where there is none; `facts` is what programs may want to know about the call."""
 
     text: str
     is_error: bool = False
+    data: object = None
+    facts: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
 
 @attrs.frozen(kw_only=True)
