@@ -17,10 +17,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
-import jsonschema_rs
 import trio
 
 from proctor.actors.errors import BadOption
+from proctor.actors.schema_tools import told
+from proctor.actors.schemas import Schema, schema_of
 from proctor.actors.tools import Tool, ToolResult
 
 PERIOD = 0.25
@@ -70,12 +71,13 @@ Function = Callable[[Mapping[str, Any], Call], Awaitable[ToolResult]]
 @attrs.frozen(kw_only=True)
 class ServedTool:
     """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` is given the
-    arguments, which fit, and the call."""
+    arguments and the call. They fit, unless `checked` is False: then the function judges them itself."""
 
     name: str
     description: str
     schema: Mapping[str, Any]
     function: Function
+    checked: bool = True
 
     @classmethod
     def of(cls, tool: Tool) -> ServedTool:
@@ -84,9 +86,12 @@ class ServedTool:
         async def function(arguments: Mapping[str, Any], call: Call) -> ToolResult:
             return await tool.run(arguments)
 
-        declared = tool.declared
         return cls(
-            name=declared.name, description=declared.description, schema=declared.schema, function=function
+            name=tool.name,
+            description=tool.declared.description,
+            schema=tool.declared.schema,
+            function=function,
+            checked=tool.parameters is not None,
         )
 
 
@@ -121,13 +126,13 @@ class Toolset:
         """Carry out one call. Raises nothing but what is no `Exception`."""
         if name not in self._checks:
             return ToolResult(self._unknown(name), is_error=True)
-        tool, check = self._checks[name]
+        tool, schema = self._checks[name]
         counts, begun = self.counts[name], trio.current_time()
         counts.calls += 1
         counts.running += 1
         cancelled = True
         try:
-            result = await _carried_out(tool, check, arguments, call)
+            result = await _carried_out(tool, schema, arguments, call)
             cancelled = False
         finally:
             counts.running -= 1
@@ -143,30 +148,18 @@ class Toolset:
 
 
 async def _carried_out(
-    tool: ServedTool, check: jsonschema_rs.Validator, arguments: Mapping[str, Any], call: Call
+    tool: ServedTool, schema: Schema, arguments: Mapping[str, Any], call: Call
 ) -> ToolResult:
     given = dict(arguments)
-    if wrong := [f"{_place(error.instance_path)}: {error.message}" for error in check.iter_errors(given)]:
-        listed = "\n".join(wrong)
-        return ToolResult(f"the arguments do not fit the schema of {tool.name!r}:\n{listed}", is_error=True)
+    if tool.checked and (wrong := schema.violations(given)):
+        return ToolResult(f"The arguments of {tool.name!r} do not fit. {told(wrong)}", is_error=True)
     try:
         return await tool.function(given, call)
     except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read (L18)
         return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 
 
-def _place(path: list[str | int]) -> str:
-    return "/".join(map(str, path)) or "the arguments"
-
-
-def _compiled(tool: ServedTool) -> jsonschema_rs.Validator:
+def _compiled(tool: ServedTool) -> Schema:
     if tool.schema.get("type") != "object":
         raise BadOption(f"the schema of tool {tool.name!r} must be one of an object, got {tool.schema!r}")
-    try:
-        return jsonschema_rs.validator_for(dict(tool.schema), retriever=_refused)
-    except ValueError as error:
-        raise BadOption(f"the schema of tool {tool.name!r} is none: {error}") from None
-
-
-def _refused(uri: str) -> Any:
-    raise ValueError(f"a schema stands on its own: {uri!r} is not fetched")
+    return schema_of({"title": tool.name, **tool.schema})
