@@ -24,7 +24,7 @@ from proctor.actors.heard import Heard
 from proctor.actors.plan import AgentOptions, Plan
 from proctor.actors.reports import Place, failure, report
 from proctor.actors.roots import Roots
-from proctor.actors.runs import DEADLINE, stream
+from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.actors.tools import ToolResult
 from proctor.actors.toolset import Call, ServedTool
@@ -43,11 +43,13 @@ _log = logging.getLogger(__name__)
 @attrs.frozen(kw_only=True)
 class Terms:
     """What the server has settled for every call: the folders, the options that no caller chooses (`env`, `home`,
-    `permission`, `record`), and how long a turn may take that names no time (seconds)."""
+    `permission`, `record`), and how long a turn may take that names no time (seconds). `live` holds the runs under
+    way, for whoever cannot wait for their ladders."""
 
     roots: Roots
     options: AgentOptions = attrs.field(factory=AgentOptions)
     timeout: float = DEADLINE
+    live: set[Run] = attrs.field(factory=set[Run], init=False)
 
 
 def one_shot(name: str, description: str, plan: Callable[[AgentOptions], Plan], terms: Terms) -> ServedTool:
@@ -129,12 +131,20 @@ class _Kind:
 
     async def _run(self, plan: Plan, arguments: Mapping[str, Any], heard: Heard, place: Place) -> ToolResult:
         prompt, timeout = arguments["prompt"], float(arguments.get("timeout", self.terms.timeout))
-        async with stream(plan, prompt, timeout=timeout) as live:
-            if plan.workplace.record is not None:
-                place = attrs.evolve(place, recording=live.directory)
-            while events := await live.batch():
-                heard.take(events)
-            return report(live.answer, place, heard.text)
+        program = " ".join(plan.locate()) or self.name
+        _log.info("%s starts %s in %s for %d characters", self.name, program, place.cwd, len(prompt))
+        begun = list[Run]()
+        try:
+            async with stream(plan, prompt, timeout=timeout) as live:
+                begun.append(live)
+                self.terms.live.add(live)
+                if plan.workplace.record is not None:
+                    place = attrs.evolve(place, recording=live.directory)
+                while events := await live.batch():
+                    heard.take(events)
+                return report(live.answer, place, heard.text)
+        finally:
+            self.terms.live.difference_update(begun)
 
 
 async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: float) -> ToolResult:

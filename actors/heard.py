@@ -17,8 +17,6 @@ KEPT = 8000
 """Characters of what an agent said that are kept."""
 _INPUT = 120
 _TOLD = frozenset(("parked", "unsettled", "stalled", "resume_refused", "option_ignored", "given_up"))
-    ("parked", "unsettled", "budget_near", "budget_exceeded", "resumed", "forked", "option_ignored")
-)
 """Notices that a caller is told of."""
 
 

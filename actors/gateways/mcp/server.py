@@ -10,7 +10,9 @@ Not here: how a tool works, who may call, and the sockets of HTTP.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import attrs
@@ -23,7 +25,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from trio_util import AsyncValue
 
+from proctor.actors.gateways.mcp.guard import OPEN, Guarded
 from proctor.actors.gateways.mcp.wire import Wire, standard_streams
 from proctor.actors.tools import ToolResult
 from proctor.actors.toolset import Call, Counts, ServedTool, Toolset
@@ -32,6 +36,8 @@ GRACE = 3.0
 """Seconds that calls have to answer in, once the server is to stop; clients kill after four."""
 PATH = "/mcp"
 """Where HTTP has the protocol."""
+LOOPBACK = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
+"""What a client on this machine calls it."""
 FACTS = "proctor"
 """The key of a result's `_meta` under which the facts about its call are."""
 _STOPPING = ToolResult("the server is stopping; the call was cancelled", is_error=True)
@@ -69,8 +75,7 @@ class McpServer:
         self.health = health
         self.shutdown = trio.Event() if shutdown is None else shutdown
         self._toolset = toolset
-        self._running = set[trio.CancelScope]()
-        self._idle = trio.Event()
+        self._running = AsyncValue(frozenset[trio.CancelScope]())
         self._listed = types.ListToolsResult(tools=[_listed(tool) for tool in toolset.tools])
         self.sdk = Server[Any](
             name,
@@ -89,7 +94,7 @@ class McpServer:
     def stop(self) -> None:
         """Cancel the calls that run and refuse those to come."""
         self.shutdown.set()
-        for scope in self._running:
+        for scope in self._running.value:
             scope.cancel("the server is stopping")
 
     # -- what is asked
@@ -102,11 +107,11 @@ class McpServer:
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         result: ToolResult | None = None
         with trio.CancelScope() as scope:
-            self._running.add(scope)
+            self._running.value |= {scope}
             try:
                 result = None if self.shutdown.is_set() else await self._carried_out(context, params)
             finally:
-                self._running.discard(scope)
+                self._running.value -= {scope}
         return _told(_STOPPING if result is None else result)
 
     async def _carried_out(self, context: Context, params: types.CallToolRequestParams) -> ToolResult:
@@ -150,17 +155,45 @@ class McpServer:
 
     # -- over HTTP
 
-    def app(self, hosts: Sequence[str]) -> Starlette:
-        """The ASGI application: the protocol at `/mcp`, the health at `/healthz`. It answers requests whose `Host` is
-        one of `hosts` (with `:*` for any port), and which no page of another origin has sent."""
+    async def serve_http(
+        self,
+        bound: socket.socket,
+        *,
+        hosts: Sequence[str] | None = LOOPBACK,
+        token: str | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve a bound socket until `shutdown` is set: the protocol at `/mcp`, the health at `/healthz`.
+
+        Requests are answered whose `Host` is one of `hosts` (`:*` for any port; None: any), unless a page of another
+        origin has sent them. `token`, where there is one, has to come with each as `Authorization: Bearer TOKEN`.
+        """
+        from proctor.actors.webserver import serve  # another extra's: stdio does without
+
+        app = self.app(hosts)
+        closing = trio.Event()
+        serving = partial(
+            serve, cast("Any", app if token is None else Guarded(app, token)), bound, shutdown=closing
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serving)
+            task_status.started()
+            await self.shutdown.wait()
+            self.stop()
+            with trio.move_on_after(GRACE):
+                await self._running.wait_value(frozenset())
+            closing.set()
+
+    def app(self, hosts: Sequence[str] | None = LOOPBACK) -> Starlette:
+        """The ASGI application of `serve_http`, for a server of another kind. Needs the lifespan of ASGI."""
         return self.sdk.streamable_http_app(
             streamable_http_path=PATH,
             transport_security=TransportSecuritySettings(
-                enable_dns_rebinding_protection=True,
-                allowed_hosts=list(hosts),
-                allowed_origins=[f"http://{host}" for host in hosts],
+                enable_dns_rebinding_protection=hosts is not None,
+                allowed_hosts=list(hosts or ()),
+                allowed_origins=[f"http://{host}" for host in hosts or ()],
             ),
-            custom_starlette_routes=[Route("/healthz", self._healthz)],
+            custom_starlette_routes=[Route(OPEN, self._healthz)],
         )
 
     async def _healthz(self, request: Request) -> Response:
