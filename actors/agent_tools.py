@@ -58,7 +58,7 @@ def one_shot(name: str, description: str, plan: Callable[[AgentOptions], Plan], 
     return ServedTool(
         name=name,
         description=description,
-        schema=_object({"prompt": PROMPT, **_timed(terms), **ONE_SHOT}),
+        schema=_object({"prompt": PROMPT, **ONE_SHOT, "schema": SCHEMA, **_timed(terms)}),
         function=kind.answer,
     )
 
@@ -72,7 +72,7 @@ def standing(name: str, description: str, agent: Agent, terms: Terms) -> ServedT
     return ServedTool(
         name=name,
         description=description,
-        schema=_object({"prompt": PROMPT, **_timed(terms)}),
+        schema=_object({"prompt": PROMPT, "schema": SCHEMA, **_timed(terms)}),
         function=answer,
     )
 
@@ -92,6 +92,10 @@ ONE_SHOT: Mapping[str, Any] = {
         "type": "string",
         "description": "The folder to work in: absolute, or relative to the first root.",
     },
+}
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A JSON schema that the answer has to fit; the result is then JSON, and structured content.",
 }
 
 
@@ -135,7 +139,7 @@ class _Kind:
         _log.info("%s starts %s in %s for %d characters", self.name, program, place.cwd, len(prompt))
         begun = list[Run]()
         try:
-            async with stream(plan, prompt, timeout=timeout) as live:
+            async with stream(plan, prompt, timeout=timeout, schema=arguments.get("schema")) as live:
                 begun.append(live)
                 self.terms.live.add(live)
                 if plan.workplace.record is not None:
@@ -154,7 +158,7 @@ async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: 
         if status.queued or status.state not in ("idle", "failed", "done"):
             call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
         with trio.move_on_after(timeout):
-            async with agent.stream(arguments["prompt"]) as turn:
+            async with agent.stream(arguments["prompt"], schema=arguments.get("schema")) as turn:
                 async for event in turn:
                     heard.take((event,))
                 return report(turn.answer, Place())

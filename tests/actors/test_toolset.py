@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -140,7 +141,7 @@ async def test_progress_is_joined_and_told_no_more_often_than_every_period(
         nursery.start_soon(talk)
         told = await heard(call, 4)
     times = [at for at, _ in told]
-    assert all(later - earlier >= PERIOD - 1e-9 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier >= PERIOD - 1e-9 for earlier, later in itertools.pairwise(times))
     assert 9 <= len(told) <= 12
     assert "".join(text for _, text in told) == "".join(f"{n} " for n in range(100)) + "\ndone"
 
