@@ -21,7 +21,7 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.book import QUEUE, Book, Job, open_book
+from proctor.actors.book import Book, Job, open_book
 from proctor.actors.errors import (
     AgentError,
     BadOption,
@@ -44,9 +44,6 @@ from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
 from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.process_errors import ProcessError
-
-CONTINUE = "Continue where you stopped."
-"""What a resumed conversation is told when its turn was cut."""
 
 
 @attrs.frozen
@@ -127,8 +124,8 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Begin() if self.book.is_full:
-                reply_error(from_, NotExecuted(self.plan.name, f"{QUEUE} requests wait already"))
+            case Begin(job) if (refusal := self.book.refusal(job, self.plan)) is not None:
+                reply_error(from_, refusal)
                 return NO_REPLY
             case Begin(job):
                 return self._accept(job)
@@ -191,6 +188,7 @@ class AgentActor(Actor):
             resume=resume,
             fork=fork,
             total_cost_usd=self.book.total_cost_usd,
+            attachments=self.book.current.attachments if self.book.current is not None else (),
             listen=self._hear,
         )
         await self.background.start(self._serve, live)
@@ -260,13 +258,13 @@ class AgentActor(Actor):
 
     def _send(self, job: Job, why: str) -> None:
         told_before, job.parked = job.prompt is not None, False
-        text = CONTINUE if job.begun and self.plan.conduct.on_crash == "resume" else job.text
         job.prompt = prompt = str(uuid.uuid4()) if told_before else job.ticket
+        said = job.said(prompt, resumed=self.plan.conduct.on_crash == "resume")
         job.attempts += 1
         self.book.note("sent", why, ticket=job.ticket, prompt=prompt, attempt=job.attempts)
-        self.book.move("prompt", f"{len(text)} characters: {why}")
+        self.book.move("prompt", f"{len(said.text)} characters: {why}")
         self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, job, v.Prompt(prompt, text), written)
+        self.background.start_soon(self._deliver, job, said, written)
 
     async def _deliver(self, job: Job, prompt: v.Prompt, written: trio.Event) -> None:
         try:

@@ -14,22 +14,29 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.errors import AgentError, NotExecuted, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
 from proctor.actors.ownership import Ownership
+from proctor.actors.payloads import refuse_unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
 from proctor.actors.workspaces import Workspace, workspace_of
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Notice,
+    Prompt,
     TurnEnded,
 )
+
+CONTINUE = "Continue where you stopped."
+"""What a resumed conversation is told when its turn was cut."""
 
 QUEUE = 1000
 """Requests that may wait behind the one being served."""
@@ -42,11 +49,18 @@ class Job:
 
     ticket: str
     text: str
+    attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
     begun: bool = False
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
+
+    def said(self, prompt: str, *, resumed: bool) -> Prompt:
+        """What it is sent as, under the id `prompt`; `resumed` conversations have it already once its turn was begun."""
+        if self.begun and resumed:
+            return Prompt(prompt, CONTINUE)
+        return Prompt(prompt, self.text, attachments=self.attachments)
 
 
 def _unheard(job: Job) -> None:
@@ -142,10 +156,15 @@ class Book:
 
     # -- who waits
 
-    @property
-    def is_full(self) -> bool:
-        """No room for another request."""
-        return sum(not job.withdrawn for job in self.waiting) >= QUEUE
+    def refusal(self, job: Job, plan: Plan) -> AgentError | None:
+        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent."""
+        if sum(not job.withdrawn for job in self.waiting) >= QUEUE:
+            return NotExecuted(plan.name, f"{QUEUE} requests wait already")
+        try:
+            refuse_unsupported(plan, job.attachments)
+        except UnsupportedPayload as error:
+            return error
+        return None
 
     def rest(self) -> None:
         """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -21,6 +21,7 @@ from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
 from proctor.actors.outcomes import Answer, answer_of
+from proctor.actors.payloads import Payload, attachments_of
 from proctor.actors.questions import Approvals, Desk
 from proctor.actors.receipts import Receipt, Watch
 from proctor.actors.states import Status
@@ -41,21 +42,24 @@ class Agent:
         self.name = name
         self._address = address
 
-    async def ask(self, prompt: str, *, timeout: float | None = None) -> Answer:
+    async def ask(
+        self, prompt: str, *, timeout: float | None = None, payloads: Sequence[Payload] = ()
+    ) -> Answer:
         """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
 
         An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
         interrupted), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a restart is waited out.
+        `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            async with self.stream(prompt) as turn:
+            async with self.stream(prompt, payloads=payloads) as turn:
                 return await turn.finish()
         raise AskTimeout(self.name, timeout or 0.0)
 
     @asynccontextmanager
-    async def stream(self, prompt: str) -> AsyncGenerator[Turn]:
+    async def stream(self, prompt: str, *, payloads: Sequence[Payload] = ()) -> AsyncGenerator[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
-        job = Job(str(uuid.uuid4()), prompt)
+        job = Job(str(uuid.uuid4()), prompt, attachments_of(payloads))
         try:
             accepted = await self._request(Begin(job))
         except BaseException:

@@ -26,34 +26,44 @@ from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
 from proctor.actors.ownership import Ownership
+from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import Untaken
 from proctor.runtime.process_errors import ProcessError
 
 DEADLINE = 300.0
 
 
-async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
+async def run(
+    plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+) -> Answer:
     """Carry out `prompt` and return the answer, whatever its outcome.
 
     Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
-    `SessionOwned` when another agent runs the session that it is to resume) and `RecordingFailed`.
+    `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`, and
+    `UnsupportedPayload` for one of `payloads` that this CLI cannot take.
     """
-    async with stream(plan, prompt, timeout=timeout) as live:
+    async with stream(plan, prompt, timeout=timeout, payloads=payloads) as live:
         return await live.finish()
 
 
 @asynccontextmanager
-async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
+async def stream(
+    plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
-    async with noted(), _begun(plan, prompt, timeout) as live:
+    attachments = attachments_of(payloads)
+    refuse_unsupported(plan, attachments)
+    asked = v.Prompt(str(uuid.uuid4()), prompt, attachments=attachments)
+    async with noted(), _begun(plan, asked, timeout) as live:
         yield live
 
 
 @asynccontextmanager
-async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _begun(plan: Plan, prompt: v.Prompt, timeout: float | None) -> AsyncGenerator[Run]:
     ownership = Ownership(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
         ownership.take(plan.launch.resume)
@@ -65,7 +75,7 @@ async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerat
 
 
 @asynccontextmanager
-async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _recorded(plan: Plan, prompt: v.Prompt, timeout: float | None) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
@@ -76,9 +86,9 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
             cwd, told = await workspace.enter()
             log.append([told] if told is not None else [])
             plan = plan.at(cwd)
-        live = Run(plan, directory, log, workspace)
+        live = Run(plan, prompt, directory, log, workspace)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
+            nursery.start_soon(live.conduct, math.inf if timeout is None else timeout)
             try:
                 yield live
             except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
@@ -98,11 +108,22 @@ class Run:
     """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
 
     def __init__(
-        self, plan: Plan, directory: RunDirectory, log: EventLog, workspace: Workspace | None = None
+        self,
+        plan: Plan,
+        prompt: v.Prompt,
+        directory: RunDirectory,
+        log: EventLog,
+        workspace: Workspace | None = None,
     ) -> None:
         self.directory: Path = directory.path
         self.incarnation = Incarnation(
-            plan, log, directory, resume=plan.launch.resume, fork=plan.launch.fork, listen=self._hear
+            plan,
+            log,
+            directory,
+            resume=plan.launch.resume,
+            fork=plan.launch.fork,
+            attachments=prompt.attachments,
+            listen=self._hear,
         )
         self._plan = plan
         self._log = log
@@ -112,7 +133,7 @@ class Run:
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
         self._late = False
-        self._prompt = str(uuid.uuid4())
+        self._prompt = prompt
         self._done = trio.Event()
 
     def __aiter__(self) -> Run:
@@ -161,14 +182,14 @@ class Run:
 
     # -- the run's one task
 
-    async def conduct(self, prompt: str, timeout: float) -> None:
+    async def conduct(self, timeout: float) -> None:
         """Start, ask, wait, stop; cancelled from outside it still goes down the ladder."""
         try:
             async with trio.open_nursery() as outer:
                 left = trio.Event()
                 outer.start_soon(_sentinel, left)
                 with trio.CancelScope(shield=True):
-                    await self._within(prompt, timeout, left)
+                    await self._within(timeout, left)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
@@ -179,7 +200,7 @@ class Run:
         told = None if self._workspace is None else await self._workspace.close()
         self._log.append([told] if told is not None else [])
 
-    async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
+    async def _within(self, timeout: float, left: trio.Event) -> None:
         deadline = trio.current_time() + timeout
         try:
             async with trio.open_nursery() as nursery:
@@ -188,29 +209,31 @@ class Run:
                     await nursery.start(self.incarnation.serve)
                 self._late = starting.cancelled_caught
                 if not self._late:
-                    await self._turn(prompt, deadline, left)
+                    await self._turn(deadline, left)
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
             self._failure = _leaf(group)
 
-    async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
+    async def _turn(self, deadline: float, left: trio.Event) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
             with trio.move_on_at(deadline) as clock:
-                await self._until(prompt, left, live.over)
+                await self._until(left, live.over)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
-    async def _until(self, prompt: str, *ends: trio.Event) -> None:
+    async def _until(self, *ends: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             for end in ends:
                 nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await self._ask(prompt)
+            await self._ask()
             nursery.cancel_scope.cancel("the turn is over")
 
-    async def _ask(self, prompt: str) -> None:
+    async def _ask(self) -> None:
         try:
-            await self.incarnation.send(v.Prompt(self._prompt, prompt))
+            await self.incarnation.send(self._prompt)
+        except Untaken as error:
+            raise unsupported(error) from error
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))
             await self.incarnation.over.wait()
@@ -219,7 +242,7 @@ class Run:
             await self.incarnation.over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
-        if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
+        if isinstance(event, v.TurnEnded) and self._prompt.id in event.prompts:
             self._ended = event
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()

@@ -66,6 +66,7 @@ CODEX = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=command.takes,
     stop=(
         StopStep("interrupt", 0.5),
         StopStep("close_stdin", 3.0),
