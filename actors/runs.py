@@ -5,14 +5,17 @@ is stopped by its dialect's ladder, also when the caller is cancelled, and kille
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
 answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+
+`opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
+on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
 """
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -48,27 +51,47 @@ async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> A
 @asynccontextmanager
 async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
-    async with noted(), _begun(plan, prompt, timeout) as live:
+    async with opened(plan) as live:
+        live.begin(prompt, timeout)
         yield live
 
 
 @asynccontextmanager
-async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def opened(
+    plan: Plan, *, starts: AbstractAsyncContextManager[object] | None = None
+) -> AsyncGenerator[Run]:
+    """A `Run` that waits for its prompt: its process starts now, within a block of `starts` up to its greeting.
+
+    Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
+    """
+    async with noted(), _owned(plan), _recorded(_unkept(plan), starts or nullcontext()) as live:
+        yield live
+
+
+@asynccontextmanager
+async def _owned(plan: Plan) -> AsyncGenerator[None]:
     ownership = Ownership(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
         ownership.take(plan.launch.resume)
     try:
-        async with _recorded(plan, prompt, timeout) as live:
-            yield live
+        yield
     finally:
         ownership.release()
 
 
+def _unkept(plan: Plan) -> Plan:
+    launch = plan.launch
+    if (launch.persist, launch.resume, launch.session_id) != (None, None, None):
+        return plan
+    return attrs.evolve(plan, launch=attrs.evolve(launch, persist=False))
+
+
 @asynccontextmanager
-async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _recorded(plan: Plan, starts: AbstractAsyncContextManager[object]) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
+    live: Run | None = None
     raised: Exception | None = None
     try:
         log = EventLog(directory.path / "events.ndjson")
@@ -78,14 +101,14 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
             plan = plan.at(cwd)
         live = Run(plan, directory, log, workspace)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
+            nursery.start_soon(live.conduct, starts)
             try:
                 yield live
             except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
                 raised = error
             nursery.cancel_scope.cancel("the caller is done")
     finally:
-        if log is not None:
+        if log is not None and not (live is not None and live.lent):
             log.release()
         directory.close()
         if workspace is not None:
@@ -95,7 +118,8 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
 
 
 class Run:
-    """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
+    """A one-shot run: events in order, then `answer`. `directory` holds its recording. `over` is set when it has ended;
+    `ready` when its process is, or never will be. `lent`: another task reads it, so its log goes with that reader."""
 
     def __init__(
         self, plan: Plan, directory: RunDirectory, log: EventLog, workspace: Workspace | None = None
@@ -113,7 +137,48 @@ class Run:
         self._ended: v.TurnEnded | None = None
         self._late = False
         self._prompt = str(uuid.uuid4())
-        self._done = trio.Event()
+        self._text: str | None = None
+        self._asked = trio.Event()
+        self._told = trio.Event()
+        self._taken = False
+        self._left = trio.Event()
+        self._deadline = math.inf
+        self._starting = trio.CancelScope()
+        self.ready = trio.Event()
+        self.over = trio.Event()
+        self.lent = False
+
+    # -- who starts it, and who asks
+
+    @property
+    def failure(self) -> Exception | None:
+        """What kept its process from getting ready, once it is known."""
+        return self._failure
+
+    def is_fit(self) -> bool:
+        """Whether its process is ready for a prompt and, as far as is known here, alive."""
+        live, begun = self.incarnation, self._asked.is_set() or self._left.is_set()
+        if begun or not self.ready.is_set() or self._failure is not None or self.over.is_set():
+            return False
+        return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
+
+    def begin(self, prompt: str, timeout: float | None = DEADLINE) -> None:
+        """Ask; the deadline counts from now. Raises RuntimeError the second time."""
+        if self._asked.is_set():
+            raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
+        self._text = prompt
+        self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
+        self._starting.deadline = self._deadline
+        self._asked.set()
+
+    async def taken(self) -> bool:
+        """Whether the prompt was written, as soon as that is known. If not, repeating it elsewhere is safe."""
+        await self._told.wait()
+        return self._taken
+
+    def leave(self) -> None:
+        """Stop, by the ladder, and do not wait for it."""
+        self._left.set()
 
     def __aiter__(self) -> Run:
         return self
@@ -140,7 +205,7 @@ class Run:
         return self.answer
 
     async def _settled(self) -> None:
-        await self._done.wait()
+        await self.over.wait()
         if self._failure is not None:
             raise self._failure from None
 
@@ -149,7 +214,7 @@ class Run:
         """How it ended. Raises RuntimeError before its end, and what kept it from starting."""
         if self._failure is not None:
             raise self._failure
-        if not self._done.is_set():
+        if not self.over.is_set():
             raise RuntimeError(
                 f"the run of {self._plan.name} has not ended; read its events, or await finish()"
             )
@@ -161,59 +226,67 @@ class Run:
 
     # -- the run's one task
 
-    async def conduct(self, prompt: str, timeout: float) -> None:
-        """Start, ask, wait, stop; cancelled from outside it still goes down the ladder."""
+    async def conduct(self, starts: AbstractAsyncContextManager[object]) -> None:
+        """Start, wait for the prompt, ask, wait, stop; cancelled from outside it still goes down the ladder."""
         try:
             async with trio.open_nursery() as outer:
-                left = trio.Event()
-                outer.start_soon(_sentinel, left)
+                outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
-                    await self._within(prompt, timeout, left)
+                    await self._within(starts)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
-            self._done.set()
+            for event in (self.ready, self._told, self.over):
+                event.set()
 
     async def _vacate(self) -> None:
         told = None if self._workspace is None else await self._workspace.close()
         self._log.append([told] if told is not None else [])
 
-    async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
-        deadline = trio.current_time() + timeout
+    async def _within(self, starts: AbstractAsyncContextManager[object]) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
-                with trio.move_on_at(deadline) as starting:
-                    await nursery.start(self.incarnation.serve)
-                self._late = starting.cancelled_caught
+                nursery.start_soon(_cancel_when, self._left, nursery.cancel_scope)
+                with self._starting:
+                    async with starts:
+                        await nursery.start(self.incarnation.serve)
+                self._late = self._starting.cancelled_caught
                 if not self._late:
-                    await self._turn(prompt, deadline, left)
+                    self.ready.set()
+                    await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
             self._failure = _leaf(group)
 
-    async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
+    async def _turn(self) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
-            with trio.move_on_at(deadline) as clock:
-                await self._until(prompt, left, live.over)
+            await self._until(self._asked.wait, self._left, live.over)
+            with trio.move_on_at(self._deadline) as clock:
+                await self._until(self._ask, self._left, live.over)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
-    async def _until(self, prompt: str, *ends: trio.Event) -> None:
+    async def _until(self, task: Callable[[], Awaitable[object]], *ends: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             for end in ends:
                 nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await self._ask(prompt)
-            nursery.cancel_scope.cancel("the turn is over")
+            await task()
+            nursery.cancel_scope.cancel("it is done")
 
-    async def _ask(self, prompt: str) -> None:
+    async def _ask(self) -> None:
+        if self._text is None:
+            return
         try:
-            await self.incarnation.send(v.Prompt(self._prompt, prompt))
+            await self.incarnation.send(v.Prompt(self._prompt, self._text))
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))
+            self._told.set()
             await self.incarnation.over.wait()
+        else:
+            self._taken = True
+            self._told.set()
         await self._turn_over.wait()
         if self._plan.launch.mode == "oneshot":
             await self.incarnation.over.wait()

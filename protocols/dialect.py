@@ -53,6 +53,7 @@ class Launch:
     process will work, `scratch` a private folder for `Command.files`; both absolute, "" where it does not matter.
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
+    `persist` False keeps no session that could be resumed; None is as the CLI has it.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -75,7 +76,7 @@ class Launch:
     json_schema: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
-    persist: bool = True
+    persist: bool | None = None
     user_settings: bool = False
     retries: int | None = None
     sandbox: str | None = None
