@@ -176,7 +176,7 @@ class AgentOptions(TypedDict, total=False):
     json_schema: str | None
     max_turns: int | None
     max_budget_usd: float | None
-    persist: bool
+    persist: bool | None
     user_settings: bool
     retries: int | None
     sandbox: str | None

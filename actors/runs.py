@@ -5,14 +5,17 @@ is stopped by its dialect's ladder, also when the caller is cancelled, and kille
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
 answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+
+`opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
+on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
 """
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +34,7 @@ from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
-from proctor.protocols.attachment import Untaken
+from proctor.protocols.attachment import Attachment, Untaken
 from proctor.runtime.process_errors import ProcessError
 
 DEADLINE = 300.0
@@ -57,28 +60,53 @@ async def stream(
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
     attachments = attachments_of(payloads)
     refuse_unsupported(plan, attachments)
-    asked = v.Prompt(str(uuid.uuid4()), prompt, attachments=attachments)
-    async with noted(), _begun(plan, asked, timeout) as live:
+    async with opened(plan, attachments=attachments) as live:
+        live.begin(prompt, timeout)
         yield live
 
 
 @asynccontextmanager
-async def _begun(plan: Plan, prompt: v.Prompt, timeout: float | None) -> AsyncGenerator[Run]:
+async def opened(
+    plan: Plan,
+    *,
+    starts: AbstractAsyncContextManager[object] | None = None,
+    attachments: tuple[Attachment, ...] = (),
+) -> AsyncGenerator[Run]:
+    """A `Run` that waits for its prompt: its process starts now, within a block of `starts` up to its greeting.
+
+    `attachments` go with that prompt. Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
+    """
+    begun = _recorded(_unkept(plan), starts or nullcontext(), attachments)
+    async with noted(), _owned(plan), begun as live:
+        yield live
+
+
+@asynccontextmanager
+async def _owned(plan: Plan) -> AsyncGenerator[None]:
     ownership = Ownership(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
         ownership.take(plan.launch.resume)
     try:
-        async with _recorded(plan, prompt, timeout) as live:
-            yield live
+        yield
     finally:
         ownership.release()
 
 
+def _unkept(plan: Plan) -> Plan:
+    launch = plan.launch
+    if (launch.persist, launch.resume, launch.session_id) != (None, None, None):
+        return plan
+    return attrs.evolve(plan, launch=attrs.evolve(launch, persist=False))
+
+
 @asynccontextmanager
-async def _recorded(plan: Plan, prompt: v.Prompt, timeout: float | None) -> AsyncGenerator[Run]:
+async def _recorded(
+    plan: Plan, starts: AbstractAsyncContextManager[object], attachments: tuple[Attachment, ...]
+) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
+    live: Run | None = None
     raised: Exception | None = None
     try:
         log = EventLog(directory.path / "events.ndjson")
@@ -86,16 +114,16 @@ async def _recorded(plan: Plan, prompt: v.Prompt, timeout: float | None) -> Asyn
             cwd, told = await workspace.enter()
             log.append([told] if told is not None else [])
             plan = plan.at(cwd)
-        live = Run(plan, prompt, directory, log, workspace)
+        live = Run(plan, directory, log, workspace, attachments)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(live.conduct, math.inf if timeout is None else timeout)
+            nursery.start_soon(live.conduct, starts)
             try:
                 yield live
             except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
                 raised = error
             nursery.cancel_scope.cancel("the caller is done")
     finally:
-        if log is not None:
+        if log is not None and not (live is not None and live.lent):
             log.release()
         directory.close()
         if workspace is not None:
@@ -105,15 +133,16 @@ async def _recorded(plan: Plan, prompt: v.Prompt, timeout: float | None) -> Asyn
 
 
 class Run:
-    """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
+    """A one-shot run: events in order, then `answer`. `directory` holds its recording. `over` is set when it has ended;
+    `ready` when its process is, or never will be. `lent`: another task reads it, so its log goes with that reader."""
 
     def __init__(
         self,
         plan: Plan,
-        prompt: v.Prompt,
         directory: RunDirectory,
         log: EventLog,
         workspace: Workspace | None = None,
+        attachments: tuple[Attachment, ...] = (),
     ) -> None:
         self.directory: Path = directory.path
         self.incarnation = Incarnation(
@@ -122,9 +151,10 @@ class Run:
             directory,
             resume=plan.launch.resume,
             fork=plan.launch.fork,
-            attachments=prompt.attachments,
+            attachments=attachments,
             listen=self._hear,
         )
+        self._attachments = attachments
         self._plan = plan
         self._log = log
         self._workspace = workspace
@@ -133,8 +163,49 @@ class Run:
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
         self._late = False
-        self._prompt = prompt
-        self._done = trio.Event()
+        self._prompt = str(uuid.uuid4())
+        self._text: str | None = None
+        self._asked = trio.Event()
+        self._told = trio.Event()
+        self._taken = False
+        self._left = trio.Event()
+        self._deadline = math.inf
+        self._starting = trio.CancelScope()
+        self.ready = trio.Event()
+        self.over = trio.Event()
+        self.lent = False
+
+    # -- who starts it, and who asks
+
+    @property
+    def failure(self) -> Exception | None:
+        """What kept its process from getting ready, once it is known."""
+        return self._failure
+
+    def is_fit(self) -> bool:
+        """Whether its process is ready for a prompt and, as far as is known here, alive."""
+        live, begun = self.incarnation, self._asked.is_set() or self._left.is_set()
+        if begun or not self.ready.is_set() or self._failure is not None or self.over.is_set():
+            return False
+        return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
+
+    def begin(self, prompt: str, timeout: float | None = DEADLINE) -> None:
+        """Ask; the deadline counts from now. Raises RuntimeError the second time."""
+        if self._asked.is_set():
+            raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
+        self._text = prompt
+        self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
+        self._starting.deadline = self._deadline
+        self._asked.set()
+
+    async def taken(self) -> bool:
+        """Whether the prompt was written, as soon as that is known. If not, repeating it elsewhere is safe."""
+        await self._told.wait()
+        return self._taken
+
+    def leave(self) -> None:
+        """Stop, by the ladder, and do not wait for it."""
+        self._left.set()
 
     def __aiter__(self) -> Run:
         return self
@@ -161,7 +232,7 @@ class Run:
         return self.answer
 
     async def _settled(self) -> None:
-        await self._done.wait()
+        await self.over.wait()
         if self._failure is not None:
             raise self._failure from None
 
@@ -170,7 +241,7 @@ class Run:
         """How it ended. Raises RuntimeError before its end, and what kept it from starting."""
         if self._failure is not None:
             raise self._failure
-        if not self._done.is_set():
+        if not self.over.is_set():
             raise RuntimeError(
                 f"the run of {self._plan.name} has not ended; read its events, or await finish()"
             )
@@ -182,67 +253,75 @@ class Run:
 
     # -- the run's one task
 
-    async def conduct(self, timeout: float) -> None:
-        """Start, ask, wait, stop; cancelled from outside it still goes down the ladder."""
+    async def conduct(self, starts: AbstractAsyncContextManager[object]) -> None:
+        """Start, wait for the prompt, ask, wait, stop; cancelled from outside it still goes down the ladder."""
         try:
             async with trio.open_nursery() as outer:
-                left = trio.Event()
-                outer.start_soon(_sentinel, left)
+                outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
-                    await self._within(timeout, left)
+                    await self._within(starts)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
-            self._done.set()
+            for event in (self.ready, self._told, self.over):
+                event.set()
 
     async def _vacate(self) -> None:
         told = None if self._workspace is None else await self._workspace.close()
         self._log.append([told] if told is not None else [])
 
-    async def _within(self, timeout: float, left: trio.Event) -> None:
-        deadline = trio.current_time() + timeout
+    async def _within(self, starts: AbstractAsyncContextManager[object]) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
-                with trio.move_on_at(deadline) as starting:
-                    await nursery.start(self.incarnation.serve)
-                self._late = starting.cancelled_caught
+                nursery.start_soon(_cancel_when, self._left, nursery.cancel_scope)
+                with self._starting:
+                    async with starts:
+                        await nursery.start(self.incarnation.serve)
+                self._late = self._starting.cancelled_caught
                 if not self._late:
-                    await self._turn(deadline, left)
+                    self.ready.set()
+                    await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
             self._failure = _leaf(group)
 
-    async def _turn(self, deadline: float, left: trio.Event) -> None:
+    async def _turn(self) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
-            with trio.move_on_at(deadline) as clock:
-                await self._until(left, live.over)
+            await self._until(self._asked.wait, self._left, live.over)
+            with trio.move_on_at(self._deadline) as clock:
+                await self._until(self._ask, self._left, live.over)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
-    async def _until(self, *ends: trio.Event) -> None:
+    async def _until(self, task: Callable[[], Awaitable[object]], *ends: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             for end in ends:
                 nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await self._ask()
-            nursery.cancel_scope.cancel("the turn is over")
+            await task()
+            nursery.cancel_scope.cancel("it is done")
 
     async def _ask(self) -> None:
+        if self._text is None:
+            return
         try:
-            await self.incarnation.send(self._prompt)
+            await self.incarnation.send(v.Prompt(self._prompt, self._text, attachments=self._attachments))
         except Untaken as error:
             raise unsupported(error) from error
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))
+            self._told.set()
             await self.incarnation.over.wait()
+        else:
+            self._taken = True
+            self._told.set()
         await self._turn_over.wait()
         if self._plan.launch.mode == "oneshot":
             await self.incarnation.over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
-        if isinstance(event, v.TurnEnded) and self._prompt.id in event.prompts:
+        if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()

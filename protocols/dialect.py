@@ -55,6 +55,7 @@ class Launch:
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
     `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
+    `persist` False keeps no session that could be resumed; None is as the CLI has it.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -77,7 +78,7 @@ class Launch:
     json_schema: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
-    persist: bool = True
+    persist: bool | None = None
     user_settings: bool = False
     retries: int | None = None
     sandbox: str | None = None

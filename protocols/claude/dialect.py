@@ -114,7 +114,7 @@ def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
     for field, flag in SWITCHES.items():
         if getattr(wanted, field):
             yield field, flag
-    if not wanted.persist:
+    if wanted.persist is False:
         yield "persist", "--no-session-persistence"
     if wanted.permission_mode is not None:
         # "manual" is the newer name of "default", which every version takes.

@@ -55,7 +55,7 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
     if wanted.mcp_config is not None and not mcp_servers(wanted.mcp_config):
         names.append("mcp_config")
-    if wanted.resume is not None and not wanted.persist:
+    if wanted.resume is not None and wanted.persist is False:
         names.append("persist")
     return tuple(names)
 

@@ -108,7 +108,7 @@ def launch(wanted: Launch) -> Command:
 def _flags(wanted: Launch) -> Iterator[str]:
     if not wanted.user_settings:
         yield "--ignore-user-config"
-    if not wanted.persist:
+    if wanted.persist is False:
         yield "--ephemeral"
     if wanted.model is not None:
         yield f"--model={wanted.model}"
