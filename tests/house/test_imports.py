@@ -192,7 +192,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "json": ("protocols/*.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
-    "logging": ("runtime/retry.py", "actors/warm.py", "actors/sessions.py"),
+    "logging": ("runtime/retry.py", "actors/warm.py", "actors/sessions.py", "actors/folders.py"),
     "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 
