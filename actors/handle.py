@@ -21,6 +21,7 @@ from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
+from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import Answer, Outcome, answer_of
 from proctor.actors.payloads import Payload, attachments_of
 from proctor.actors.questions import Approvals, Desk
@@ -212,6 +213,13 @@ class Agent:
             return Status(name=self.name, state="backoff", evidence="no incarnation is running")
         assert isinstance(status, Status)
         return status
+
+    async def memory(self) -> Memory | None:
+        """What its processes hold of the machine's memory now; None when none runs, and where nobody tells (not Linux).
+
+        Raises `NoProc` as `status` does.
+        """
+        return memory_of((await self.status()).pid)
 
     @asynccontextmanager
     async def events(self, since: int | None = None) -> AsyncGenerator[Cursor]:
