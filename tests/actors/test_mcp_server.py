@@ -295,7 +295,7 @@ async def over_http(things: McpServer, **options: Any) -> AsyncGenerator[str]:
 
 
 # the SDK's client leaves the body of an answer to the garbage collector
-@pytest.mark.filterwarnings("ignore:Async generator 'httpcore2:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops_R153_R158() -> None:
     things = server()
     begun, ended = trio.Event(), list[Any]()
