@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -310,7 +311,7 @@ async def test_kept_sessions_outlive_their_host_with_their_conversation_until_th
 
 
 @pytest.mark.parametrize(("option", "value"), [("ttl", 0), ("ttl", True), ("limit", 0), ("limit", -1)])
-def test_an_option_that_means_nothing_is_refused(option: str, value: int, tmp_path: Path) -> None:
+def test_an_option_that_means_nothing_is_refused(option: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=option):
         Sessions(tmp_path, **{option: value})
 
