@@ -191,7 +191,7 @@ async def test_a_missing_command_line_is_a_result_that_says_how_to_get_it(tmp_pa
 
 
 async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone_R127(tmp_path: Path) -> None:
-    script = [
+    script: list[dict[str, Any]] = [
         {"tool": "Bash", "input": {}, "run": "echo x >> found; wc -l < found"},
         {"reply": "turn {turn} of {session}"},
     ]

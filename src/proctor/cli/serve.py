@@ -44,7 +44,7 @@ from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.verdicts import status_of
 from proctor.runtime.errors import MaxRestartsExceeded
 
-PATIENCE = GRACE - 0.5
+PATIENCE = GRACE / 2
 """Seconds from the wish to stop until what has not gone is killed."""
 LEVELS = ("debug", "info", "warning", "error")
 """What `PROCTOR_LOG` may say; info where it says nothing."""
@@ -114,6 +114,8 @@ class Service:
                 f"{self._where} can be reached from other machines: name a token with --token-env"
             )
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
+        if options.limit is not None and options.limit < 1:
+            raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
         _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
         self._offer = Offer()
