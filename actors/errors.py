@@ -1,7 +1,7 @@
 """What can go wrong between a caller and its agent, by who must act.
 
-The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
+The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
+caller: `BadOption`, `FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
 `MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
 `ServerLost`.
 """
@@ -145,3 +145,12 @@ class RecordingFailed(AgentError):
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
         self.path = path
+
+
+class ConfigRefused(AgentError):
+    """Another program's configuration file was left as it is; the text says which and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why

@@ -39,6 +39,7 @@ Examples:
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
   proctor doctor
+  proctor setup --dry-run
 
 Exit status:
     0  answered                       75  parked on a usage limit
@@ -89,6 +90,7 @@ def _app() -> App:
     app.command(doctor)
     app.command(record)
     app.command(replay)
+    app.command(setup)
     return app
 
 
@@ -278,4 +280,39 @@ def replay(
         return USAGE
     return replay_command(
         ReplayOptions(recording=recording, faults=fault, speed=speed, json=json, quiet=quiet)
+    )
+
+
+def setup(
+    *,
+    client: Annotated[
+        tuple[Literal["claude", "codex", "opencode"], ...], Parameter(negative="", show_default=False)
+    ] = (),
+    name: str = "proctor",
+    fleet: Annotated[str | None, Parameter(negative="")] = None,
+    remove: Annotated[bool, _Flag] = False,
+    force: Annotated[bool, _Flag] = False,
+    dry_run: Annotated[bool, _Flag] = False,
+) -> int:
+    """Register `proctor serve` as an MCP server with Claude Code, Codex and OpenCode, in each one's own file.
+
+    Parameters
+    ----------
+    client
+        Only this one; also when it is not installed. Can be repeated. Default: all that are here.
+    name
+        The name of the server.
+    fleet
+        A fleet file whose agents are served too.
+    remove
+        Take the server out again instead.
+    force
+        Also when a server of that name is there that is not proctor.
+    dry_run
+        Say what would change, and change nothing.
+    """
+    from proctor.cli.setup import SetupOptions, setup_command
+
+    return setup_command(
+        SetupOptions(clients=client, name=name, fleet=fleet, remove=remove, force=force, dry_run=dry_run)
     )
