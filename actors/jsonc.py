@@ -100,6 +100,11 @@ def without_member(text: str, path: Sequence[str], *, comments: bool) -> str | N
     raise Unsplicable("taking it out would reach other settings")
 
 
+def spelled(value: Value) -> str:
+    """A value as JSON, on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 # -- reading
 
 
@@ -221,15 +226,15 @@ def _deepest(root: Node, path: Sequence[str]) -> tuple[int, Node]:
 
 
 def _inserted(text: str, node: Node, depth: int, key: str, value: Value) -> str:
-    name = json.dumps(key, ensure_ascii=False)
+    name = spelled(key)
     if not node.members:
         at = node.start + 1
-        return f"{text[:at]} {name}: {json.dumps(value, ensure_ascii=False)} {text[at:]}"
+        return f"{text[:at]} {name}: {spelled(value)} {text[at:]}"
     last = list(node.members.values())[-1]
     pad = _pad(text, node)
     at = last.node.end if node.comma is None else node.comma + 1
     if pad is None:
-        body = f" {name}: {json.dumps(value, ensure_ascii=False)}"
+        body = f" {name}: {spelled(value)}"
         return f"{text[:at]},{body}{text[at:]}" if node.comma is None else f"{text[:at]}{body},{text[at:]}"
     body = f"{_newline(text)}{pad}{name}: {_dumped(value, text, pad, depth + 1)}"
     rest = _REST_OF_LINE.match(text, at)
@@ -259,7 +264,7 @@ def _dumped(value: Value, text: str, pad: str, depth: int) -> str:
 
 def _in_the_hand_of(text: str, node: Node, depth: int, value: Value) -> str:
     if "\n" not in text[node.start : node.end]:
-        return json.dumps(value, ensure_ascii=False)
+        return spelled(value)
     line = text.rfind("\n", 0, node.start) + 1
     found = _INDENT.match(text, line)
     return _dumped(value, text, found[0] if found else "", depth)

@@ -15,7 +15,6 @@ Not here: which clients there are to be asked of whom (the command line), and wh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -251,7 +250,7 @@ def _json_lines(path: Sequence[str], entry: Entry) -> list[str]:
     value: object = dict(entry)
     for key in reversed(path):
         value = {key: value}
-    return [json.dumps(value, ensure_ascii=False)[1:-1]]
+    return [jsonc.spelled(value)[1:-1]]
 
 
 TOML = Grammar(

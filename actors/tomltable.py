@@ -13,13 +13,12 @@ Not here: tables in tables of ours, and settings written as dotted keys, which o
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from proctor.actors.jsonc import Malformed, Unsplicable
+from proctor.actors.jsonc import Malformed, Unsplicable, spelled
 
 MARK = '# added by "proctor setup"; "proctor setup --remove" takes it out'
 _UNENDED = f"{MARK}, and the end of the line before"
@@ -132,7 +131,7 @@ def _quoted(value: object) -> str:
         inner = cast("Mapping[str, object]", value)
         return f"{{ {', '.join(f'{_key(key)} = {_quoted(part)}' for key, part in inner.items())} }}"
     try:  # JSON's strings, numbers and arrays are TOML's, but for one character
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return spelled(value).replace("\x7f", "\\u007f")
     except TypeError:
         raise Unsplicable(f"it holds a value that cannot be written again: {value!r}") from None
 

@@ -75,7 +75,9 @@ async def test_a_claude_that_runs_writes_its_file_and_the_server_stays_in_it(
     assert settings["mcpServers"]["proctor"]["command"] == "/bin/cat"
     assert {*settings} > {"mcpServers", "firstStartTime"}  # what it wrote itself
     assert (await register(CLIENTS["claude"], REMOVED, environ)).error is None
-    assert "proctor" not in json.loads(_read(claude_home.home / ".claude" / ".claude.json"))["mcpServers"]
+    assert "proctor" not in json.loads(_read(claude_home.home / ".claude" / ".claude.json")).get(
+        "mcpServers", {}
+    )
 
 
 async def test_codex_adds_a_server_of_its_own_and_it_stays_when_ours_goes(
