@@ -6,6 +6,7 @@ each successor, and closed when the spec is dropped.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
@@ -17,10 +18,11 @@ import trio
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
 from proctor.actors.ownership import Ownership
-from proctor.actors.plan import Plan
+from proctor.actors.plan import OnCrash, Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
+from proctor.actors.structured import Inquiry
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols.vocabulary import (
     HOST,
@@ -28,8 +30,12 @@ from proctor.protocols.vocabulary import (
     ApprovalRequested,
     ApprovalWithdrawn,
     Notice,
+    Prompt,
     TurnEnded,
 )
+
+CONTINUE = "Continue where you stopped."
+"""What a resumed conversation is told when its turn was cut."""
 
 QUEUE = 1000
 """Requests that may wait behind the one being served."""
@@ -38,7 +44,8 @@ QUEUE = 1000
 @attrs.define
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent."""
+    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent.
+    `inquiry` is what its answer is held against."""
 
     ticket: str
     text: str
@@ -47,6 +54,27 @@ class Job:
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
+    inquiry: Inquiry | None = None
+
+    @property
+    def is_met(self) -> bool:
+        """Was an answer handed in that fits? Nothing that comes after it matters."""
+        return self.inquiry is not None and self.inquiry.met
+
+    def taken_by(self, plan: Plan) -> None:
+        """An agent of this plan is to answer it."""
+        if self.inquiry is not None:
+            self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
+            self.text = self.inquiry.worded(self.text)
+
+    def next_prompt(self, on_crash: OnCrash) -> Prompt:
+        """What is sent now, under an id of its own each time."""
+        text = CONTINUE if self.begun and on_crash == "resume" else self.text
+        self.prompt, self.parked = self.ticket if self.prompt is None else str(uuid.uuid4()), False
+        self.attempts += 1
+        return Prompt(
+            self.prompt, text, schema=self.inquiry.turn_schema if self.inquiry is not None else None
+        )
 
 
 def _unheard(job: Job) -> None:
@@ -82,6 +110,24 @@ class Book:
         """It was not sent: it waits again, before all others."""
         self.current = None
         self.waiting.appendleft(job)
+
+    def ask_again(self, job: Job, text: str) -> None:
+        """Its answer was not what was asked for: what is wrong is asked next, before all others."""
+        job.text, job.begun = text, False
+        self.note("unmet", text, ticket=job.ticket, attempt=job.attempts)
+        self.move("turn_ended", "its answer does not fit")
+        self.put_back(job)
+
+    def inquiry(self) -> Inquiry | None:
+        """What the answer to the request that is served now is held against, None for nothing."""
+        return None if self.current is None else self.current.inquiry
+
+    def launched(self, plan: Plan) -> Plan:
+        """The plan of the process that starts now: of the request, where it has a process of its own.
+
+        Raises `BadOption` when a tool of the plan's own has a name of one that the request needs."""
+        inquiry = self.inquiry()
+        return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
     def withdraw(self, job: Job) -> None:
         """Its caller has left. Never waits and is never lost: whoever writes in the book now, or later, learns it."""

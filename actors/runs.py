@@ -1,10 +1,11 @@
-"""One prompt, one process, no tree: for scripts and for the command line.
+"""One request, no tree: for scripts and for the command line. One process, where its answer is not to have a shape.
 
 `run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13). It holds for
+all attempts at an answer in a shape together; a CLI that ends after each prompt has a process for each of them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, labe
 from proctor.actors.ownership import Ownership
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.process_errors import ProcessError
@@ -35,37 +37,47 @@ from proctor.runtime.process_errors import ProcessError
 DEADLINE = 300.0
 
 
-async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
-    """Carry out `prompt` and return the answer, whatever its outcome.
+async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, schema: object = None) -> Answer:
+    """Carry out `prompt` and return the answer, whatever its outcome. `schema` is what it is to be, as for `Agent.ask`.
 
     Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
-    `SessionOwned` when another agent runs the session that it is to resume) and `RecordingFailed`.
+    `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`, and `BadOption` for a
+    schema that is none.
     """
-    async with stream(plan, prompt, timeout=timeout) as live:
+    async with stream(plan, prompt, timeout=timeout, schema=schema) as live:
         return await live.finish()
 
 
 @asynccontextmanager
-async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
+async def stream(
+    plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, schema: object = None
+) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
-    async with noted(), _begun(plan, prompt, timeout) as live:
+    if (inquiry := inquiry_of(schema)) is not None:
+        inquiry.choose(plan, fresh=True)
+        plan, prompt = inquiry.launched(plan), inquiry.worded(prompt)
+    async with noted(), _begun(plan, prompt, timeout, inquiry) as live:
         yield live
 
 
 @asynccontextmanager
-async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _begun(
+    plan: Plan, prompt: str, timeout: float | None, inquiry: Inquiry | None
+) -> AsyncGenerator[Run]:
     ownership = Ownership(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
         ownership.take(plan.launch.resume)
     try:
-        async with _recorded(plan, prompt, timeout) as live:
+        async with _recorded(plan, prompt, timeout, inquiry) as live:
             yield live
     finally:
         ownership.release()
 
 
 @asynccontextmanager
-async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _recorded(
+    plan: Plan, prompt: str, timeout: float | None, inquiry: Inquiry | None
+) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
@@ -76,7 +88,7 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
             cwd, told = await workspace.enter()
             log.append([told] if told is not None else [])
             plan = plan.at(cwd)
-        live = Run(plan, directory, log, workspace)
+        live = Run(plan, directory, log, workspace, inquiry)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
             try:
@@ -95,17 +107,25 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
 
 
 class Run:
-    """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
+    """A one-shot run: events in order, then `answer`. `directory` holds its recording, `incarnation` is its newest process."""
 
     def __init__(
-        self, plan: Plan, directory: RunDirectory, log: EventLog, workspace: Workspace | None = None
+        self,
+        plan: Plan,
+        directory: RunDirectory,
+        log: EventLog,
+        workspace: Workspace | None = None,
+        inquiry: Inquiry | None = None,
     ) -> None:
         self.directory: Path = directory.path
         self.incarnation = Incarnation(
             plan, log, directory, resume=plan.launch.resume, fork=plan.launch.fork, listen=self._hear
         )
         self._plan = plan
+        self._recordings = directory
         self._log = log
+        self._inquiry = inquiry
+        self._again: str | None = None
         self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
         self._turn_over = trio.Event()
@@ -168,7 +188,7 @@ class Run:
                 left = trio.Event()
                 outer.start_soon(_sentinel, left)
                 with trio.CancelScope(shield=True):
-                    await self._within(prompt, timeout, left)
+                    await self._attempt(prompt, trio.current_time() + timeout, left)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
@@ -179,8 +199,23 @@ class Run:
         told = None if self._workspace is None else await self._workspace.close()
         self._log.append([told] if told is not None else [])
 
-    async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
-        deadline = trio.current_time() + timeout
+    async def _attempt(self, prompt: str, deadline: float, left: trio.Event) -> None:
+        await self._within(prompt, deadline, left)
+        while (again := self._again) is not None and not (self._late or self._failure or left.is_set()):
+            last, self._again = self.incarnation, None
+            resume = last.session_id if self._plan.launch.persist else None
+            self.incarnation = Incarnation(
+                self._plan,
+                self._log,
+                self._recordings,
+                number=last.number + 1,
+                resume=resume,
+                total_cost_usd=last.conversation.memo.total_cost_usd,
+                listen=self._hear,
+            )
+            await self._within(again, deadline, left)
+
+    async def _within(self, prompt: str, deadline: float, left: trio.Event) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
@@ -209,22 +244,42 @@ class Run:
             nursery.cancel_scope.cancel("the turn is over")
 
     async def _ask(self, prompt: str) -> None:
+        await self._say(prompt)
+        while self._plan.launch.mode == "session" and (again := self._again) is not None:
+            self._again = None
+            await self._say(again)
+        if self._plan.launch.mode == "oneshot":
+            await self.incarnation.over.wait()
+
+    async def _say(self, prompt: str) -> None:
+        self._ended, self._turn_over, self._prompt = None, trio.Event(), str(uuid.uuid4())
+        schema = None if self._inquiry is None else self._inquiry.turn_schema
         try:
-            await self.incarnation.send(v.Prompt(self._prompt, prompt))
+            await self.incarnation.send(v.Prompt(self._prompt, prompt, schema=schema))
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))
             await self.incarnation.over.wait()
         await self._turn_over.wait()
-        if self._plan.launch.mode == "oneshot":
-            await self.incarnation.over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
+            self._judge(event)
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()
 
+    def _judge(self, end: v.TurnEnded) -> None:
+        if self._inquiry is None or self.incarnation.cut(end):
+            return
+        self._again = self._inquiry.judge(end)
+        if self._again is not None:
+            self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
+
     def _answer(self) -> Answer:
+        answer = self._last_answer()
+        return answer if self._inquiry is None else self._inquiry.settled(answer)
+
+    def _last_answer(self) -> Answer:
         live = self.incarnation
         if self._ended is None or live.cut(self._ended):
             outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)

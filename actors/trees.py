@@ -204,16 +204,18 @@ async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) ->
         FELLOWS.set(around)
 
 
-async def ask(agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
-    """One prompt to one agent without a tree; see `runs.run`."""
-    return await run_plan(plan_of(agent), prompt, timeout=timeout)
+async def ask(
+    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE, schema: object = None
+) -> Answer:
+    """One prompt to one agent without a tree; see `runs.run`. `schema` is what the answer is to be, see `Agent.ask`."""
+    return await run_plan(plan_of(agent), prompt, timeout=timeout, schema=schema)
 
 
 def stream(
-    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE
+    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE, schema: object = None
 ) -> AbstractAsyncContextManager[Run]:
     """The same, with events; see `runs.stream`."""
-    return stream_plan(plan_of(agent), prompt, timeout=timeout)
+    return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema)
 
 
 def plan_of(spec: ChildSpec) -> Plan:

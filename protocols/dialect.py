@@ -197,6 +197,19 @@ class Memo:
         return [prompt for prompt in self.prompts if prompt not in taken]
 
 
+SchemaForm = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""A JSON schema as a CLI's model takes it for its answer; None where it takes none like this."""
+
+COMBINING = ("allOf", "anyOf", "oneOf", "not", "if")
+
+
+def record_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A schema of an object as it is: it travels as the input of a tool, which can be nothing else."""
+    return (
+        schema if schema.get("type") == "object" and not any(word in schema for word in COMBINING) else None
+    )
+
+
 LinesReader = Callable[[Memo, Sequence[bytes]], Iterator[Run | Out]]
 
 
@@ -207,7 +220,8 @@ class Dialect:
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `oldest` and `newest_known` are the versions it was tested with;
-    `capabilities` names what not all of them can, with the first version known to.
+    `capabilities` names what not all of them can, with the first version known to. `schema_form` is for those that can
+    be told a JSON schema of the answer, at the launch (`structured_output`) or with a prompt (`turn_schema`).
     """
 
     name: str
@@ -219,6 +233,7 @@ class Dialect:
     read_lines: LinesReader | None = None
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
+    schema_form: SchemaForm = record_schema
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
 
     @property

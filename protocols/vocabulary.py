@@ -296,12 +296,14 @@ class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
     """A user message: plain text, or content blocks in the shape of the CLI's own API.
 
     `commands` lets the CLI take a leading slash as one of its commands and `@path` as a file. Without it the text is
-    only text, where the CLI can be told so.
+    only text, where the CLI can be told so. `schema` is the JSON schema of the answer to this prompt, for a CLI that takes
+    one with each (the capability `turn_schema`).
     """
 
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
     commands: bool = False
+    schema: dict[str, Any] | None = None
 
 
 class Decision(Request, frozen=True, tag=_snake, omit_defaults=True):

@@ -104,7 +104,7 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
     parts = [*(_text(prompt.text) if prompt.text or not prompt.blocks else []), *prompt.blocks]
-    schema = schema_of(memo.launch)
+    schema = schema_of(memo.launch) if prompt.schema is None else prompt.schema
     return {"input": parts} if schema is None else {"input": parts, "outputSchema": schema}
 
 

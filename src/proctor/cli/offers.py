@@ -1,0 +1,95 @@
+"""What `proctor serve` offers: a tool for each kind of agent that is there, and one for each agent of the fleet.
+
+What is not there is left out and named with its reason; only wrong words and a wrong file end the command.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from proctor.actors.agent_tools import Terms, one_shot, standing
+from proctor.actors.errors import NotExecutable, NotInstalled
+from proctor.actors.fleet import Fleet, Nested
+from proctor.actors.members import AnyMember, Server
+from proctor.actors.toolset import ServedTool
+from proctor.actors.trees import Supervisor
+from proctor.cli.kinds import plan_of
+from proctor.cli.verdicts import innermost
+from proctor.cli.wording import one_line
+from proctor.runtime.errors import StartError
+from proctor.runtime.exits import DeliveryError
+
+ONE_SHOT = ("claude", "codex", "opencode", "gemini")
+"""The kinds that are offered where none are named."""
+TITLES: Mapping[str, str] = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "opencode": "OpenCode",
+    "gemini": "the Gemini CLI",
+    "acp": "a coding agent",
+    "scripted": "a scripted agent, which needs no model,",
+}
+_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.define
+class Offer:
+    """The tools so far, and a line for each agent that is left out."""
+
+    tools: list[ServedTool] = attrs.field(factory=list[ServedTool])
+    absent: list[str] = attrs.field(factory=list[str])
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Go on without it."""
+        self.absent.append(f"{name}: {one_line(why)}")
+        _log.warning("%s is not offered: %s", name, " ".join(why.split()))
+
+    def one_shots(self, agents: Sequence[str], terms: Terms) -> None:
+        """A tool for each kind, spelled as for `proctor run`. Raises `BadOption` or `ScriptError`."""
+        for agent in agents:
+            kind = agent.partition(":")[0]
+            plan = partial(plan_of, agent)
+            try:
+                program = plan(terms.options).locate()
+            except (NotInstalled, NotExecutable) as error:
+                self.leave_out(kind, str(error))
+            else:
+                _log.info("%s is there: %s", kind, " ".join(program) or agent)
+                about = f"Have {TITLES[kind]} carry out a prompt in a folder, and give its final answer."
+                self.tools.append(one_shot(kind, about, plan, terms))
+
+    async def fleet(self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None) -> None:
+        """Start the fleet's children in their order, and make a tool of each agent."""
+        for child in (*fleet.servers, *fleet.agents, *fleet.supervisors):
+            names = _names(child)
+            try:
+                await supervisor.start_child(child.spec(record))
+            except (StartError, DeliveryError) as error:
+                why = innermost(error) if isinstance(error, StartError) else error
+                for name in names or [child.name]:
+                    self.leave_out(name, str(why))
+                continue
+            for name in names:
+                _log.info("%s has started", name)
+                about = f"Ask the agent {name!r}, which keeps its conversation from call to call."
+                self.tools.append(standing(tool_name(name), about, supervisor.agent(name), terms))
+
+
+def tool_name(agent: str) -> str:
+    """The name of the tool that asks this agent: what clients do not take in a name becomes `_`."""
+    return f"ask_{_CHARACTER.sub('_', agent)}"
+
+
+def _names(child: Server | AnyMember | Nested) -> Sequence[str]:
+    """The agents that a child brings."""
+    if isinstance(child, Nested):
+        return [member.name for _, member in child.members("")]
+    return [] if isinstance(child, Server) else [child.name]
