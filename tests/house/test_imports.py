@@ -160,7 +160,7 @@ def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -
 
 
 # floor: the packages it may stand on, besides the standard library
-SERVING = ("hypercorn", "starlette", "jsonschema_rs")  # of the extras: `gateways` and what they stand on
+SERVING = ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client")  # of the extras: `gateways` and what they stand on
 
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
