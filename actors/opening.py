@@ -17,9 +17,10 @@ from proctor.runtime.process import Command
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed."""
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is run."""
 
     transport: Transport
+    program: str
     notices: tuple[Notice, ...]
 
 
@@ -49,7 +50,11 @@ def open_plan(
         on_stderr=recording.stderr,
         marker=f"{directory.path.name}/{number}",
     )
-    return Opening(transport=plan.reach(start), notices=_notices(plan, command.ignored, environment))
+    return Opening(
+        transport=plan.reach(start),
+        program=command.argv[0],
+        notices=_notices(plan, command.ignored, environment),
+    )
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

@@ -160,7 +160,12 @@ def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -
 
 
 # floor: the packages it may stand on, besides the standard library
-SERVING = ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client")  # of the extras: `gateways` and what they stand on
+SERVING = (
+    "hypercorn",
+    "starlette",
+    "jsonschema_rs",
+    "prometheus_client",
+)  # of the extras: `gateways` and what they stand on
 
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
@@ -201,7 +206,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "json": ("protocols/*.py", "actors/jsonc.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
-    "logging": (),
+    "logging": ("actors/*.py", "src/proctor/cli/*.py"),
     "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from proctor.cli.codes import OK, USAGE
+from proctor.cli.upkeep import health, setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +56,11 @@ _Flag = Parameter(negative="", show_default=False)
 
 def dispatch(argv: Sequence[str]) -> int:
     """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    from proctor.cli.logs import log_to_stderr
     from proctor.cli.prompts import settle
+
+    if wrong := log_to_stderr(os.environ):
+        complain(wrong)
 
     words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
     try:
@@ -98,6 +104,7 @@ def _app() -> App:
     app.command(record)
     app.command(replay)
     app.command(setup)
+    app.command(health)
     app.command(serve)
     return app
 
@@ -288,41 +295,6 @@ def replay(
         return USAGE
     return replay_command(
         ReplayOptions(recording=recording, faults=fault, speed=speed, json=json, quiet=quiet)
-    )
-
-
-def setup(
-    *,
-    client: Annotated[
-        tuple[Literal["claude", "codex", "opencode"], ...], Parameter(negative="", show_default=False)
-    ] = (),
-    name: str = "proctor",
-    fleet: Annotated[str | None, Parameter(negative="")] = None,
-    remove: Annotated[bool, _Flag] = False,
-    force: Annotated[bool, _Flag] = False,
-    dry_run: Annotated[bool, _Flag] = False,
-) -> int:
-    """Register `proctor serve` as an MCP server with Claude Code, Codex and OpenCode, in each one's own file.
-
-    Parameters
-    ----------
-    client
-        Only this one; also when it is not installed. Can be repeated. Default: all that are here.
-    name
-        The name of the server.
-    fleet
-        A fleet file whose agents are served too.
-    remove
-        Take the server out again instead.
-    force
-        Also when a server of that name is there that is not proctor.
-    dry_run
-        Say what would change, and change nothing.
-    """
-    from proctor.cli.setup import SetupOptions, setup_command
-
-    return setup_command(
-        SetupOptions(clients=client, name=name, fleet=fleet, remove=remove, force=force, dry_run=dry_run)
     )
 
 
