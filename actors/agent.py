@@ -21,7 +21,7 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.book import QUEUE, Book, Job, open_book
+from proctor.actors.book import Book, Job, open_book
 from proctor.actors.errors import (
     AgentError,
     BadOption,
@@ -104,8 +104,7 @@ class AgentActor(Actor):
     async def handle_continue(self, arg: object) -> None:
         self.gate.leave()
         job = self.book.current
-        repeats = job is not None and (job.parked or self.plan.conduct.on_crash != "fail")
-        if job is not None and repeats and not (job.withdrawn or job.is_met):
+        if job is not None and job.outlives_a_process(self.plan.conduct.on_crash):
             self._admit(job, "the incarnation that held it is gone")
         else:
             self.book.current = None  # its caller has been told by the `Exited` of the one that held it
@@ -126,8 +125,8 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Begin() if self.book.is_full:
-                reply_error(from_, NotExecuted(self.plan.name, f"{QUEUE} requests wait already"))
+            case Begin(job) if (refusal := self.book.refusal(job, self.plan)) is not None:
+                reply_error(from_, refusal)
                 return NO_REPLY
             case Begin(job):
                 return self._accept(job)
@@ -190,6 +189,7 @@ class AgentActor(Actor):
             resume=resume,
             fork=fork,
             total_cost_usd=self.book.total_cost_usd,
+            attachments=self.book.current.attachments if self.book.current is not None else (),
             listen=self._hear,
         )
         await self.background.start(self._serve, live)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,11 +23,14 @@ import trio
 from proctor.actors.errors import AgentError, AskTimeout
 from proctor.actors.handle import Agent
 from proctor.actors.heard import Heard
+from proctor.actors.outcomes import Answer
 from proctor.actors.plan import AgentOptions, Plan
+from proctor.actors.pool import Pools
 from proctor.actors.reports import Place, failure, report
 from proctor.actors.roots import Roots
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.scripted import ScriptError
+from proctor.actors.sessions import Sessions
 from proctor.actors.tools import ToolResult
 from proctor.actors.toolset import Call, ServedTool
 from proctor.runtime.errors import ActorExited
@@ -43,10 +48,14 @@ _log = logging.getLogger(__name__)
 @attrs.frozen(kw_only=True)
 class Terms:
     """What the server has settled for every call: the folders, the options that no caller chooses (`env`, `home`,
-    `permission`, `record`), and how long a turn may take that names no time (seconds). `live` holds the runs under
-    way, for whoever cannot wait for their ladders."""
+    `permission`, `record`), how long a turn may take that names no time (seconds), and how many run at a time. `sessions`
+    are those that callers name, each under `prefix`; None: every call stands alone. `live` holds the runs under way, for
+    whoever cannot wait for their ladders."""
 
     roots: Roots
+    pools: Pools = attrs.field(factory=Pools)
+    sessions: Sessions | None = None
+    prefix: str = ""
     options: AgentOptions = attrs.field(factory=AgentOptions)
     timeout: float = DEADLINE
     live: set[Run] = attrs.field(factory=set[Run], init=False)
@@ -58,7 +67,7 @@ def one_shot(name: str, description: str, plan: Callable[[AgentOptions], Plan], 
     return ServedTool(
         name=name,
         description=description,
-        schema=_object({"prompt": PROMPT, **_timed(terms), **ONE_SHOT}),
+        schema=_object({"prompt": PROMPT, **ONE_SHOT, **_told(terms), "schema": SCHEMA, **_timed(terms)}),
         function=kind.answer,
     )
 
@@ -72,7 +81,7 @@ def standing(name: str, description: str, agent: Agent, terms: Terms) -> ServedT
     return ServedTool(
         name=name,
         description=description,
-        schema=_object({"prompt": PROMPT, **_timed(terms)}),
+        schema=_object({"prompt": PROMPT, "schema": SCHEMA, **_timed(terms)}),
         function=answer,
     )
 
@@ -93,6 +102,23 @@ ONE_SHOT: Mapping[str, Any] = {
         "description": "The folder to work in: absolute, or relative to the first root.",
     },
 }
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "description": "A JSON schema that the answer has to fit; the result is then JSON, and structured content.",
+}
+
+
+SESSION: Mapping[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 1000,
+    "description": "Any name. Calls with the same one go on with one conversation, in a folder of its own unless cwd is "
+    "given. Without it a call stands alone.",
+}
+
+
+def _told(terms: Terms) -> dict[str, Any]:
+    return {} if terms.sessions is None else {"session_id": SESSION}
 
 
 def _timed(terms: Terms) -> dict[str, Any]:
@@ -116,35 +142,69 @@ class _Kind:
     terms: Terms
 
     async def answer(self, arguments: Mapping[str, Any], call: Call) -> ToolResult:
-        heard, place = Heard(call), Place()
+        job = _Job(self, arguments, call)
         try:
-            place = Place(cwd=self.terms.roots.folder(arguments.get("cwd")))
-            return await self._run(self._planned(arguments, place), arguments, heard, place)
+            return report(await job.done(), job.place, job.heard.text)
         except EXPECTED as error:
-            return failure(self.name, error, place, heard.text)
+            return failure(self.name, error, job.place, job.heard.text)
 
-    def _planned(self, arguments: Mapping[str, Any], place: Place) -> Plan:
-        chosen: AgentOptions = {**self.terms.options, "cwd": place.cwd}
-        if "model" in arguments:
-            chosen["model"] = arguments["model"]
-        return self.plan(chosen)
 
-    async def _run(self, plan: Plan, arguments: Mapping[str, Any], heard: Heard, place: Place) -> ToolResult:
-        prompt, timeout = arguments["prompt"], float(arguments.get("timeout", self.terms.timeout))
-        program = " ".join(plan.locate()) or self.name
-        _log.info("%s starts %s in %s for %d characters", self.name, program, place.cwd, len(prompt))
+class _Job:
+    """One call of a kind."""
+
+    def __init__(self, kind: _Kind, arguments: Mapping[str, Any], call: Call) -> None:
+        self.heard = Heard(call)
+        self.place = Place()
+        self._kind = kind
+        self._terms = kind.terms
+        self._arguments = arguments
+        self._call = call
+
+    async def done(self) -> Answer:
+        """The answer, from where the call wants to have it. Raises what is in `EXPECTED`."""
+        arguments, terms = self._arguments, self._terms
+        prompt, timeout = arguments["prompt"], float(arguments.get("timeout", terms.timeout))
+        wanted, session_id = arguments.get("cwd"), arguments.get("session_id")
+        cwd = terms.roots.folder(wanted)
+        plan = self._planned(cwd)
+        if session_id is None or terms.sessions is None:
+            return await self._run(plan, prompt, timeout=timeout)
+        async with terms.sessions.hold(terms.prefix + session_id) as session:
+            by = self._run if wanted is None else partial(self._run_in, cwd)
+            return await session.run(plan, prompt, timeout=timeout, by=by)
+
+    def _planned(self, cwd: Path) -> Plan:
+        chosen: AgentOptions = {**self._terms.options, "cwd": cwd}
+        if "model" in self._arguments:
+            chosen["model"] = self._arguments["model"]
+        return self._kind.plan(chosen)
+
+    async def _run_in(self, cwd: Path, plan: Plan, prompt: str, *, timeout: float) -> Answer:
+        return await self._run(plan.at(cwd), prompt, timeout=timeout)
+
+    async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
+        self.place = Place(cwd=plan.workplace.cwd)
+        program, ends = " ".join(plan.locate()) or self._kind.name, trio.current_time() + timeout
+        pool = self._terms.pools.of(plan)
+        if (now := pool.statistics()).used >= now.limit:
+            self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
+        async with pool.slot(timeout=timeout):
+            _log.info("%s starts %s for %d characters", self._kind.name, program, len(prompt))
+            return await self._streamed(plan, prompt, ends - trio.current_time())
+
+    async def _streamed(self, plan: Plan, prompt: str, timeout: float) -> Answer:
         begun = list[Run]()
         try:
-            async with stream(plan, prompt, timeout=timeout) as live:
+            async with stream(plan, prompt, timeout=timeout, schema=self._arguments.get("schema")) as live:
                 begun.append(live)
-                self.terms.live.add(live)
+                self._terms.live.add(live)
                 if plan.workplace.record is not None:
-                    place = attrs.evolve(place, recording=live.directory)
+                    self.place = attrs.evolve(self.place, recording=live.directory)
                 while events := await live.batch():
-                    heard.take(events)
-                return report(live.answer, place, heard.text)
+                    self.heard.take(events)
+                return live.answer
         finally:
-            self.terms.live.difference_update(begun)
+            self._terms.live.difference_update(begun)
 
 
 async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: float) -> ToolResult:
@@ -154,7 +214,7 @@ async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: 
         if status.queued or status.state not in ("idle", "failed", "done"):
             call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
         with trio.move_on_after(timeout):
-            async with agent.stream(arguments["prompt"]) as turn:
+            async with agent.stream(arguments["prompt"], schema=arguments.get("schema")) as turn:
                 async for event in turn:
                     heard.take((event,))
                 return report(turn.answer, Place())

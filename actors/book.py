@@ -15,15 +15,18 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.errors import AgentError, NotExecuted, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
 from proctor.actors.ownership import Ownership
+from proctor.actors.payloads import refuse_unsupported
 from proctor.actors.plan import OnCrash, Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
 from proctor.actors.structured import Inquiry
 from proctor.actors.workspaces import Workspace, workspace_of
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
@@ -49,6 +52,7 @@ class Job:
 
     ticket: str
     text: str
+    attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
     begun: bool = False
     parked: bool = False
@@ -61,6 +65,10 @@ class Job:
         """Was an answer handed in that fits? Nothing that comes after it matters."""
         return self.inquiry is not None and self.inquiry.met
 
+    def outlives_a_process(self, on_crash: OnCrash) -> bool:
+        """Is it to be sent once more when the process that had it is gone?"""
+        return not (self.withdrawn or self.is_met) and (self.parked or on_crash != "fail")
+
     def taken_by(self, plan: Plan) -> None:
         """An agent of this plan is to answer it."""
         if self.inquiry is not None:
@@ -68,13 +76,13 @@ class Job:
             self.text = self.inquiry.worded(self.text)
 
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
-        """What is sent now, under an id of its own each time."""
-        text = CONTINUE if self.begun and on_crash == "resume" else self.text
+        """What it is sent as now, each time under an id of its own."""
         self.prompt, self.parked = self.ticket if self.prompt is None else str(uuid.uuid4()), False
         self.attempts += 1
-        return Prompt(
-            self.prompt, text, schema=self.inquiry.turn_schema if self.inquiry is not None else None
-        )
+        schema = None if self.inquiry is None else self.inquiry.turn_schema
+        if self.begun and on_crash == "resume":
+            return Prompt(self.prompt, CONTINUE, schema=schema)  # the session has the rest already
+        return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
 def _unheard(job: Job) -> None:
@@ -114,6 +122,8 @@ class Book:
     def ask_again(self, job: Job, text: str) -> None:
         """Its answer was not what was asked for: what is wrong is asked next, before all others."""
         job.text, job.begun = text, False
+        if job.inquiry is None or not job.inquiry.forgets:
+            job.attachments = ()
         self.note("unmet", text, ticket=job.ticket, attempt=job.attempts)
         self.move("turn_ended", "its answer does not fit")
         self.put_back(job)
@@ -188,10 +198,15 @@ class Book:
 
     # -- who waits
 
-    @property
-    def is_full(self) -> bool:
-        """No room for another request."""
-        return sum(not job.withdrawn for job in self.waiting) >= QUEUE
+    def refusal(self, job: Job, plan: Plan) -> AgentError | None:
+        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent."""
+        if sum(not job.withdrawn for job in self.waiting) >= QUEUE:
+            return NotExecuted(plan.name, f"{QUEUE} requests wait already")
+        try:
+            refuse_unsupported(plan, job.attachments)
+        except UnsupportedPayload as error:
+            return error
+        return None
 
     def rest(self) -> None:
         """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import cast
@@ -21,7 +21,9 @@ from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
+from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import Answer, Outcome, answer_of
+from proctor.actors.payloads import Payload, attachments_of
 from proctor.actors.questions import Approvals, Desk
 from proctor.actors.receipts import Receipt, Watch
 from proctor.actors.states import Status
@@ -43,35 +45,46 @@ class Agent:
         self.name = name
         self._address = address
 
-    async def ask(self, prompt: str, *, timeout: float | None = None, schema: object = None) -> Answer:
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        timeout: float | None = None,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
         """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
 
         `schema` is what the answer is to be (a msgspec Struct, an attrs class, a TypedDict, a JSON schema as a mapping, or
         an `Expected` of one with bounds): `Answer.value` is then that, or the outcome is not ok. An answer that does not
-        fit is asked for again.
+        fit is asked for again; `BadOption` is raised for a schema that is none.
 
         An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
-        interrupted), `MaybeExecuted`, `NotExecuted`, `BadOption` for a schema that is none, and `NoProc` when no such
-        agent runs; a restart is waited out.
+        interrupted), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a restart is waited out.
+        `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
         inquiry = inquiry_of(schema)
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            async with self._stream(prompt, inquiry) as turn:
+            async with self._stream(prompt, inquiry, payloads) as turn:
                 return await turn.finish()
         if inquiry is not None and inquiry.met:
             return inquiry.settled(Answer(agent=self.name, outcome="deadline"))
         raise AskTimeout(self.name, timeout or 0.0)
 
-    def stream(self, prompt: str, *, schema: object = None) -> AbstractAsyncContextManager[Turn]:
+    def stream(
+        self, prompt: str, *, schema: object = None, payloads: Sequence[Payload] = ()
+    ) -> AbstractAsyncContextManager[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request.
 
-        `schema` as for `ask`: the events are then those of all attempts. Raises `BadOption` for one that is none.
+        `schema` and `payloads` as for `ask`; the events are those of all attempts.
         """
-        return self._stream(prompt, inquiry_of(schema))
+        return self._stream(prompt, inquiry_of(schema), payloads)
 
     @asynccontextmanager
-    async def _stream(self, prompt: str, inquiry: Inquiry | None) -> AsyncGenerator[Turn]:
-        job = Job(str(uuid.uuid4()), prompt, inquiry=inquiry)
+    async def _stream(
+        self, prompt: str, inquiry: Inquiry | None, payloads: Sequence[Payload]
+    ) -> AsyncGenerator[Turn]:
+        job = Job(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
         try:
             accepted = await self._request(Begin(job))
         except BaseException:
@@ -200,6 +213,13 @@ class Agent:
             return Status(name=self.name, state="backoff", evidence="no incarnation is running")
         assert isinstance(status, Status)
         return status
+
+    async def memory(self) -> Memory | None:
+        """What its processes hold of the machine's memory now; None when none runs, and where nobody tells (not Linux).
+
+        Raises `NoProc` as `status` does.
+        """
+        return memory_of((await self.status()).pid)
 
     @asynccontextmanager
     async def events(self, since: int | None = None) -> AsyncGenerator[Cursor]:

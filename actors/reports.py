@@ -87,7 +87,9 @@ def report(answer: Answer, place: Place, said: str = "") -> ToolResult:
             *_ending(ADVICE[answer.outcome], place, answer.stderr, said or answer.text),
         ]
         return ToolResult(_joined(lines), is_error=True, facts=facts)
-    return ToolResult(answer.text, facts=facts)
+    if answer.value is None:
+        return ToolResult(answer.text, facts=facts)
+    return ToolResult(msgspec.json.encode(answer.value).decode(), data=answer.value, facts=facts)
 
 
 def failure(agent: str, error: Exception, place: Place, said: str = "") -> ToolResult:
@@ -125,6 +127,7 @@ def _facts(answer: Answer, place: Place) -> dict[str, object]:
         "usage": None if answer.usage is None else msgspec.to_builtins(answer.usage),
         "cost_usd": answer.cost_usd,
         "duration": answer.duration,
+        "attempts": answer.attempts if answer.attempts > 1 else None,
         "denied_tools": list(answer.denied_tools) or None,
         "resets_at": answer.resets_at,
         "recording": None if place.recording is None else str(place.recording),

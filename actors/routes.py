@@ -85,6 +85,13 @@ def launched_for(case: Case, route: Route, tools: tuple[Tool, ...]) -> Plan:
     return with_tools(case.plan, tools) if route == "tools" else case.plan
 
 
+def kept(plan: Plan) -> Plan:
+    """The plan with a session that the next process can go on with, where each prompt has one; unless its owner said no."""
+    if plan.launch.mode == "session" or plan.launch.persist is not None:
+        return plan
+    return attrs.evolve(plan, launch=attrs.evolve(plan.launch, persist=True))
+
+
 def prepared(plan: Plan, find: Find) -> Plan:
     """The plan of a held agent: with the tools that stand ready, where it wants them and its CLI can have them.
 

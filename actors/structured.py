@@ -23,7 +23,7 @@ import msgspec
 from proctor.actors.errors import BadOption
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import Plan
-from proctor.actors.routes import Case, Route, launched_for, route_of
+from proctor.actors.routes import Case, Route, kept, launched_for, route_of
 from proctor.actors.schema_tools import desk_tools, told
 from proctor.actors.schemas import Schema, Violation, schema_of
 from proctor.protocols.salvage import Refusal
@@ -97,7 +97,8 @@ def _joined(one: Usage | None, other: Usage | None) -> Usage | None:
 
 
 class Inquiry:
-    """One request for an answer in a shape. `attempts` counts those made so far, `route` is the way of this one.
+    """One request for an answer in a shape. `attempts` counts those made so far, `route` is the way of this one. `forgets`:
+    the agent remembers nothing of an attempt when it is asked for the next.
 
     It is a `Desk`: what an agent submits in its turn is judged at once.
     """
@@ -113,7 +114,7 @@ class Inquiry:
         self._accepted: _Accepted | None = None
         self._has_tried = False
         self._form: dict[str, Any] | None = None
-        self._forgets = False
+        self.forgets = False
         self._prompt = ""
 
     @property
@@ -128,13 +129,14 @@ class Inquiry:
         case = Case(plan, self.schema, fresh)
         self.route = route_of(case)
         self._form = dict(case.form or {}) if self.route == "turn" else None
-        self._forgets = plan.launch.mode == "oneshot" and not (plan.launch.persist and case.can("resume"))
+        remembers = plan.launch.persist is not False and case.can("resume")
+        self.forgets = plan.launch.mode == "oneshot" and not remembers
 
     def launched(self, plan: Plan) -> Plan:
         """The plan of a process that is started for this request, by the way that was chosen.
 
         Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
-        return launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self))
+        return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self)))
 
     @property
     def turn_schema(self) -> dict[str, Any] | None:
@@ -178,7 +180,7 @@ class Inquiry:
         if self.met or self.attempts >= self._most or self._is_spent:
             return None
         again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording()}".strip()
-        return self._reminded(again, end.text or "") if self._forgets else again
+        return self._reminded(again, end.text or "") if self.forgets else again
 
     def _reminded(self, again: str, said: str) -> str:
         return f"{self._prompt}\n\n{_SAID}\n{said[:_QUOTED]}\n\n{again}"

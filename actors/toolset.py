@@ -27,7 +27,7 @@ from proctor.actors.tools import Tool, ToolResult
 PERIOD = 0.25
 """Seconds between two pieces of progress, at least."""
 HEARTBEAT = 15.0
-"""Seconds of silence after which a call tells that it is still at work."""
+"""Seconds of silence after which a call tells that it still goes on."""
 KEPT = 4000
 """Characters of progress that wait for the next piece, at most."""
 
@@ -61,7 +61,7 @@ class Call:
             self._news = trio.Event()
             told, self._waiting = self._waiting, ""
             so_far = trio.current_time() - begun
-            await send(so_far, told.rstrip("\n") or f"still at work after {so_far:.0f} s")
+            await send(so_far, told.rstrip("\n") or f"nothing new after {so_far:.0f} s")
             await trio.sleep(PERIOD)
 
 

@@ -19,10 +19,12 @@ Not handled here: time, processes, and which of several prompts the host should 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, cast
 
 import msgspec
 
+from proctor.protocols.attachment import refuse_untaken
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
@@ -215,6 +217,9 @@ class Conversation:
                 request, f"cannot be sent in phase {self.phase!r} of a {self.memo.mode} conversation"
             )
         self._check_id(request)
+        if isinstance(request, Prompt) and request.attachments:
+            takes = partial(self.dialect.takes, self.memo)
+            refuse_untaken(self.dialect.name, request.attachments, takes)
         data = self.dialect.write(self.memo, request)
         if isinstance(request, Prompt):
             self.memo.prompts.append(request.id)

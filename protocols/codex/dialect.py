@@ -57,7 +57,7 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
     if wanted.mcp_config is not None and not mcp_servers(wanted.mcp_config):
         names.append("mcp_config")
-    if wanted.resume is not None and not wanted.persist:
+    if wanted.resume is not None and wanted.persist is False:
         names.append("persist")
     return tuple(names)
 
@@ -68,6 +68,7 @@ CODEX = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=command.takes,
     stop=(
         StopStep("interrupt", 0.5),
         StopStep("close_stdin", 3.0),

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.serve_frames import read
@@ -142,8 +143,15 @@ def _set_model(memo: Memo, request: SetModel) -> bytes:
 
 
 def _parts(prompt: Prompt) -> list[dict[str, Any]]:
-    text = [_text(prompt.text)] if prompt.text or not prompt.blocks else []
-    return [*text, *prompt.blocks]
+    return [*parts(prompt.text, prompt.attachments, _text, _file), *prompt.blocks] or [_text("")]
+
+
+def _file(attachment: Attachment) -> dict[str, Any]:
+    return {"type": "file", "mime": attachment.mime, "filename": attachment.name, "url": attachment.url}
+
+
+def _takes(memo: Memo, attachment: Attachment) -> bool:
+    return attachment.mime in PICTURES or attachment.mime == PDF
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -156,6 +164,7 @@ OPENCODE_SERVE = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=_takes,
     stop=(StopStep("interrupt", 2.0), StopStep("close_stdin", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),

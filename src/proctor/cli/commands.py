@@ -302,13 +302,15 @@ def serve(
     *,
     http: str | None = None,
     fleet: str | None = None,
-    agents: tuple[str, ...] = (),
-    root: tuple[str, ...] = (),
+    agents: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    root: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     permission: Literal["deny", "allow"] = "deny",
     timeout: str = "300",
     env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     record: Annotated[str | None, Parameter(negative="")] = None,
     no_record: Annotated[bool, _Flag] = False,
+    sessions: Annotated[str | None, Parameter(negative="")] = None,
+    limit: int | None = None,
     token_env: str | None = None,
 ) -> int:
     """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
@@ -335,10 +337,14 @@ def serve(
         The folder for recordings. Default: the user's state folder.
     no_record
         Keep no recording.
+    sessions
+        A folder that keeps the sessions callers name, from one server to the next. Default: they go with the server.
+    limit
+        How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
     token_env
         The environment variable with the token that HTTP clients must send. Needed beyond this machine.
     """
-    from proctor.actors.durations import limit
+    from proctor.actors.durations import limit as duration
 
     if missing := _missing("mcp", "jsonschema_rs", *(("hypercorn",) if http else ())):
         complain(
@@ -346,7 +352,7 @@ def serve(
         )
         return USAGE
     try:
-        seconds = limit(timeout)
+        seconds = duration(timeout)
     except ValueError as error:
         complain(f"--timeout: {error}")
         return USAGE
@@ -363,6 +369,8 @@ def serve(
             env=env,
             record=record,
             recorded=not no_record,
+            sessions=sessions,
+            limit=limit,
             token_env=token_env,
         )
     )

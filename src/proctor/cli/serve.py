@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,8 +31,10 @@ from proctor.actors.gateways.mcp.server import GRACE, LOOPBACK, PATH, McpServer
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.permissions import Policy
+from proctor.actors.pool import Pools
 from proctor.actors.roots import Roots
 from proctor.actors.scripted import ScriptError
+from proctor.actors.sessions import Sessions
 from proctor.actors.toolset import Toolset
 from proctor.actors.trees import open_supervisor
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
@@ -61,6 +65,8 @@ class ServeOptions:
     env: tuple[str, ...] = ()
     record: str | None = None
     recorded: bool = True
+    sessions: str | None = None
+    limit: int | None = None
     token_env: str | None = None
 
 
@@ -79,9 +85,9 @@ def _log_to_stderr(wanted: str) -> None:
 async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
-        status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
     except (AgentError, ScriptError) as error:
         return _failed(error)
+    status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
     return OK if status == BY_SIGNAL + SIGTERM else status
 
 
@@ -96,7 +102,7 @@ def _failed(error: Exception) -> int:
 
 
 class Service:
-    """One `proctor serve`. Raises `BadOption` or `FleetFaults` before anything starts."""
+    """One `proctor serve`. Raises `BadOption`, `FleetFaults` or `ScriptError` before anything starts."""
 
     def __init__(self, options: ServeOptions) -> None:
         self.record = _record(options)
@@ -109,22 +115,35 @@ class Service:
             )
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
         self._terms = _terms(options, self.record)
+        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
         self._offer = Offer()
+        self._offer.one_shots(self._agents, self._terms)
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
 
     async def run(self, interrupts: Interrupts) -> int:
-        """Start, serve, stop. Raises `BadOption` or `ScriptError` for what one of the agents is."""
+        """Start, serve, stop. Returns the exit status."""
         interrupts.kill = self._kill
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, interrupts)
             nursery.start_soon(self._hurry)
-            async with noted(_told):
-                await self._offered()
+            try:
+                async with noted(_told), AsyncExitStack() as stack:
+                    await self._open_sessions(stack)
+                    await (self._serve() if self._fleet is None else self._with(self._fleet))
+            except AgentError as error:
+                self._status = _failed(error)
             nursery.cancel_scope.cancel("nothing is served any more")
         _log.info("stopped")
         return self._status
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        if self._terms.sessions is not None:
+            try:
+                await stack.enter_async_context(self._terms.sessions)
+            except OSError as error:  # a call that names one is told so
+                _log.warning("there is no place for sessions: %s", error)
 
     async def _listen(self, interrupts: Interrupts) -> None:
         with interrupts.scope:
@@ -142,15 +161,7 @@ class Service:
         if self._kill_tree is not None:
             self._kill_tree()
 
-    # -- what is offered
-
-    async def _offered(self) -> None:
-        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
-        self._offer.one_shots(self._agents, self._terms)
-        if self._fleet is None:
-            await self._serve()
-        else:
-            await self._with(self._fleet)
+    # -- the fleet
 
     async def _with(self, fleet: Fleet) -> None:
         try:
@@ -210,8 +221,12 @@ def _record(options: ServeOptions) -> Path | None:
 
 def _terms(options: ServeOptions, record: Path | None) -> Terms:
     env = parse_env(options.env, os.environ)
+    kept = options.sessions is not None
     return Terms(
         roots=Roots(options.roots or (Path.cwd(),)),
+        pools=Pools(limit=options.limit),
+        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
         options={"env": env, "record": record, "permission": options.permission},
         timeout=options.timeout,
     )
