@@ -1,9 +1,9 @@
 """What can go wrong between a caller and its agent, by who must act.
 
-The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`.
-Nobody, it is a fact to deal with: `MaybeExecuted`, `NotExecuted`, `NoPlace`, `GreetingTimeout`, `AskTimeout`,
-`SessionOwned`, `BudgetExceeded`, `ServerLost`.
+The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
+caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up:
+`StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`, `NotExecuted`, `NoPlace`, `GreetingTimeout`,
+`AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`.
 
 What a repetition may heal is a table, by type: `RETRYABLE`.
 """
@@ -180,6 +180,15 @@ class RecordingFailed(AgentError):
         self.path = path
 
 
+class ConfigRefused(AgentError):
+    """Another program's configuration file was left as it is; the text says which and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
+
+
 RETRYABLE: Mapping[type[Exception], bool] = {
     AgentError: False,
     BadOption: False,
@@ -200,6 +209,7 @@ RETRYABLE: Mapping[type[Exception], bool] = {
     ServerLost: True,
     MaybeExecuted: False,
     RecordingFailed: False,
+    ConfigRefused: False,
     process.ProcessError: False,
     process.SpawnFailed: True,
     process.NotFound: False,

@@ -19,10 +19,11 @@ from proctor.runtime.process import Command
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed. `files` were
-    written for this incarnation alone."""
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is
+    run. `files` were written for this incarnation alone."""
 
     transport: Transport
+    program: str
     notices: tuple[Notice, ...]
     files: tuple[Path, ...] = ()
 
@@ -60,7 +61,7 @@ def open_plan(
         marker=f"{directory.path.name}/{number}",
     )
     notices = _notices(plan, command.ignored, environment)
-    return Opening(transport=plan.reach(start), notices=notices, files=tuple(files))
+    return Opening(transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files))
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

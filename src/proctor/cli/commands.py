@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from proctor.cli.codes import OK, USAGE
+from proctor.cli.upkeep import health, setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +41,7 @@ Examples:
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
   proctor doctor
+  proctor setup --dry-run
   proctor serve --agents claude,codex --root ~/projects
 
 Exit status:
@@ -53,7 +56,11 @@ _Flag = Parameter(negative="", show_default=False)
 
 def dispatch(argv: Sequence[str]) -> int:
     """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    from proctor.cli.logs import log_to_stderr
     from proctor.cli.prompts import settle
+
+    if wrong := log_to_stderr(os.environ):
+        complain(wrong)
 
     words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
     try:
@@ -96,6 +103,8 @@ def _app() -> App:
     app.command(doctor)
     app.command(record)
     app.command(replay)
+    app.command(setup)
+    app.command(health)
     app.command(serve)
     return app
 
