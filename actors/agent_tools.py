@@ -11,7 +11,6 @@ Not here: which kinds there are, and how a tool is served.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -41,8 +40,6 @@ EXPECTED = (AgentError, ProcessError, ScriptError, DeliveryError, ActorExited)
 """What keeps a request from its answer without being our fault."""
 LONGEST = 7 * 86400.0
 """Seconds that a caller may give a turn, at most."""
-
-_log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -184,12 +181,11 @@ class _Job:
 
     async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
         self.place = Place(cwd=plan.workplace.cwd)
-        program, ends = " ".join(plan.locate()) or self._kind.name, trio.current_time() + timeout
+        ends = trio.current_time() + timeout
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:
             self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
         async with pool.slot(timeout=timeout):
-            _log.info("%s starts %s for %d characters", self._kind.name, program, len(prompt))
             return await self._streamed(plan, prompt, ends - trio.current_time())
 
     async def _streamed(self, plan: Plan, prompt: str, timeout: float) -> Answer:

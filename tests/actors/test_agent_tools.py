@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ import trio
 import trio.testing
 
 from proctor.actors.agent_tools import Terms, one_shot, standing
-from proctor.actors.discovery import stranger
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan import AgentOptions, Plan
@@ -134,22 +132,6 @@ async def test_who_cannot_wait_for_a_ladder_kills_what_runs(
         [live] = terms.live
         live.kill()
     assert not terms.live
-
-
-async def test_the_log_tells_of_a_start_without_the_prompt_R020(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "proctor")
-    program = tmp_path / "program"
-    program.touch(mode=0o700)
-
-    def named(options: AgentOptions) -> Plan:
-        return attrs.evolve(spoken(options), product=stranger("speaker"), executable=program)
-
-    terms = terms_of(tmp_path)
-    await called(Toolset([one_shot("speaker", "It speaks.", named, terms)]), prompt="a secret wish")
-    assert f"speaker starts {program} for 13 characters" in caplog.text
-    assert "secret" not in caplog.text
 
 
 async def test_only_so_many_run_at_a_time_and_who_waits_is_told(

@@ -40,14 +40,13 @@ from proctor.actors.trees import open_supervisor
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
+from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.verdicts import status_of
 from proctor.runtime.errors import MaxRestartsExceeded
 
 PATIENCE = GRACE / 2
 """Seconds from the wish to stop until what has not gone is killed."""
-LEVELS = ("debug", "info", "warning", "error")
-"""What `PROCTOR_LOG` may say; info where it says nothing."""
 
 _log = logging.getLogger("proctor.serve")
 
@@ -72,32 +71,25 @@ class ServeOptions:
 
 def serve_command(options: ServeOptions) -> int:
     """Serve and return the exit status."""
-    _log_to_stderr(os.environ.get("PROCTOR_LOG", ""))
     return trio.run(_main, options)
-
-
-def _log_to_stderr(wanted: str) -> None:
-    level = wanted.lower() if wanted.lower() in LEVELS else "info"
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("proctor").setLevel(level.upper())
 
 
 async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
     except (AgentError, ScriptError) as error:
-        return _failed(error)
+        return await _failed(error)
     status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
     return OK if status == BY_SIGNAL + SIGTERM else status
 
 
 async def _told(text: str) -> None:
-    _log.warning("%s", text)
+    _log.info("%s", text)
 
 
-def _failed(error: Exception) -> int:
+async def _failed(error: Exception) -> int:
     for line in str(error).splitlines():
-        _log.error("%s", line)
+        await Output(2).say(line)
     return status_of(error)
 
 
@@ -135,7 +127,7 @@ class Service:
                     await self._open_sessions(stack)
                     await (self._serve() if self._fleet is None else self._with(self._fleet))
             except AgentError as error:
-                self._status = _failed(error)
+                self._status = await _failed(error)
             nursery.cancel_scope.cancel("nothing is served any more")
         _log.info("stopped")
         return self._status
@@ -175,7 +167,7 @@ class Service:
                     nursery.cancel_scope.cancel("the fleet has started")
                 await self._serve()
         except MaxRestartsExceeded as error:
-            _log.error("%s gave up: %s", fleet.name, error.message)
+            await Output(2).say(f"{fleet.name} gave up: {error.message}")
             self._status = FAILED
 
     async def _until_shutdown(self, scope: trio.CancelScope) -> None:
@@ -207,7 +199,9 @@ class Service:
                 here = endpoint_of(opened)
                 hosts = LOOPBACK if here.private else None
                 await nursery.start(partial(server.serve_http, opened, hosts=hosts, token=self._token))
-                _log.info("serves %s", here if here.path else f"http://{here}{PATH}")
+                address = str(here) if here.path else f"http://{here}{PATH}"
+                _log.info("serves %s", address)
+                await Output(2).say(f"serves {address}")
 
     def _instructions(self, names: str) -> str:
         offered = f"Coding agents as tools: {names}." if names else "No coding agent can be offered."
