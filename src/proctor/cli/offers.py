@@ -13,10 +13,12 @@ from pathlib import Path
 
 import attrs
 
+from proctor.actors import trees
 from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import NotExecutable, NotInstalled
 from proctor.actors.fleet import Fleet, Nested
 from proctor.actors.members import AnyMember, Server
+from proctor.actors.plan import Plan
 from proctor.actors.toolset import ServedTool
 from proctor.actors.trees import Supervisor
 from proctor.cli.kinds import plan_of
@@ -42,9 +44,10 @@ _log = logging.getLogger("proctor.serve")
 
 @attrs.define
 class Offer:
-    """The tools so far, and a line for each agent that is left out."""
+    """The tools so far, the plans of the agents behind them, and a line for each agent that is left out."""
 
     tools: list[ServedTool] = attrs.field(factory=list[ServedTool])
+    plans: dict[str, Plan] = attrs.field(factory=dict[str, Plan])
     absent: list[str] = attrs.field(factory=list[str])
 
     def leave_out(self, name: str, why: str) -> None:
@@ -57,30 +60,34 @@ class Offer:
         for agent in agents:
             kind = agent.partition(":")[0]
             plan = partial(plan_of, agent)
+            made = plan(terms.options)
             try:
-                program = plan(terms.options).locate()
+                program = made.locate()
             except (NotInstalled, NotExecutable) as error:
                 self.leave_out(kind, str(error))
             else:
                 _log.info("%s is there: %s", kind, " ".join(program) or agent)
                 about = f"Have {TITLES[kind]} carry out a prompt in a folder, and give its final answer."
+                self.plans[kind] = made
                 self.tools.append(one_shot(kind, about, plan, terms))
 
     async def fleet(self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None) -> None:
         """Start the fleet's children in their order, and make a tool of each agent."""
         for child in (*fleet.servers, *fleet.agents, *fleet.supervisors):
-            names = _names(child)
+            members = _members(child)
             try:
                 await supervisor.start_child(child.spec(record))
             except (StartError, DeliveryError) as error:
                 why = innermost(error) if isinstance(error, StartError) else error
-                for name in names or [child.name]:
+                for name in [member.name for member in members] or [child.name]:
                     self.leave_out(name, str(why))
                 continue
-            for name in names:
-                _log.info("%s has started", name)
-                about = f"Ask the agent {name!r}, which keeps its conversation from call to call."
-                self.tools.append(standing(tool_name(name), about, supervisor.agent(name), terms))
+            for member in members:
+                _log.info("%s has started", member.name)
+                about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
+                agent = supervisor.agent(member.name)
+                self.plans[member.name] = trees.plan_of(member.spec(record))
+                self.tools.append(standing(tool_name(member.name), about, agent, terms))
 
 
 def tool_name(agent: str) -> str:
@@ -88,8 +95,8 @@ def tool_name(agent: str) -> str:
     return f"ask_{_CHARACTER.sub('_', agent)}"
 
 
-def _names(child: Server | AnyMember | Nested) -> Sequence[str]:
+def _members(child: Server | AnyMember | Nested) -> Sequence[AnyMember]:
     """The agents that a child brings."""
     if isinstance(child, Nested):
-        return [member.name for _, member in child.members("")]
-    return [] if isinstance(child, Server) else [child.name]
+        return [member for _, member in child.members("")]
+    return [] if isinstance(child, Server) else [child]

@@ -27,7 +27,8 @@ from proctor.actors.agent_tools import Terms
 from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import Fleet, load_fleet
-from proctor.actors.gateways.mcp.server import GRACE, LOOPBACK, PATH, McpServer
+from proctor.actors.gateways.mcp.server import GRACE, LOOPBACK, PATH, Health, McpServer
+from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.permissions import Policy
@@ -179,12 +180,14 @@ class Service:
     async def _serve(self) -> None:
         toolset = Toolset(self._offer.tools)
         names = ", ".join(tool.name for tool in toolset.tools)
+        checks = Checks(adapters_of(self._offer.plans))
         _log.info("offers %s", names or "nothing")
         server = McpServer(
             "proctor",
             toolset,
             version=version("proctor"),
             instructions=self._instructions(names),
+            health=partial(_health, checks),
             shutdown=self._shutdown,
         )
         if self._where is None:
@@ -234,3 +237,10 @@ def _token(name: str | None) -> str | None:
     if not (token := os.environ.get(name)):
         raise BadOption(f"--token-env: the environment has no {name!r}, or an empty one")
     return token
+
+
+async def _health(checks: Checks) -> Health:
+    """Well as long as one of the agents that are offered can work."""
+    found = await checks.look()
+    missing = ", ".join(found.missing)
+    return Health(not found.findings or found.grade != "down", missing and f"does not work: {missing}")
