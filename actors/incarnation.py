@@ -26,6 +26,7 @@ from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Star
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting
 from proctor.actors.ladder import ladder
+from proctor.actors.logs import LifeLog
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
@@ -34,6 +35,7 @@ from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
 from proctor.runtime.exits import Crash, ExitReason, Killed
 from proctor.runtime.process import Process
@@ -60,6 +62,7 @@ class Incarnation:
         resume: str | None = None,
         fork: bool = False,
         total_cost_usd: float | None = None,
+        attachments: tuple[Attachment, ...] = (),
         listen: Listener = _ignore,
     ) -> None:
         self.plan = plan
@@ -69,7 +72,7 @@ class Incarnation:
         self.fork = fork
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork),
+            launch=plan.opening(resume=resume, fork=fork, attachments=attachments),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -87,6 +90,7 @@ class Incarnation:
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
+        self._life = LifeLog(plan.name, plan.dialect.name, number)
         self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self.send, self.note)
         self._observers = self._make_observers()
 
@@ -103,21 +107,28 @@ class Incarnation:
             wanted = self.conversation.memo.launch
             opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
             self.log.append(opening.notices)
-            async with opening.transport.connect():
-                self._transport = transport = opening.transport
-                self.pid = transport.pid
-                self._outbox = Outbox(transport, recording, self._on_unread)
-                ready = await self._live(task_status)
+            self._life.executable = opening.program
+            try:
+                ready = await self._connected(opening.transport, task_status)
+            finally:
+                opening.clear()
             if not ready:
                 raise self._refusal()
         finally:
             self._finish()
+
+    async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
+        async with transport.connect():
+            self._transport, self.pid = transport, transport.pid
+            self._outbox = Outbox(transport, self._recording, self._on_unread)
+            return await self._live(task_status)
 
     async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._pump)
             self._nursery.start_soon(self._outbox.pay)
             if ready := await self._greet():
+                self._life.ready(self.pid)
                 task_status.started()
                 self._nursery.start_soon(self._watch_silence)
                 self.exit = await self.transport.wait()
@@ -190,6 +201,8 @@ class Incarnation:
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
             self._signs.ending = None  # the turn before speaks for this one no more
+        if isinstance(request, v.Prompt):
+            self._life.asked(len(request.text))
         self._silence.hear()
         self._silence.look_again()
         try:
@@ -313,6 +326,8 @@ class Incarnation:
 
     def _on_turn_ended(self, tell: Listener, event: v.TurnEnded) -> None:
         tell(event)
+        if not self.cut(event):
+            self._life.ended(event)
         if self.plan.launch.mode == "oneshot":
             self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
 
@@ -366,4 +381,5 @@ class Incarnation:
         self.stderr = self.stderr_end()
         exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
         self.log.append([exited])
+        self._life.exited(exited.outcome)
         self._listen(exited)
