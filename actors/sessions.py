@@ -91,22 +91,30 @@ class Session:
 
         A conversation that its CLI has lost begins anew, which the log tells.
         """
+        ends = math.inf if timeout is None else trio.current_time() + timeout
         known = self.conversation(plan)
+        answer = await self._gone_on(plan, prompt, timeout, by, known)
+        if answer is None:
+            logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
+            self.forget(plan)
+            left = None if timeout is None else ends - trio.current_time()
+            answer = await by(self.plan(plan), prompt, timeout=left)
+        self.remember(plan, answer)
+        return answer
+
+    async def _gone_on(
+        self, plan: Plan, prompt: str, timeout: float | None, by: Runner, known: str | None
+    ) -> Answer | None:
+        """None when the CLI has lost the conversation that is known here."""
         try:
             answer = await by(self.plan(plan), prompt, timeout=timeout)
-            lost = known is not None and answer.ending == "refused_start"
         except SessionOwned:
             raise
         except StartRefused as error:
             if known is None or error.resumed != known:
                 raise
-            lost = True
-        if lost:
-            logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
-            self.forget(plan)
-            answer = await by(self.plan(plan), prompt, timeout=timeout)
-        self.remember(plan, answer)
-        return answer
+            return None
+        return None if known is not None and answer.ending == "refused_start" else answer
 
 
 @attrs.define(eq=False)

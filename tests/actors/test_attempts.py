@@ -91,7 +91,7 @@ async def test_a_run_that_crashed_runs_again_by_the_one_policy_for_all_command_l
         return await run(plan, "crash" if len(starts) < 3 else "hi", timeout=timeout)
 
     plan = spoken_plan()
-    answer = await attempted(third_time_lucky, RETRY, random=Random(1))
+    answer = await attempted(third_time_lucky, RETRY, chance=Random(1))
     assert (answer.text, len(starts)) == ("1: hi", 3)
     first, second = starts[1] - starts[0], starts[2] - starts[1]
     assert 0.4 <= first <= 0.5 + 0.1

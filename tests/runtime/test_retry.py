@@ -53,7 +53,7 @@ def retry(attempts: int = 3) -> Retry:
 
 
 async def tell(story: Story, policy: Retry, timeout: float | None = None) -> object:
-    return await repeated(story, policy, name="reviewer", timeout=timeout, random=Random(1))
+    return await repeated(story, policy, name="reviewer", timeout=timeout, chance=Random(1))
 
 
 async def test_attempts_are_bounded_and_their_delays_grow_up_to_a_limit_R117_R080(
