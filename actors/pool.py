@@ -31,7 +31,7 @@ from proctor.actors.places import Places
 from proctor.actors.plan import SHUTDOWN, Plan
 from proctor.actors.runs import DEADLINE, Run, opened
 from proctor.actors.trees import plan_of
-from proctor.actors.warm import Stock
+from proctor.actors.warm import Ready, Stock
 from proctor.runtime.spec import ChildSpec
 
 QUEUE = 1000
@@ -135,11 +135,18 @@ class Pool:
             if stock.plan is not plan and stock.plan != plan:
                 continue
             while (ready := stock.take()) is not None:
-                stack.push_async_callback(ready.give_back)
-                ready.live.begin(prompt, ends - trio.current_time())
-                if await ready.live.taken():
+                if await self._takes(stack, ready, prompt, ends - trio.current_time()):
                     return ready.live
         return None
+
+    async def _takes(self, stack: AsyncExitStack, ready: Ready, prompt: str, timeout: float) -> bool:
+        """Whether it takes the prompt; a dead one gives its place back before another is waited for."""
+        async with AsyncExitStack() as own:
+            own.push_async_callback(ready.give_back)
+            ready.live.begin(prompt, timeout)
+            if taken := await ready.live.taken():
+                stack.push_async_callback(own.pop_all().aclose)
+        return taken
 
     async def _started(self, stack: AsyncExitStack, plan: Plan, prompt: str, ends: float) -> Run:
         await self._place(stack, ends - trio.current_time())

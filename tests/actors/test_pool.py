@@ -19,13 +19,14 @@ from proctor.actors.errors import BadOption, GreetingTimeout, NoPlace, StartRefu
 from proctor.actors.outcomes import Answer
 from proctor.actors.places import Places
 from proctor.actors.plan import Plan
-from proctor.actors.played import FarSide, played
+from proctor.actors.played import FarEnd, FarSide, PlayedTransport, played
 from proctor.actors.pool import Pool, Pools, Warm, pool_spec
+from proctor.actors.runs import opened
 from proctor.actors.transport import Start, Transport
 from proctor.actors.trees import open_supervisor
-from proctor.actors.warm import Stock
+from proctor.actors.warm import Ready, Stock
 from proctor.protocols.vocabulary import Text, TurnEnded
-from proctor.runtime.process_errors import SpawnFailed
+from proctor.runtime.process_errors import SpawnFailed, StdinClosed
 from proctor.runtime.procfs import stat_of
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import Speaker, speaks, spoken_plan
@@ -335,6 +336,16 @@ async def test_one_kept_ready_for_others_makes_room_Q10(autojump_clock: MockCloc
         assert (house.alive, capacity(pool)) == (2, (0, 0))
 
 
+async def test_one_that_was_still_starting_makes_room_too_Q10(autojump_clock: MockClock) -> None:
+    house = House(5.0)
+    pool = Pool("claude", limit=1, warm=[Warm(spoken_plan(house.live), 1)])
+    async with served(pool):
+        await trio.sleep(1)
+        assert (await pool.run(spoken_plan(), "other", timeout=30.0)).ok
+        await trio.sleep(6)
+        assert (house.alive, pool.statistics().warm) == (1, 1)
+
+
 async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told_of_once_L13(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -380,6 +391,51 @@ async def test_more_kept_ready_than_there_are_places_is_refused() -> None:
         Pool("claude", limit=1, warm=[Warm(spoken_plan(), 2)])
     with pytest.raises(BadOption, match="limit must be a number of 1 or more, got 0"):
         Pool("claude", limit=0)
+
+
+class Unseen(PlayedTransport):
+    """Dead without a sign of it: it only takes no prompt."""
+
+    async def write(self, data: bytes) -> None:
+        if b'"user"' in data:
+            raise StdinClosed("it is gone", stage="stdin", argv0="claude", pid=None, elapsed=0.0)
+        await super().write(data)
+
+
+async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one_R126(
+    autojump_clock: MockClock,
+) -> None:
+    kinds: list[type[PlayedTransport]] = [Unseen, Unseen]
+
+    def reach(start: Start) -> Transport:
+        kind = kinds.pop() if kinds else PlayedTransport
+        return kind(_speaker, "speaker", start)
+
+    plan = attrs.evolve(spoken_plan(), reach=reach)
+    async with served(pool := Pool("claude", limit=3, warm=[Warm(plan, 2)])):
+        await settle()
+        assert (await pool.run(plan, "hi")).text == "1: hi"
+        assert kinds == []
+
+
+@asynccontextmanager
+async def _speaker() -> AsyncGenerator[FarEnd]:
+    yield speaks
+
+
+async def test_one_that_is_known_to_be_dead_is_passed_over_R126(autojump_clock: MockClock) -> None:
+    plan = spoken_plan()
+    stock = Stock(plan, 1, Places("places", 1, 1), trio.CapacityLimiter(1))
+    async with opened(plan) as dead, opened(plan) as alive:
+        await alive.ready.wait()
+        await dead.ready.wait()
+        dead.kill()
+        await dead.over.wait()
+        stock.idle.extend([Ready(dead), Ready(alive)])
+        ready = stock.take()
+        assert ready is not None
+        assert ready.live is alive
+        assert stock.take() is None
 
 
 def _until_gone(*pids: int) -> None:
