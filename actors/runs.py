@@ -316,17 +316,22 @@ class Run:
     async def _within(self, starts: AbstractAsyncContextManager[object]) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, self._left, nursery.cancel_scope)
-                with self._starting:
-                    async with starts:
-                        await nursery.start(self.incarnation.serve)
-                self._late = self._starting.cancelled_caught
-                if not self._late:
-                    self.ready.set()
+                await self._start(nursery, starts)
+                if self.ready.is_set():
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
             self._failure = cause_of(group)
+
+    async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(_cancel_when, self._left, self._starting)
+            with self._starting:
+                async with starts:
+                    await nursery.start(self.incarnation.serve)
+                self.ready.set()
+            beside.cancel_scope.cancel("it has started")
+        self._late = not self.ready.is_set() and not self._left.is_set()
 
     async def _turn(self) -> None:
         live = self.incarnation

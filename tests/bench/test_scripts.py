@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import fleet, idle, longline, overhead
+from bench import fleet, idle, longline, overhead, warm
 from bench.contest import Contender, Stopwatch, Work, hold, table
 from bench.peers.entries import IDLERS, SERVER, crowds
 
@@ -41,6 +41,12 @@ def test_what_is_added_to_a_command_line_is_told_and_one_that_is_absent_has_a_ro
     table = overhead.table({**rows, "gone": None}).splitlines()
     assert table[2].startswith("| scripted | ")
     assert table[3] == "| gone | not installed |  |  |  |  |"
+
+
+def test_a_run_that_finds_a_process_ready_is_measured_beside_one_that_starts_its_own_R126_L14() -> None:
+    taken = warm.rows(1)
+    assert {*taken} == {"cold", "warm"}
+    assert [line.split(" | ")[0] for line in warm.table(taken).splitlines()[2:]] == ["| cold", "| warm"]
 
 
 def test_a_kind_of_idle_actor_that_is_not_there_has_a_row_that_says_so() -> None:
