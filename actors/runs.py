@@ -4,8 +4,8 @@
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13). It holds for
-all attempts at an answer in a shape together; a CLI that ends after each prompt has a process for each of them.
+answer's outcome is `deadline` (R044, R045), for all attempts at an answer in a shape together. Reading slowly costs the
+CLI nothing and does not count (Q13).
 
 `opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
 on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
@@ -74,7 +74,6 @@ async def stream(
     attachments = attachments_of(payloads)
     refuse_unsupported(plan, attachments)
     if (inquiry := inquiry_of(schema)) is not None:
-        inquiry.choose(plan, fresh=True)
         plan = inquiry.launched(plan)
     async with opened(plan, attachments=attachments) as live:
         live.begin(prompt, timeout, inquiry)
@@ -295,8 +294,8 @@ class Run:
 
     def _new_process(self) -> None:
         last, self._text, self._again = self.incarnation, self._again, None
-        forgets = self._inquiry is not None and self._inquiry.forgets
-        self._attachments = self._attachments if forgets else ()
+        if not (forgets := self._inquiry is not None and self._inquiry.forgets):
+            self._attachments = ()
         self._starting = trio.CancelScope(deadline=self._deadline)
         self.incarnation = Incarnation(
             self._plan,

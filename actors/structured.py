@@ -133,9 +133,10 @@ class Inquiry:
         self.forgets = plan.launch.mode == "oneshot" and not remembers
 
     def launched(self, plan: Plan) -> Plan:
-        """The plan of a process that is started for this request, by the way that was chosen.
+        """The plan of a process that is started for this request; chooses the way.
 
         Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
+        self.choose(plan, fresh=True)
         return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self)))
 
     @property
@@ -192,11 +193,12 @@ class Inquiry:
     def _read(self, end: TurnEnded) -> tuple[Violation, ...]:
         """Judge what the turn ended with: the CLI's own structured answer, else JSON in the text."""
         given = end.structured_output
-        candidates = [given] if given is not None else [*_values(end.text or "")]
-        judged = [self._judge(candidate) for candidate in candidates]
-        if not judged:
-            return (Violation("", end.error or _MISSING[self.route]),)
-        return () if self.met else judged[0]
+        first: tuple[Violation, ...] | None = None
+        for candidate in _values(end.text or "") if given is None else (given,):
+            if not (wrong := self._judge(candidate)):
+                return ()
+            first = first or wrong
+        return first or (Violation("", end.error or _MISSING[self.route]),)
 
     def _judge(self, data: Any) -> tuple[Violation, ...]:
         wrong = self.schema.violations(data)
