@@ -160,6 +160,9 @@ class Inquiry:
             case _:
                 return ""
 
+    def _reminder(self) -> str:
+        return f"It has to fit this JSON schema:\n{self.schema.text}"
+
     # -- attempts
 
     def submit(self, data: Any) -> Sequence[Violation]:
@@ -180,7 +183,7 @@ class Inquiry:
         self._has_tried = False
         if self.met or self.attempts >= self._most or self._is_spent:
             return None
-        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording()}".strip()
+        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
         return self._reminded(again, end.text or "") if self.forgets else again
 
     def _reminded(self, again: str, said: str) -> str:
