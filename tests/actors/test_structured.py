@@ -277,6 +277,21 @@ async def test_a_deadline_holds_for_all_attempts_together(autojump_clock: MockCl
             await sup.agent("agent").ask("How much?", timeout=10, schema=Bill)
 
 
+async def test_the_three_are_listed_together_with_the_tools_of_the_agent_R151(
+    autojump_clock: MockClock,
+) -> None:
+    @tool
+    async def weigh(article: str) -> int:
+        return 7
+
+    plan, talk = shaped_plan(
+        [{"weigh": {"article": "nut"}}, {"submit": GOOD}, {"say": "done"}], lacking=NATIVE, host_tools=[weigh]
+    )
+    answer = await run(plan, "How much?", schema=Bill)
+    assert (answer.value, talk.results[0]) == (BILL, "7")
+    assert talk.tools == [["weigh", "submit", "validate", "example"]]
+
+
 # -- a held agent
 
 
