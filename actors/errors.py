@@ -1,7 +1,7 @@
 """What can go wrong between a caller and its agent, by who must act.
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `UnsupportedPayload`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
+`FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
 `MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
 `ServerLost`. Whoever asks for completions meets these behind a `ProviderError`, behind a `CompletionError`.
 """
@@ -110,6 +110,14 @@ class GreetingTimeout(AgentError):
         )
         self.seconds = seconds
         self.stderr = stderr
+
+
+class SchemaUnmet(AgentError, ValueError):
+    """Data is not what was declared; `violations` are all that is wrong, each with its place."""
+
+    def __init__(self, name: str, violations: Sequence[str]) -> None:
+        super().__init__(f"this is no {name}: {'; '.join(violations)}")
+        self.violations = tuple(violations)
 
 
 class AskTimeout(AgentError, TimeoutError):

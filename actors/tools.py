@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, overload
 
 import attrs
@@ -46,14 +47,15 @@ class ToolResult:
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make.
+    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make (None:
+    the function takes them as one mapping and judges them itself).
 
     `timeout` is in seconds. It stays an async function: called, it calls what it was made of.
     """
 
     declared: HostTool
     function: Function
-    parameters: type[msgspec.Struct]
+    parameters: type[msgspec.Struct] | None
     timeout: float = DEADLINE
 
     @property
@@ -67,16 +69,24 @@ class Tool:
     async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
         """Carry out one call. Raises nothing but what is no `Exception`."""
         try:
-            given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
+            call = self._call(arguments)
         except msgspec.ValidationError as error:
             return ToolResult(f"wrong arguments for {self.name!r}: {error}", is_error=True)
         with trio.move_on_after(self.timeout):
-            return await self._called({name: getattr(given, name) for name in given.__struct_fields__})
+            return await self._called(call)
         return ToolResult(f"{self.name!r} gave no result within {self.timeout:g} s", is_error=True)
 
-    async def _called(self, arguments: Mapping[str, Any]) -> ToolResult:
+    def _call(self, arguments: Mapping[str, Any]) -> Callable[[], Awaitable[object]]:
+        if self.parameters is None:
+            return partial(self.function, arguments)
+        given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
+        return partial(self.function, **{name: getattr(given, name) for name in given.__struct_fields__})
+
+    async def _called(self, call: Callable[[], Awaitable[object]]) -> ToolResult:
         try:
-            result = await self.function(**arguments)
+            result = await call()
+            if isinstance(result, ToolResult):
+                return result
             return ToolResult(result if isinstance(result, str) else msgspec.json.encode(result).decode())
         except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read (L20)
             return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
@@ -108,8 +118,8 @@ def tool(
     """Make a typed async function a `Tool`, bare or with options.
 
     The name is the function's, the description its docstring, unless given. Each parameter needs a type that msgspec
-    can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string that is returned is the result
-    as it is, anything else as JSON. Raises `BadOption` for what no tool can be made of.
+    can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string or a `ToolResult` that is
+    returned is the result as it is, anything else as JSON. Raises `BadOption` for what no tool can be made of.
     """
 
     def made(function: Function) -> Tool:
