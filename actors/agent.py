@@ -37,6 +37,7 @@ from proctor.actors.incarnation import Incarnation
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
+from proctor.actors.routes import prepared
 from proctor.actors.telling import tell
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -98,12 +99,12 @@ class AgentActor(Actor):
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
         self._written = trio.Event()
         self._written.set()
-        return plan
+        return prepared(plan, self.book.inquiry)
 
     async def handle_continue(self, arg: object) -> None:
         self.gate.leave()
         job = self.book.current
-        if job is not None and not job.withdrawn and (job.parked or self.plan.conduct.on_crash != "fail"):
+        if job is not None and job.outlives_a_process(self.plan.conduct.on_crash):
             self._admit(job, "the incarnation that held it is gone")
         else:
             self.book.current = None  # its caller has been told by the `Exited` of the one that held it
@@ -181,7 +182,7 @@ class AgentActor(Actor):
             self.book.ownership.take(session)
         number = self.book.directory.incarnations + 1
         live = Incarnation(
-            self.plan,
+            self.book.launched(self.plan),
             self.book.log,
             self.book.directory,
             number=number,
@@ -234,6 +235,7 @@ class AgentActor(Actor):
 
     def _accept(self, job: Job) -> Accepted:
         position = self.book.log.end
+        job.taken_by(self.plan)
         self.book.waiting.append(job)
         self._advance()
         repeats = self.plan.conduct.on_crash != "fail"
@@ -257,14 +259,11 @@ class AgentActor(Actor):
             self._send(job, why)
 
     def _send(self, job: Job, why: str) -> None:
-        told_before, job.parked = job.prompt is not None, False
-        job.prompt = prompt = str(uuid.uuid4()) if told_before else job.ticket
-        said = job.said(prompt, resumed=self.plan.conduct.on_crash == "resume")
-        job.attempts += 1
-        self.book.note("sent", why, ticket=job.ticket, prompt=prompt, attempt=job.attempts)
-        self.book.move("prompt", f"{len(said.text)} characters: {why}")
+        prompt = job.next_prompt(self.plan.conduct.on_crash)
+        self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
+        self.book.move("prompt", f"{len(prompt.text)} characters: {why}")
         self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, job, said, written)
+        self.background.start_soon(self._deliver, job, prompt, written)
 
     async def _deliver(self, job: Job, prompt: v.Prompt, written: trio.Event) -> None:
         try:
@@ -363,13 +362,16 @@ class AgentActor(Actor):
         resets_at = self.live.resets_at if self.live is not None else None
         if reaction == "park" and resets_at is not None:
             self.gate.limited(resets_at)
-            if self.plan.conduct.park and (hold := self.gate.hold()) is not None:
+            if self.plan.conduct.park and not job.is_met and (hold := self.gate.hold()) is not None:
                 self._park(job, hold)
                 return
         else:
             self.gate.passed()
-        self.book.current = None
-        self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
+        if job.inquiry is not None and (again := job.inquiry.judge(event)) is not None:
+            self.book.ask_again(job, again)
+        else:
+            self.book.current = None
+            self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
         self._advance()
 
     # -- limits and budgets

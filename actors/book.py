@@ -6,6 +6,7 @@ each successor, and closed when the spec is dropped.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
@@ -19,10 +20,11 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
 from proctor.actors.ownership import Ownership
 from proctor.actors.payloads import refuse_unsupported
-from proctor.actors.plan import Plan
+from proctor.actors.plan import OnCrash, Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
+from proctor.actors.structured import Inquiry
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
@@ -45,7 +47,8 @@ QUEUE = 1000
 @attrs.define
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent."""
+    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent.
+    `inquiry` is what its answer is held against."""
 
     ticket: str
     text: str
@@ -55,12 +58,31 @@ class Job:
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
+    inquiry: Inquiry | None = None
 
-    def said(self, prompt: str, *, resumed: bool) -> Prompt:
-        """What it is sent as, under the id `prompt`; `resumed` conversations have it already once its turn was begun."""
-        if self.begun and resumed:
-            return Prompt(prompt, CONTINUE)
-        return Prompt(prompt, self.text, attachments=self.attachments)
+    @property
+    def is_met(self) -> bool:
+        """Was an answer handed in that fits? Nothing that comes after it matters."""
+        return self.inquiry is not None and self.inquiry.met
+
+    def outlives_a_process(self, on_crash: OnCrash) -> bool:
+        """Is it to be sent once more when the process that had it is gone?"""
+        return not (self.withdrawn or self.is_met) and (self.parked or on_crash != "fail")
+
+    def taken_by(self, plan: Plan) -> None:
+        """An agent of this plan is to answer it."""
+        if self.inquiry is not None:
+            self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
+            self.text = self.inquiry.worded(self.text)
+
+    def next_prompt(self, on_crash: OnCrash) -> Prompt:
+        """What it is sent as now, each time under an id of its own."""
+        self.prompt, self.parked = self.ticket if self.prompt is None else str(uuid.uuid4()), False
+        self.attempts += 1
+        schema = None if self.inquiry is None else self.inquiry.turn_schema
+        if self.begun and on_crash == "resume":
+            return Prompt(self.prompt, CONTINUE, schema=schema)  # the session has the rest already
+        return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
 def _unheard(job: Job) -> None:
@@ -96,6 +118,26 @@ class Book:
         """It was not sent: it waits again, before all others."""
         self.current = None
         self.waiting.appendleft(job)
+
+    def ask_again(self, job: Job, text: str) -> None:
+        """Its answer was not what was asked for: what is wrong is asked next, before all others."""
+        job.text, job.begun = text, False
+        if job.inquiry is None or not job.inquiry.forgets:
+            job.attachments = ()
+        self.note("unmet", text, ticket=job.ticket, attempt=job.attempts)
+        self.move("turn_ended", "its answer does not fit")
+        self.put_back(job)
+
+    def inquiry(self) -> Inquiry | None:
+        """What the answer to the request that is served now is held against, None for nothing."""
+        return None if self.current is None else self.current.inquiry
+
+    def launched(self, plan: Plan) -> Plan:
+        """The plan of the process that starts now: of the request, where it has a process of its own.
+
+        Raises `BadOption` when a tool of the plan's own has a name of one that the request needs."""
+        inquiry = self.inquiry()
+        return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
     def withdraw(self, job: Job) -> None:
         """Its caller has left. Never waits and is never lost: whoever writes in the book now, or later, learns it."""

@@ -1,7 +1,8 @@
 """What can go wrong between a caller and its agent, by who must act.
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
+`FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`.
+Nobody, it is a fact to deal with:
 `MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
 `ServerLost`. Whoever asks for completions meets these behind a `ProviderError`, behind a `CompletionError`.
 """

@@ -84,6 +84,7 @@ class Conduct:
     conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
 
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
+    `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
@@ -94,6 +95,7 @@ class Conduct:
     account: str | None = None
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
+    schemas: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -193,6 +195,7 @@ class AgentOptions(TypedDict, total=False):
     account: str | None
     host_tools: Sequence[Tool]
     hooks: Sequence[Hook]
+    schemas: bool
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:

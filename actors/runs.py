@@ -1,10 +1,11 @@
-"""One prompt, one process, no tree: for scripts and for the command line.
+"""One request, no tree: for scripts and for the command line.
 
 `run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13). It holds for
+all attempts at an answer in a shape together; a CLI that ends after each prompt has a process for each of them.
 
 `opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
 on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
@@ -22,16 +23,18 @@ from pathlib import Path
 import attrs
 import trio
 
+from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.host import noted
 from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
+from proctor.actors.outcomes import Answer
 from proctor.actors.ownership import Ownership
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, Untaken
@@ -41,27 +44,40 @@ DEADLINE = 300.0
 
 
 async def run(
-    plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
 ) -> Answer:
-    """Carry out `prompt` and return the answer, whatever its outcome.
+    """Carry out `prompt` and return the answer, whatever its outcome. `schema` is what it is to be, as for `Agent.ask`.
 
     Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
-    `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`, and
-    `UnsupportedPayload` for one of `payloads` that this CLI cannot take.
+    `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`,
+    `UnsupportedPayload` for one of `payloads` that this CLI cannot take, and `BadOption` for a schema that is none.
     """
-    async with stream(plan, prompt, timeout=timeout, payloads=payloads) as live:
+    async with stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
         return await live.finish()
 
 
 @asynccontextmanager
 async def stream(
-    plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
 ) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
     attachments = attachments_of(payloads)
     refuse_unsupported(plan, attachments)
+    if (inquiry := inquiry_of(schema)) is not None:
+        inquiry.choose(plan, fresh=True)
+        plan = inquiry.launched(plan)
     async with opened(plan, attachments=attachments) as live:
-        live.begin(prompt, timeout)
+        live.begin(prompt, timeout, inquiry)
         yield live
 
 
@@ -155,7 +171,10 @@ class Run:
             listen=self._hear,
         )
         self._attachments = attachments
+        self._recordings = directory
         self._plan = plan
+        self._inquiry: Inquiry | None = None
+        self._again: str | None = None
         self._log = log
         self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
@@ -189,11 +208,11 @@ class Run:
             return False
         return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
 
-    def begin(self, prompt: str, timeout: float | None = DEADLINE) -> None:
-        """Ask; the deadline counts from now. Raises RuntimeError the second time."""
+    def begin(self, prompt: str, timeout: float | None = DEADLINE, inquiry: Inquiry | None = None) -> None:
+        """Ask; the deadline counts from now. `inquiry` is one that has chosen its way. Raises RuntimeError the second time."""
         if self._asked.is_set():
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
-        self._text = prompt
+        self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
         self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
         self._starting.deadline = self._deadline
         self._asked.set()
@@ -260,12 +279,35 @@ class Run:
                 outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
                     await self._within(starts)
+                    while self._goes_on():
+                        self._new_process()
+                        await self._within(nullcontext())
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
             for event in (self.ready, self._told, self.over):
                 event.set()
+
+    def _goes_on(self) -> bool:
+        over = self._late or self._left.is_set() or self._failure is not None
+        return self._again is not None and not over and self._plan.launch.mode == "oneshot"
+
+    def _new_process(self) -> None:
+        last, self._text, self._again = self.incarnation, self._again, None
+        forgets = self._inquiry is not None and self._inquiry.forgets
+        self._attachments = self._attachments if forgets else ()
+        self._starting = trio.CancelScope(deadline=self._deadline)
+        self.incarnation = Incarnation(
+            self._plan,
+            self._log,
+            self._recordings,
+            number=last.number + 1,
+            resume=None if forgets else last.session_id,
+            total_cost_usd=last.conversation.memo.total_cost_usd,
+            attachments=self._attachments,
+            listen=self._hear,
+        )
 
     async def _vacate(self) -> None:
         told = None if self._workspace is None else await self._workspace.close()
@@ -284,7 +326,7 @@ class Run:
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = _leaf(group)
+            self._failure = cause_of(group)
 
     async def _turn(self) -> None:
         live = self.incarnation
@@ -305,8 +347,18 @@ class Run:
     async def _ask(self) -> None:
         if self._text is None:
             return
+        await self._say(self._text, self._attachments)
+        while self._plan.launch.mode == "session" and (again := self._again) is not None:
+            self._again = None
+            await self._say(again)
+        if self._plan.launch.mode == "oneshot":
+            await self.incarnation.over.wait()
+
+    async def _say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        self._ended, self._turn_over, self._prompt = None, trio.Event(), str(uuid.uuid4())
+        schema = None if self._inquiry is None else self._inquiry.turn_schema
         try:
-            await self.incarnation.send(v.Prompt(self._prompt, self._text, attachments=self._attachments))
+            await self.incarnation.send(v.Prompt(self._prompt, text, attachments=attachments, schema=schema))
         except Untaken as error:
             raise unsupported(error) from error
         except NotExecuted as error:
@@ -317,48 +369,24 @@ class Run:
             self._taken = True
             self._told.set()
         await self._turn_over.wait()
-        if self._plan.launch.mode == "oneshot":
-            await self.incarnation.over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
+            self._judge(event)
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()
 
+    def _judge(self, end: v.TurnEnded) -> None:
+        if self._inquiry is None or self.incarnation.cut(end):
+            return
+        self._again = self._inquiry.judge(end)
+        if self._again is not None:
+            self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
+
     def _answer(self) -> Answer:
-        live = self.incarnation
-        if self._ended is None or live.cut(self._ended):
-            outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)
-            said = live.stderr.strip()[-500:]
-            return Answer(
-                agent=self._plan.name,
-                outcome=outcome,
-                error=said or f"no answer before its process ended ({live.exit or 'never started'})",
-                session_id=live.session_id,
-                exit=live.exit,
-                stderr=live.stderr,
-            )
-        answer = answer_of(self._plan.name, self._ended, live.resets_at)
-        if live.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
-            answer = attrs.evolve(answer, outcome="deadline")
-        return attrs.evolve(answer, exit=live.exit, stderr=live.stderr, notes=_disagreement(answer, live))
-
-
-def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
-    bad_exit = live.stopper == "nobody" and exit_class(live.exit) != "clean"
-    return (
-        (f"the CLI said {answer.ending}, its process ended with {live.exit}",)
-        if answer.ok and bad_exit
-        else ()
-    )
-
-
-def _leaf(group: ExceptionGroup[AgentError | ProcessError]) -> Exception:
-    found: Exception = group
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
+        answer = answer_at_end(self.incarnation, self._ended, late=self._late)
+        return self._inquiry.settled(answer) if self._inquiry else answer
 
 
 async def _sentinel(left: trio.Event) -> None:

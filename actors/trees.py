@@ -206,17 +206,27 @@ async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) ->
 
 
 async def ask(
-    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
 ) -> Answer:
-    """One prompt to one agent without a tree; see `runs.run`."""
-    return await run_plan(plan_of(agent), prompt, timeout=timeout, payloads=payloads)
+    """One prompt to one agent without a tree; see `runs.run`. `schema` is what the answer is to be, see `Agent.ask`."""
+    return await run_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
 
 
 def stream(
-    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE, payloads: Sequence[Payload] = ()
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
 ) -> AbstractAsyncContextManager[Run]:
     """The same, with events; see `runs.stream`."""
-    return stream_plan(plan_of(agent), prompt, timeout=timeout, payloads=payloads)
+    return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
 
 
 def plan_of(spec: ChildSpec) -> Plan:

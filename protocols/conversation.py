@@ -391,6 +391,8 @@ class Conversation:
                 raise self._misuse(request, f"answers nothing: no open request has the id {request.id!r}")
         elif request.id in self.memo.prompts or request.id in self.memo.asked:
             raise self._misuse(request, f"with the id {request.id!r} was sent before and is not answered yet")
+        if isinstance(request, Prompt) and request.schema and not self.dialect.can("turn_schema", None):
+            raise self._misuse(request, f"with a schema of its own means nothing to {self.dialect.name}")
 
     def _misuse(self, request: AnyRequest, what: str) -> Misuse:
         name = str(request.__struct_config__.tag)

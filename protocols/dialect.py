@@ -201,6 +201,18 @@ class Memo:
         return [prompt for prompt in self.prompts if prompt not in taken]
 
 
+SchemaForm = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""A JSON schema as a CLI's model takes it for its answer; None where it takes none like this."""
+
+COMBINING = ("allOf", "anyOf", "oneOf", "not", "if")
+
+
+def record_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A schema of an object as it is: it travels as the input of a tool, which can be nothing else."""
+    plain = schema.get("type") == "object" and not any(word in schema for word in COMBINING)
+    return schema if plain else None
+
+
 def _text_alone(memo: Memo, attachment: Attachment) -> bool:
     return False
 
@@ -216,7 +228,8 @@ class Dialect:
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `takes` says
     whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and `newest_known` are the versions it was tested with;
-    `capabilities` names what not all of them can, with the first version known to.
+    `capabilities` names what not all of them can, with the first version known to. `schema_form` is for those that can
+    be told a JSON schema of the answer, at the launch (`structured_output`) or with a prompt (`turn_schema`).
     """
 
     name: str
@@ -227,6 +240,7 @@ class Dialect:
     stop: tuple[StopStep, ...]
     read_lines: LinesReader | None = None
     takes: Callable[[Memo, Attachment], bool] = _text_alone
+    schema_form: SchemaForm = record_schema
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])

@@ -109,7 +109,7 @@ def _picture(attachment: Attachment) -> dict[str, Any]:
 
 def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
     said = [*parts(prompt.text, prompt.attachments, _text, _picture), *prompt.blocks] or [_text("")]
-    schema = schema_of(memo.launch)
+    schema = schema_of(memo.launch) if prompt.schema is None else prompt.schema
     return {"input": said} if schema is None else {"input": said, "outputSchema": schema}
 
 

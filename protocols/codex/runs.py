@@ -19,6 +19,7 @@ import msgspec
 from proctor.protocols.attachment import files, whole_text
 from proctor.protocols.codex import command, items
 from proctor.protocols.codex.causes import by_words, status_of
+from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
 from proctor.protocols.codex.wire import Item
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
@@ -294,6 +295,7 @@ CODEX_EXEC = Dialect(
     stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),
     oldest=(0, 169, 0),
     newest_known=(0, 169, 0),
+    schema_form=strict_schema,
     capabilities={"fork": EVERY, "resume": EVERY, "structured_output": EVERY},
 )
 """The dialect of `codex exec --json` 0.169.0. A SIGTERM kills it at once; what its tools started is swept behind it."""

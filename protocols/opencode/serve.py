@@ -25,8 +25,8 @@ from proctor.protocols.vocabulary import AnyRequest, Decision, Interrupt, Prompt
 ALL: Version = (0, 0, 0)
 CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
     (
-        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "resume", "fork"),
-        *("deltas", "cost"),
+        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "turn_schema"),
+        *("resume", "fork", "deltas", "cost"),
     ),
     ALL,
 )
@@ -79,7 +79,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
     """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
     match request:
         case Prompt():
-            return _prompt(memo, request.id, _parts(request))
+            return _prompt(memo, request.id, _parts(request), request.schema)
         case Steer():
             return _prompt(memo, request.id, [_text(request.text)])
         case Decision():
@@ -107,9 +107,11 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
     return ask(memo, "decision", "POST", f"/permission/{decision.id}/reply", answer, request=decision.id)
 
 
-def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]]) -> bytes:
+def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:
     notes(memo).sent.append(id)
     body = {"parts": parts, **dict(_settings(memo))}
+    if schema is not None:
+        body["format"] = _format(schema)
     return ask(memo, "prompt", "POST", f"/session/{memo.session_id}/prompt_async", body, request=id)
 
 
@@ -125,7 +127,11 @@ def _settings(memo: Memo) -> Iterator[tuple[str, Any]]:
     if wanted.effort is not None:
         yield "variant", wanted.effort
     if wanted.json_schema is not None:
-        yield "format", {"type": "json_schema", "schema": msgspec.Raw(wanted.json_schema.encode())}
+        yield "format", _format(msgspec.Raw(wanted.json_schema.encode()))
+
+
+def _format(schema: object) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
 
 
 def _set_model(memo: Memo, request: SetModel) -> bytes:
