@@ -164,15 +164,16 @@ class CompletionModel:
 
     @asynccontextmanager
     async def _live(self, prompt: str, request: CompletionRequest) -> AsyncGenerator[Turn | Run]:
-        asked: dict[str, Any] = {"payloads": request.payloads}
-        if request.schema is not None:
-            asked["schema"] = request.schema
+        schema, payloads = request.schema, request.payloads
         if isinstance(self._agent, ChildSpec):
-            async with trees.stream(self._agent, prompt, timeout=request.timeout, **asked) as live:
+            begun = trees.stream(
+                self._agent, prompt, timeout=request.timeout, schema=schema, payloads=payloads
+            )
+            async with begun as live:
                 yield live
         else:
             await self._choose(self._agent)
-            async with self._agent.stream(prompt, **asked) as turn:
+            async with self._agent.stream(prompt, schema=schema, payloads=payloads) as turn:
                 yield turn
 
     async def _choose(self, agent: Agent) -> None:
@@ -291,12 +292,12 @@ class Ended(Protocol):
 
 
 def _value(answer: Answer) -> object:
-    return getattr(answer, "value", None) if answer.structured_output is None else answer.structured_output
+    return answer.structured_output if answer.value is None else answer.value
 
 
 def _no_answer(provider: str, answer: Answer) -> ProviderError:
     code = answer.exit.code if isinstance(answer.exit, ExitStatus) else None
-    status = "" if answer.exit is None else f" ({answer.exit})"
+    status = "" if code is None else f" (exit status {code})"
     return ProviderError(
         provider,
         f"{answer.outcome}{status}: {answer.error or answer.text or 'it gave no reason'}",
