@@ -29,7 +29,7 @@ from proctor.actors.handle import Agent, Turn
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
 from proctor.actors.runs import DEADLINE, Run
-from proctor.actors.speech import Chunk, Complete, Failed, Speech, ToolUse
+from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolUse
 from proctor.protocols.dialect import HostTool
 from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
@@ -232,6 +232,13 @@ class CompletionStream:
         if isinstance(live, Turn) and self._request.timeout is not None:
             self._deadline = trio.current_time() + self._request.timeout
 
+    def complete(self, response: Completion) -> None:
+        """The response is there whole, from a model that does not stream: it is told in as few chunks as there can be."""
+        self._ready += response.tool_calls
+        if response.text:
+            self._ready.append(TextPiece(response.text))
+        self._respond(response)
+
     def fail(self, error: Exception) -> None:
         """There is no response, but this; it is the last chunk."""
         self._conclude(_wrapped(self._provider, error), {})
@@ -267,14 +274,16 @@ class CompletionStream:
         if not answer.ok:
             self._conclude(_wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
             return
-        self._response = Completion(
-            text=answer.text,
-            value=_value(answer),
-            tool_calls=tuple(self._calls),
-            usage=answer.usage,
-            raw=answer,
+        called = tuple(self._calls)
+        self._respond(
+            Completion(
+                text=answer.text, value=_value(answer), tool_calls=called, usage=answer.usage, raw=answer
+            )
         )
-        self._conclude(None, _told(answer))
+
+    def _respond(self, response: Completion) -> None:
+        self._response = response
+        self._conclude(None, _told(response.raw))
 
     def _conclude(self, error: CompletionError | None, metadata: Mapping[str, Any]) -> None:
         self._over, self._error = True, error

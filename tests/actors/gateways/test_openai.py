@@ -40,18 +40,29 @@ class Chat:
         return await trio.to_thread.run_sync(do, self.client)
 
     async def create(self, **asked: Any) -> Any:
-        asked = {"model": "agent", "messages": [USER], **asked}
-        return await self.ask(lambda client: client.chat.completions.create(**asked))
+        return await self.ask(partial(_made, {"model": "agent", "messages": [USER], **asked}))
 
     async def pieces(self, **asked: Any) -> list[Any]:
-        asked = {"model": "agent", "messages": [USER], "stream": True, **asked}
-        return await self.ask(lambda client: [*client.chat.completions.create(**asked)])
+        return await self.ask(
+            partial(_pieces, {"model": "agent", "messages": [USER], "stream": True, **asked})
+        )
+
+
+def _made(asked: dict[str, Any], client: OpenAI) -> Any:
+    create: Any = client.chat.completions.create
+    return create(**asked)
+
+
+def _pieces(asked: dict[str, Any], client: OpenAI) -> list[Any]:
+    create: Any = client.chat.completions.create
+    return [*create(**asked)]
 
 
 @asynccontextmanager
-async def serving(*far_ends: FarEnd, **named: FarEnd) -> AsyncGenerator[Chat]:
-    played = {**{"agent": far_end for far_end in far_ends}, **named}
-    models = {name: CompletionModel.make(spec_of(far_end)) for name, far_end in played.items()}
+async def serving(agent: FarEnd, **others: FarEnd) -> AsyncGenerator[Chat]:
+    models = {
+        name: CompletionModel.make(spec_of(far_end)) for name, far_end in {"agent": agent, **others}.items()
+    }
     application = Starlette(routes=routes(models))
     with bound(Endpoint()) as opened:
         async with trio.open_nursery() as nursery:
@@ -141,7 +152,7 @@ async def test_a_usage_limit_says_when_to_come_again() -> None:
         session_id="s",
         rate_limit_info={"status": "rejected", "resetsAt": resets, "rateLimitType": "five_hour"},
     )
-    ended = {
+    ended: dict[str, Any] = {
         "subtype": "success",
         "is_error": True,
         "api_error_status": 429,
