@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -62,10 +63,14 @@ def test_a_provider_is_made_by_the_name_it_was_registered_under_R166() -> None:
     assert Providers().names == ()  # another program's
 
 
+def given(model: Any, context: Context) -> Any:
+    return model
+
+
 async def test_an_agent_a_spec_and_any_model_answer_alike_R135_R166(autojump_clock: MockClock) -> None:
     made: list[Any] = [spec_of(TALK), CompletionModel.make(spec_of(TALK))]
     for each in made:
-        provider = Provider(name="p", make=lambda context, each=each: each)
+        provider = Provider(name="p", make=partial(given, each))
         assert (await provider.completion(HI)).choice == "It is 4."
 
 
@@ -110,7 +115,8 @@ async def test_two_requests_at_once_keep_their_own_context_R168(autojump_clock: 
     said = dict[str, str]()
 
     def make(context: Context) -> ChildSpec:
-        return spec_of(saying(**{**GOOD, "result": f"for {context['user']}"}))
+        answer: dict[str, Any] = {**GOOD, "result": f"for {context['user']}"}
+        return spec_of(saying(**answer))
 
     provider = Provider(name="p", make=make, needs=frozenset({"user"}))
 
