@@ -160,10 +160,12 @@ def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -
 
 
 # floor: the packages it may stand on, besides the standard library
+SERVING = ("hypercorn", "starlette", "jsonschema_rs")  # of the extras: `gateways` and what they stand on
+
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
     "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
-    "actors": frozenset({"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util"}),
+    "actors": frozenset({"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", *SERVING}),
 }
 
 PROGRAMS = tuple(name_of(path) for path in programs())
