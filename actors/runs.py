@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
+from trio_util import wait_any
 
 from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, NotExecuted
@@ -277,16 +278,19 @@ class Run:
             async with trio.open_nursery() as outer:
                 outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
-                    await self._within(starts)
-                    while self._goes_on():
-                        self._new_process()
-                        await self._within(nullcontext())
+                    await self._attempts(starts)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
             for event in (self.ready, self._told, self.over):
                 event.set()
+
+    async def _attempts(self, starts: AbstractAsyncContextManager[object]) -> None:
+        await self._within(starts)
+        while self._goes_on():
+            self._new_process()
+            await self._within(nullcontext())
 
     def _goes_on(self) -> bool:
         over = self._late or self._left.is_set() or self._failure is not None
@@ -316,10 +320,7 @@ class Run:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, self._left, nursery.cancel_scope)
-                with self._starting:
-                    async with starts:
-                        await nursery.start(self.incarnation.serve)
-                self._late = self._starting.cancelled_caught
+                await self._start(nursery, starts)
                 if not self._late:
                     self.ready.set()
                     await self._turn()
@@ -327,21 +328,20 @@ class Run:
         except* (AgentError, ProcessError) as group:
             self._failure = cause_of(group)
 
+    async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
+        with self._starting:
+            async with starts:
+                await nursery.start(self.incarnation.serve)
+        self._late = self._starting.cancelled_caught
+
     async def _turn(self) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
-            await self._until(self._asked.wait, self._left, live.over)
+            await wait_any(self._asked.wait, self._left.wait, live.over.wait)
             with trio.move_on_at(self._deadline) as clock:
-                await self._until(self._ask, self._left, live.over)
+                await wait_any(self._ask, self._left.wait, live.over.wait)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
-
-    async def _until(self, task: Callable[[], Awaitable[object]], *ends: trio.Event) -> None:
-        async with trio.open_nursery() as nursery:
-            for end in ends:
-                nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await task()
-            nursery.cancel_scope.cancel("it is done")
 
     async def _ask(self) -> None:
         if self._text is None:

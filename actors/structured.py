@@ -14,7 +14,7 @@ Not here: who sends an attempt and when (`agent`, `runs`), and by which way (`ro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -284,7 +284,7 @@ _AGAIN = (
     "That was not an answer as it was asked for. Correct all of it and answer again, with the whole answer."
 )
 _SAID = "This was asked before, and the answer was:"
-_MISSING: dict[Route, str] = {
+_MISSING: Mapping[Route, str] = {
     "turn": "the answer is not JSON",
     "launch": "the answer is not JSON",
     "tools": "nothing was handed in by `submit`",
