@@ -101,6 +101,20 @@ class Model(Protocol):
         ...
 
 
+class Places(Protocol):
+    """A pool of processes: a place for a run, or a process kept ready for it."""
+
+    def slot(self, *, timeout: float | None = None) -> AbstractAsyncContextManager[None]:
+        """A place for the length of a block; `timeout` in seconds."""
+        ...
+
+    def stream(
+        self, agent: ChildSpec, prompt: str, *, timeout: float | None
+    ) -> AbstractAsyncContextManager[Run]:
+        """A run in a place, in a process kept ready where there is one."""
+        ...
+
+
 @attrs.frozen
 class Counts:
     """How many completions ended well, and how many by whose fault."""
@@ -112,26 +126,31 @@ class Counts:
 class CompletionModel:
     """An agent that answers completion requests; see `make`."""
 
-    def __init__(self, agent: Agent | ChildSpec, model: str | None) -> None:
+    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: Places | None) -> None:
         self._agent = agent
         self._model = model
+        self._pool = pool
         self._completed = 0
         self._failed: Counter[Fault] = Counter()
 
     @classmethod
-    def make(cls, agent: Agent | ChildSpec, model: str | None = None) -> CompletionModel:
-        """A held agent, or an agent's spec: then each request gets a process of its own.
+    def make(
+        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: Places | None = None
+    ) -> CompletionModel:
+        """A held agent, or an agent's spec: then each request gets a process of its own, in a place of `pool` if one is given.
 
         `model` is the CLI's name of one; a held agent is told it before each request. Raises `BadOption` for a spec that
-        is not an agent's.
+        is not an agent's, and for a held agent with a pool.
         """
+        if pool is not None and not isinstance(agent, ChildSpec):
+            raise BadOption(f"agent {agent.name!r} is held, and needs no place in a pool")
         if isinstance(agent, ChildSpec) and model is not None:
             plan = trees.plan_of(agent)
             launch = attrs.evolve(plan.launch, model=model)
             agent = attrs.evolve(agent, args=(attrs.evolve(plan, launch=launch),))
         elif isinstance(agent, ChildSpec):
             trees.plan_of(agent)
-        return cls(agent, model)
+        return cls(agent, model, pool)
 
     @property
     def name(self) -> str:
@@ -164,17 +183,26 @@ class CompletionModel:
 
     @asynccontextmanager
     async def _live(self, prompt: str, request: CompletionRequest) -> AsyncGenerator[Turn | Run]:
-        schema, payloads = request.schema, request.payloads
         if isinstance(self._agent, ChildSpec):
-            begun = trees.stream(
-                self._agent, prompt, timeout=request.timeout, schema=schema, payloads=payloads
-            )
-            async with begun as live:
+            async with self._run(self._agent, prompt, request) as live:
                 yield live
         else:
             await self._choose(self._agent)
+            schema, payloads = request.schema, request.payloads
             async with self._agent.stream(prompt, schema=schema, payloads=payloads) as turn:
                 yield turn
+
+    @asynccontextmanager
+    async def _run(self, spec: ChildSpec, prompt: str, request: CompletionRequest) -> AsyncGenerator[Run]:
+        timeout, schema, payloads = request.timeout, request.schema, request.payloads
+        async with AsyncExitStack() as stack:
+            if self._pool is not None and schema is None and not payloads:
+                begun = self._pool.stream(spec, prompt, timeout=timeout)
+            else:  # a process kept ready knows of no schema, and of no file among its arguments
+                if self._pool is not None:
+                    await stack.enter_async_context(self._pool.slot(timeout=timeout))
+                begun = trees.stream(spec, prompt, timeout=timeout, schema=schema, payloads=payloads)
+            yield await stack.enter_async_context(begun)
 
     async def _choose(self, agent: Agent) -> None:
         if self._model is None:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -14,17 +17,27 @@ from proctor.actors import causes
 from proctor.actors import errors as e
 from proctor.actors.causes import Fault, chain, fault_of, is_retryable
 from proctor.actors.completion import CompletionModel, CompletionRequest
-from proctor.actors.errors import AskTimeout, CompletionError, GreetingTimeout, NotInstalled, ProviderError
+from proctor.actors.errors import (
+    AskTimeout,
+    BadOption,
+    CompletionError,
+    GreetingTimeout,
+    NotInstalled,
+    ProviderError,
+)
 from proctor.actors.eventlog import Cursor
-from proctor.actors.payloads import FilePayload, JsonPayload
+from proctor.actors.payloads import FilePayload, JsonPayload, Payload
 from proctor.actors.plan import claude_plan
 from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.runs import Run
+from proctor.actors.scripted.launch import SPOKEN
 from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
 from proctor.actors.trees import agent_spec
 from proctor.protocols.prompt import Message
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import RuntimeFault
 from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import write_script
 from tests.actors.spoken import spoken_plan
 from tests.protocols.lines import INIT, line
 
@@ -89,6 +102,13 @@ async def chunks_of(model: CompletionModel, prompt: str = "hi", **more: Any) -> 
         return [chunk async for chunk in said]
 
 
+class Sum(msgspec.Struct):
+    sum: int
+
+
+OPEN = {"codex-exec": "danger-full-access"}
+"""Where a tool that would have to ask is refused, unless nothing has to."""
+
 TALK = saying(
     assistant(text("Let me see."), CALL),
     line(
@@ -105,6 +125,32 @@ async def test_a_response_has_choice_usage_and_the_raw_answer_R135_R140(autojump
     made = await CompletionModel.make(spec_of(TALK), "small").completion(CompletionRequest(prompt="2 + 2?"))
     assert (made.choice, made.usage, made.raw.outcome) == ("It is 4.", Usage(3, 5), "ok")
     assert [(call.name, call.input) for call in made.tool_calls] == [("Read", {"path": "a"})]
+
+
+@pytest.mark.parametrize("wire", SPOKEN)
+async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path, [{"tool": "Read", "input": {"path": "a"}, "result": "4"}, {"reply": "It is 4."}]
+    )
+    spec = proctor.scripted(
+        "agent", script, dialect=wire, home="private", permission="allow", sandbox=OPEN.get(wire)
+    )
+    async with CompletionModel.make(spec).stream(CompletionRequest(prompt="hi")) as stream:
+        said = [chunk async for chunk in stream]
+    assert [type(chunk) for chunk in said if not isinstance(chunk, TextPiece)] == [ToolUse, Complete]
+    assert "".join(c.text for c in said if isinstance(c, TextPiece)) == "It is 4."
+    assert (stream.response.choice, stream.response.raw.outcome) == ("It is 4.", "ok")
+
+
+async def test_a_schema_makes_the_choice_a_value_and_without_one_it_is_the_text_R139(
+    autojump_clock: MockClock,
+) -> None:
+    model = CompletionModel.make(spec_of(saying(**GOOD, structured_output={"sum": 4})))
+    asked = CompletionRequest(prompt="2 + 2?")
+    shaped = await model.completion(attrs.evolve(asked, schema=Sum))
+    assert (shaped.choice, shaped.value) == (Sum(4), Sum(4))
+    plain = await CompletionModel.make(spec_of(saying(**GOOD))).completion(asked)
+    assert (plain.choice, plain.value) == ("It is 4.", None)
 
 
 async def test_a_held_agent_is_the_same_model_and_keeps_its_process_R135(autojump_clock: MockClock) -> None:
@@ -162,6 +208,46 @@ async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R1
     assert most <= 1
     assert [c.text.strip() for c in found if isinstance(c, TextPiece)] == [f"n{n}" for n in range(3000)]
     assert isinstance(found[-1], Complete)
+
+
+class OnePlace:
+    """A pool of one process, none kept ready."""
+
+    def __init__(self) -> None:
+        self.line = trio.Semaphore(1)
+        self.most = self.used = 0
+
+    @asynccontextmanager
+    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[None]:
+        async with self.line:
+            self.used += 1
+            self.most = max(self.most, self.used)
+            try:
+                yield
+            finally:
+                self.used -= 1
+
+    @asynccontextmanager
+    async def stream(self, agent: ChildSpec, prompt: str, *, timeout: float | None) -> AsyncGenerator[Run]:
+        async with self.slot(), proctor.stream(agent, prompt, timeout=timeout) as live:
+            yield live
+
+
+async def test_a_pool_bounds_the_processes_of_a_model_R135(autojump_clock: MockClock) -> None:
+    pool, said = OnePlace(), list[object]()
+    model = CompletionModel.make(spec_of(TALK), pool=pool)
+
+    async def ask(*payloads: Payload) -> None:
+        request = CompletionRequest(prompt="hi", payloads=payloads)
+        said.append((await model.completion(request)).choice)
+
+    async with trio.open_nursery() as nursery:
+        for payloads in ((), (FilePayload("a.txt", "a"),), ()):
+            nursery.start_soon(ask, *payloads)
+    assert (said, pool.most, pool.used) == (["It is 4."] * 3, 1, 0)
+    async with proctor.open_supervisor([spec_of(TALK)]) as sup:
+        with pytest.raises(BadOption, match="is held, and needs no place"):
+            CompletionModel.make(sup.agent("agent"), pool=pool)
 
 
 async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -> None:

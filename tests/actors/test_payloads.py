@@ -227,7 +227,10 @@ async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojum
     )
     with pytest.raises(UnsupportedPayload, match="image/png"):
         await run(plan, "go", payloads=[PICTURE])
-    assert heard == ["initialize", "session/new"]
+    async with proctor.open_supervisor([agent_spec("a", plan, {})]) as sup:
+        with pytest.raises(UnsupportedPayload, match="image/png"):
+            await sup.agent("a").ask("go", payloads=[PICTURE])
+    assert heard == ["initialize", "session/new"] * 2
 
 
 def claude_like(far_end: Any) -> Plan:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,6 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+import proctor
 from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, ProviderError, UnknownProvider
 from proctor.actors.outcomes import Answer
@@ -21,6 +25,7 @@ from proctor.protocols.prompt import Message
 from proctor.runtime.spec import ChildSpec
 from tests.actors.test_completion import GOOD, TALK, saying, spec_of
 
+SOURCES = str(Path(proctor.__file__).parents[1])
 HI = CompletionRequest(prompt="hi")
 
 
@@ -145,3 +150,24 @@ async def test_without_its_context_there_is_one_error_and_no_process_R115(autoju
     )
     assert isinstance(only.error.__cause__, ProviderError)
     assert isinstance(only.error.__cause__.__cause__, ContextMissing)
+
+
+def test_two_providers_answer_one_list_of_prompts_in_one_table_R169(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "compare_providers.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "one", "two"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": SOURCES},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert head == ["provider", "prompt", "seconds", "tokens", "dollars", "answer"]
+    assert [(row[0], row[1], row[5]) for row in rows] == [
+        ("claude", "1", "Hello!"),
+        ("codex", "1", "Hello!"),
+        ("claude", "2", "Hello!"),
+        ("codex", "2", "Hello!"),
+    ]
