@@ -1,7 +1,8 @@
 """What can go wrong between a caller and its agent, by who must act.
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `TransportMisuse`, `SchemaUnmet`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
+`FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`.
+Nobody, it is a fact to deal with:
 `MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
 `ServerLost`.
 """
@@ -18,6 +19,16 @@ class AgentError(Exception):
 
 class BadOption(AgentError, ValueError):
     """An option has a value that nothing can be made of; the text names the option and what is accepted."""
+
+
+class UnsupportedPayload(AgentError, ValueError):
+    """This command line has no way to take a payload of this kind and MIME type; nothing was sent (R147)."""
+
+    def __init__(self, cli: str, kind: str, mime: str, text: str) -> None:
+        super().__init__(text)
+        self.cli = cli
+        self.kind = kind
+        self.mime = mime
 
 
 class FleetFaults(AgentError, ValueError):

@@ -34,6 +34,7 @@ from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
 from proctor.runtime.exits import Crash, ExitReason, Killed
 from proctor.runtime.process import Process
@@ -60,6 +61,7 @@ class Incarnation:
         resume: str | None = None,
         fork: bool = False,
         total_cost_usd: float | None = None,
+        attachments: tuple[Attachment, ...] = (),
         listen: Listener = _ignore,
     ) -> None:
         self.plan = plan
@@ -69,7 +71,7 @@ class Incarnation:
         self.fork = fork
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork),
+            launch=plan.opening(resume=resume, fork=fork, attachments=attachments),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -103,15 +105,20 @@ class Incarnation:
             wanted = self.conversation.memo.launch
             opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
             self.log.append(opening.notices)
-            async with opening.transport.connect():
-                self._transport = transport = opening.transport
-                self.pid = transport.pid
-                self._outbox = Outbox(transport, recording, self._on_unread)
-                ready = await self._live(task_status)
+            try:
+                ready = await self._connected(opening.transport, task_status)
+            finally:
+                opening.clear()
             if not ready:
                 raise self._refusal()
         finally:
             self._finish()
+
+    async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
+        async with transport.connect():
+            self._transport, self.pid = transport, transport.pid
+            self._outbox = Outbox(transport, self._recording, self._on_unread)
+            return await self._live(task_status)
 
     async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:

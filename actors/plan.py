@@ -29,6 +29,7 @@ from proctor.actors.transport import ProcessTransport, Reach
 from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
@@ -38,7 +39,9 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
-_MADE_HERE = frozenset({"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks"})
+_MADE_HERE = frozenset(
+    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "attachments"}
+)
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
 SHUTDOWN = 20.0
@@ -81,6 +84,7 @@ class Conduct:
     conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
 
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
+    `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
@@ -91,6 +95,7 @@ class Conduct:
     account: str | None = None
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
+    schemas: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -110,11 +115,15 @@ class Plan:
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
 
-    def opening(self, *, resume: str | None, fork: bool) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder."""
+    def opening(self, *, resume: str | None, fork: bool, attachments: tuple[Attachment, ...] = ()) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
+        the one prompt of a one-shot run."""
         cwd = str(self.workplace.cwd or Path.cwd())
         secret, env = secrets.token_urlsafe(), self.workplace.env
-        return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env)
+        carried = attachments if self.launch.mode == "oneshot" else ()
+        return attrs.evolve(
+            self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env, attachments=carried
+        )
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""
@@ -169,7 +178,7 @@ class AgentOptions(TypedDict, total=False):
     json_schema: str | None
     max_turns: int | None
     max_budget_usd: float | None
-    persist: bool
+    persist: bool | None
     user_settings: bool
     retries: int | None
     sandbox: str | None
@@ -186,6 +195,7 @@ class AgentOptions(TypedDict, total=False):
     account: str | None
     host_tools: Sequence[Tool]
     hooks: Sequence[Hook]
+    schemas: bool
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:

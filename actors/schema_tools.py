@@ -20,7 +20,8 @@ import msgspec
 
 from proctor.actors.schemas import Schema, Violation
 from proctor.actors.tools import Tool, ToolResult
-from proctor.protocols.dialect import HostTool
+from proctor.protocols.dialect import HostTool, record_schema
+from proctor.protocols.salvage import Refusal
 
 MOST = 50
 """Violations that are told in one text; how many more there are is said."""
@@ -28,6 +29,11 @@ MOST = 50
 VALUE = "value"
 """The argument that holds an answer which is no object by itself."""
 
+_ANY_VALUE: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {VALUE: {"description": "The answer."}},
+    "required": [VALUE],
+}
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -72,12 +78,11 @@ def desk_tools(desk: Desk) -> tuple[Tool, Tool, Tool]:
 
 def standing_tools(find: Find) -> tuple[Tool, Tool, Tool]:
     """The tools for whatever desk is open when they are called; None: no answer in a shape was asked for."""
-    any_value = {"type": "object", "properties": {VALUE: {}}, "required": [VALUE]}
-    return _tools(find, any_value, wrapped=True)
+    return _tools(find, _ANY_VALUE, wrapped=True)
 
 
 def _shape(schema: Schema) -> tuple[Mapping[str, Any], bool]:
-    if schema.json.get("type") == "object":
+    if record_schema(schema.json) is not None:
         return schema.json, False
     inner = {key: part for key, part in schema.json.items() if key not in ("$defs", "$schema")}
     whole = {"type": "object", "properties": {VALUE: inner}, "required": [VALUE]}
@@ -107,9 +112,7 @@ def _tool(name: str, description: str, shape: Mapping[str, Any], function: parti
 async def _submit(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
     if (desk := find()) is None:
         return _unasked()
-    wrong = _absent(arguments) if wrapped else ()
-    wrong = wrong or desk.submit(arguments[VALUE] if wrapped else dict(arguments))
-    if wrong:
+    if wrong := _absent(wrapped, arguments) or desk.submit(_given(desk, wrapped, arguments)):
         return ToolResult(f"Not accepted. {told(wrong)}", is_error=True)
     return ToolResult("Accepted. This is the answer; nothing more is needed.")
 
@@ -117,8 +120,7 @@ async def _submit(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> To
 async def _validate(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
     if (desk := find()) is None:
         return _unasked()
-    wrong = _absent(arguments) if wrapped else ()
-    wrong = wrong or desk.schema.violations(arguments[VALUE] if wrapped else dict(arguments))
+    wrong = _absent(wrapped, arguments) or desk.schema.violations(_given(desk, wrapped, arguments))
     return ToolResult(told(wrong) if wrong else "It fits. Hand it in with `submit`.")
 
 
@@ -132,12 +134,23 @@ async def _example(find: Find, arguments: Mapping[str, Any]) -> ToolResult:
     return ToolResult(msgspec.json.encode(example).decode())
 
 
-def _absent(arguments: Mapping[str, Any]) -> Sequence[Violation]:
-    return (
-        ()
-        if VALUE in arguments
-        else (Violation("", f"the argument `{VALUE}`, which is the answer, is missing"),)
-    )
+def _absent(wrapped: bool, arguments: Mapping[str, Any]) -> Sequence[Violation]:
+    if not wrapped or VALUE in arguments:
+        return ()
+    return (Violation("", f"the argument `{VALUE}`, which is the answer, is missing"),)
+
+
+def _given(desk: Desk, wrapped: bool, arguments: Mapping[str, Any]) -> Any:
+    """The answer; one that came as a text of JSON, where no text fits, is what the text says."""
+    if not wrapped:
+        return dict(arguments)
+    given = arguments[VALUE]
+    if isinstance(given, str) and desk.schema.violations(given):
+        try:
+            return msgspec.json.decode(given)
+        except Refusal:
+            return given
+    return given
 
 
 def _unasked() -> ToolResult:

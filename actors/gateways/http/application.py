@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,7 +29,7 @@ def application(gateway: Gateway) -> Starlette:
         paths.setdefault(operation.path, {})[operation.method] = getattr(endpoints, operation.endpoint)
     routes = [Route(path, _by_method(several), methods=list(several)) for path, several in paths.items()]
     kinds: tuple[type[Exception], ...] = (Problem, *ERRORS, Exception)
-    handlers = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
+    handlers: dict[Any, Any] = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
     return Starlette(routes=[*routes, *gateway.hooks.routes], exception_handlers=handlers)
 
 

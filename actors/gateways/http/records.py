@@ -196,14 +196,8 @@ def agent_record(status: Status) -> AgentRecord:
 
 def answer_record(answer: Answer) -> AnswerRecord:
     """An answer as it travels."""
-    own = ("ok", "value")
-    facts = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__ if name not in own}
-    return AnswerRecord(**facts, ok=answer.ok, value=value_of(answer))
-
-
-def value_of(answer: Answer) -> object:
-    """What was handed in against the schema, None without one."""
-    return answer.structured_output
+    facts = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
+    return AnswerRecord(**facts)
 
 
 def receipt_record(receipt: Receipt) -> ReceiptRecord:

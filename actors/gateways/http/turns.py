@@ -101,17 +101,23 @@ class ServedTurn:
             self._settle(failure=self._why or problem_of(AskTimeout(self.agent, request.timeout or 0.0)))
 
     async def _live(self, agent: Agent, request: TurnRequest) -> None:
-        async with agent.stream(request.prompt, **asked(request)) as turn:
-            self.log = turn.log
-            self.end = turn.position
+        async with agent.stream(request.prompt, schema=request.schema) as turn:
+            self.log, self.end = turn.log, turn.position
             self.accepted.set()
-            async for _ in turn:
-                self.end = turn.position
-                if self.first is None:
-                    self.first = self.end - 1
-                if self._readers:
-                    self._readers.unpark_all()
+            try:
+                async for _ in turn:
+                    self._reach(turn.position)
+            finally:
+                if self.first is not None:
+                    self._reach(turn.position)  # what ended it without being one of its events, too
             self._settle(answer=answer_record(turn.answer))
+
+    def _reach(self, position: int) -> None:
+        self.end = position
+        if self.first is None:
+            self.first = position - 1
+        if self._readers:
+            self._readers.unpark_all()
 
     def _settle(self, answer: AnswerRecord | None = None, failure: Problem | None = None) -> None:
         if self.settled.is_set():
@@ -180,7 +186,3 @@ class Turns:
             self._rest.set()
         self._tell("turn ended", turn.facts())
 
-
-def asked(request: TurnRequest) -> dict[str, Any]:
-    """What a turn is asked for beside its prompt, as keywords of `Agent.stream`."""
-    return {} if request.schema is None else {"schema": request.schema}
