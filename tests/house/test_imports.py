@@ -194,7 +194,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "json": ("protocols/*.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
-    "logging": (),
+    "logging": ("src/proctor/cli/*.py",),
     "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 

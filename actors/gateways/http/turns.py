@@ -185,4 +185,3 @@ class Turns:
                 del self._ended[next(iter(self._ended))]
             self._rest.set()
         self._tell("turn ended", turn.facts())
-

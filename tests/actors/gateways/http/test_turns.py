@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import trio
-
 from tests.actors.gateways.http.serving import served
 
 
