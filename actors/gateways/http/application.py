@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor.actors.gateways.http.document import body_schemas, openapi
+from proctor.actors.gateways.http.document import body_schemas
 from proctor.actors.gateways.http.endpoints import Endpoints
 from proctor.actors.gateways.http.gateway import Gateway
 from proctor.actors.gateways.http.operations import OPERATIONS
@@ -22,8 +22,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def application(gateway: Gateway) -> Starlette:
     """What a web server serves, behind an `Entrance`. Raises `BadOption` without the extra `http`."""
-    schemas = body_schemas()
-    endpoints = Endpoints(gateway, schemas, openapi(schemas))
+    endpoints = Endpoints(gateway, body_schemas())
     paths: dict[str, dict[str, Endpoint]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = getattr(endpoints, operation.endpoint)

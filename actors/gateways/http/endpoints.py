@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -19,6 +19,7 @@ from proctor.actors.errors import AgentError
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
 from proctor.actors.gateways.http.bodies import JSON, read
+from proctor.actors.gateways.http.document import openapi
 from proctor.actors.gateways.http.gateway import Check, Gateway
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
@@ -47,12 +48,10 @@ T = TypeVar("T", bound=r.Taken)
 class Endpoints:
     """Those of one gateway. `schemas` are those of the bodies."""
 
-    def __init__(
-        self, gateway: Gateway, schemas: Mapping[type[r.Taken], Schema], document: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, gateway: Gateway, schemas: Mapping[type[r.Taken], Schema]) -> None:
         self._gateway = gateway
         self._schemas = schemas
-        self._document = msgspec.json.encode(document)
+        self._document: bytes | None = None
 
     # -- agents
 
@@ -198,6 +197,8 @@ class Endpoints:
     # -- the server itself
 
     async def document(self, request: Request) -> Response:
+        if self._document is None:
+            self._document = msgspec.json.encode(openapi(self._schemas))
         return Response(self._document, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:

@@ -53,7 +53,7 @@ class Entrance:
         if token is not None and len(token) < 16:
             raise BadOption("a token has 16 characters or more")
         self._application = application
-        self._token = None if token is None else _digest(token)
+        self._token = None if token is None else _digest(token.encode())
         self._origins = frozenset(origins)
         checked = where.private and where.path is None
         self._hosts = frozenset((*OWN_NAMES, where.host, *hosts)) if checked else None
@@ -104,7 +104,9 @@ class Entrance:
         if self._token is None or path == WITHOUT_TOKEN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), self._token):
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            _digest(given.strip().encode("latin-1")), self._token
+        ):
             raise problem(
                 401,
                 "unauthorized",
@@ -115,8 +117,8 @@ class Entrance:
             )
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
 
 
 def _name(host: str) -> str:

@@ -23,14 +23,14 @@ PING = b": ping\n\n"
 
 
 class Frames:
-    """Those of one log."""
+    """Those of one log. `encoded` counts events, `held` bytes."""
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self.encoded = 0
         self._encode = msgspec.json.Encoder().encode
         self._chunks: dict[int, tuple[bytes, int]] = {}
-        self._held = 0
+        self.held = 0
         self._hint = (-1, 0)
 
     def after(self, position: int, end: int | None = None) -> tuple[bytes, int]:
@@ -65,11 +65,11 @@ class Frames:
 
     def _keep(self, position: int, made: tuple[bytes, int]) -> None:
         replaced = self._chunks.pop(position, None)
-        self._held += len(made[0]) - (0 if replaced is None else len(replaced[0]))
+        self.held += len(made[0]) - (0 if replaced is None else len(replaced[0]))
         self._chunks[position] = made
-        while self._held > HELD and len(self._chunks) > 1:
+        while self.held > HELD and len(self._chunks) > 1:
             data, _ = self._chunks.pop(next(iter(self._chunks)))
-            self._held -= len(data)
+            self.held -= len(data)
 
 
 class Shelf:
