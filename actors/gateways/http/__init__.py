@@ -7,7 +7,7 @@ async with open_gateway({"a": sup.agent("a")}) as gateway:
 from __future__ import annotations
 
 from proctor.actors.gateways.http.application import application
-from proctor.actors.gateways.http.entrance import Entrance
+from proctor.actors.gateways.http.entrance import Entrance, check_door
 from proctor.actors.gateways.http.gateway import Check, Gateway, Hooks, open_gateway
 
-__all__ = ["Check", "Entrance", "Gateway", "Hooks", "application", "open_gateway"]
+__all__ = ["Check", "Entrance", "Gateway", "Hooks", "application", "check_door", "open_gateway"]

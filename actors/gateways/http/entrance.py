@@ -32,11 +32,18 @@ PREFLIGHT: Mapping[str, str] = {
 }
 
 
+def check_door(where: Endpoint, token: str | None) -> None:
+    """Raises `BadOption` for an address that others can reach without a token, and for a token that can be guessed."""
+    if token is None and not where.private:
+        raise BadOption(f"{where} can be reached from other machines: that needs a token")
+    if token is not None and len(token) < 16:
+        raise BadOption("a token has 16 characters or more")
+
+
 class Entrance:
     """`application` behind the door of `where`. `origins` are those of pages that may ask, `hosts` further names of ours.
 
-    Raises `BadOption` for an address that others can reach without a `token`, and for a token of fewer than 16
-    characters.
+    Raises `BadOption` as `check_door` does.
     """
 
     def __init__(
@@ -48,10 +55,7 @@ class Entrance:
         origins: Iterable[str] = (),
         hosts: Iterable[str] = (),
     ) -> None:
-        if token is None and not where.private:
-            raise BadOption(f"{where} can be reached from other machines: that needs a token")
-        if token is not None and len(token) < 16:
-            raise BadOption("a token has 16 characters or more")
+        check_door(where, token)
         self._application = application
         self._token = None if token is None else _digest(token.encode())
         self._origins = frozenset(origins)

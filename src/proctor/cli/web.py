@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,15 @@ import trio
 
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import load_fleet
-from proctor.actors.gateways.http import Check, Entrance, Gateway, Hooks, application, open_gateway
+from proctor.actors.gateways.http import (
+    Check,
+    Entrance,
+    Gateway,
+    Hooks,
+    application,
+    check_door,
+    open_gateway,
+)
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
@@ -72,10 +81,13 @@ async def _main(options: WebOptions) -> int:
     errors = Output(2)
     try:
         service = Service(options, errors)
-        async with noted(errors.say):
-            status = await interruptible(
-                service.run, told=errors.say, beside=partial(make_room, state_directory())
-            )
+        with bound(service.where) as opened:
+            async with noted(errors.say):
+                status = await interruptible(
+                    partial(service.run, opened),
+                    told=errors.say,
+                    beside=partial(make_room, state_directory()),
+                )
     except AgentError as error:
         for line in str(error).splitlines():
             await errors.say(line)
@@ -89,8 +101,9 @@ class Service:
     def __init__(self, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
-        self._where = endpoint(options.listen)
-        self._token = _token(options.token_env)
+        self.where = endpoint(options.listen)
+        self._token = token_of(options.token_env)
+        check_door(self.where, self._token)
         self._fleet = load_fleet(Path(options.fleet))
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
         for member in self._members.values():
@@ -99,20 +112,19 @@ class Service:
         self._kill_at = float("inf")
         self._status = OK
 
-    async def run(self, interrupts: Interrupts) -> int:
-        """Bind, serve, start, wait, stop. Raises `BadOption` for an address that cannot be had."""
-        with bound(self._where) as opened:
-            where = endpoint_of(opened)
-            async with trio.open_nursery() as nursery:
-                try:
-                    async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
-                        interrupts.kill = sup.ref.kill
-                        await self._serve(partial(serve, bound=opened), where, sup, interrupts.scope)
-                        nursery.start_soon(self._kill_late, sup)
-                except MaxRestartsExceeded as error:
-                    await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
-                    self._status = FAILED
-                nursery.cancel_scope.cancel("the fleet has stopped")
+    async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
+        """Serve, start, wait, stop. Returns the exit status."""
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        async with trio.open_nursery() as nursery:
+            try:
+                async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
+                    interrupts.kill = sup.ref.kill
+                    await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
+                    nursery.start_soon(self._kill_late, sup)
+            except MaxRestartsExceeded as error:
+                await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
+                self._status = FAILED
+            nursery.cancel_scope.cancel("the fleet has stopped")
         return self._status
 
     async def _serve(
@@ -121,7 +133,7 @@ class Service:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks()) as gateway, trio.open_nursery() as serving:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
-            await serving.start(partial(server, app, shutdown=self._shutdown, grace=LAST / 2))
+            await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
             with scope:
                 await self._work(sup, gateway)
@@ -162,7 +174,7 @@ class Service:
         return Hooks(checks=checks, metrics=_metrics() if self._options.metrics else None, tell=_tell)
 
 
-def _token(variable: str | None) -> str | None:
+def token_of(variable: str | None) -> str | None:
     """The token in the environment variable of this name; a file's, where it begins with `@`."""
     if variable is None:
         return None

@@ -136,6 +136,7 @@ async def served(
     hooks: Mapping[str, Any] | None = None,
     heartbeat: float = 15.0,
     limit: int = 8 << 20,
+    seconds: float = 30.0,
     entrance: Mapping[str, Any] | None = None,
     **serving: Any,
 ) -> AsyncGenerator[Served]:
@@ -147,7 +148,7 @@ async def served(
         telling.unpark_all()
 
     chosen = Hooks(tell=tell, **(hooks or {}))
-    with trio.fail_after(30), bound(Endpoint()) as opened:
+    with trio.fail_after(seconds), bound(Endpoint()) as opened:
         async with proctor.open_supervisor(specs or [spoken()]) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
             async with (
