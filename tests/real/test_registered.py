@@ -12,7 +12,6 @@ from tests.actors.far_end import write_script
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi, open_responses_api
 from tests.fakes.steps import Text, Tool
-from tests.real.conftest import Cli
 from tests.real.homes import MINIMAL_PATH, ClaudeHome
 
 BOUND = 90.0
@@ -71,13 +70,13 @@ async def registered(client: str, script: Path, env: Mapping[str, str], cwd: Pat
 
 
 async def test_claude_code_calls_an_agent_by_what_setup_wrote_alone_R170(
-    claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi, script: Path
+    installed_clis: Mapping[str, Path], claude_home: ClaudeHome, messages_api: MessagesApi, script: Path
 ) -> None:
     env, work = {**claude_home.environment, **PATIENT, **PLAIN}, claude_home.work
     await registered("claude", script, env, work)
     messages_api.play(ASK, Text("it has written"))
     words = ("-p", "--output-format=text", f"--allowedTools={TOOL}", "--", "have it written")
-    assert await done(claude_cli.path, *words, env=env, cwd=work) == "it has written\n"
+    assert await done(installed_clis["claude-2.1.330"], *words, env=env, cwd=work) == "it has written\n"
     first, second = messages_api.scripted
     assert TOOL in first.tools
     assert "the scribe wrote: write" in str(second.body.messages[-1])
