@@ -10,6 +10,7 @@ agents go down their ladders, and what has not gone after `PATIENCE` is killed: 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -72,7 +73,10 @@ class ServeOptions:
 
 def serve_command(options: ServeOptions) -> int:
     """Serve and return the exit status."""
-    return trio.run(_main, options)
+    try:
+        return trio.run(_main, options)
+    finally:
+        gc.freeze()  # the interpreter would take everything apart first, for most of a second
 
 
 async def _main(options: ServeOptions) -> int:
