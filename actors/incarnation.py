@@ -16,6 +16,7 @@ Cancelling `serve` kills at once; `stop` is the polite way and goes through the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
+from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
@@ -67,9 +69,10 @@ class Incarnation:
         self.number = number
         self.resume = resume
         self.fork = fork
+        tools = socket_path(directory.scratch, number) if plan.relays else None
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork),
+            launch=plan.opening(resume=resume, fork=fork, tools=tools),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -87,7 +90,12 @@ class Incarnation:
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
-        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self.send, self.note)
+        self._tools = (
+            None
+            if tools is None
+            else ToolSocket(tools, plan.launch.host_tools, self.conversation.memo, self._take)
+        )
+        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self._answer, self.note)
         self._observers = self._make_observers()
 
     # -- life
@@ -102,21 +110,30 @@ class Incarnation:
         try:
             wanted = self.conversation.memo.launch
             opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
-            self.log.append(opening.notices)
-            async with opening.transport.connect():
-                self._transport = transport = opening.transport
-                self.pid = transport.pid
-                self._outbox = Outbox(transport, recording, self._on_unread)
-                ready = await self._live(task_status)
+            try:
+                self.log.append(opening.notices)
+                ready = await self._connected(opening.transport, task_status)
+            finally:
+                opening.forget()
             if not ready:
                 raise self._refusal()
         finally:
             self._finish()
 
+    async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
+        tools = nullcontext() if self._tools is None else self._tools.listening()
+        async with tools, transport.connect():
+            self._transport = transport
+            self.pid = transport.pid
+            self._outbox = Outbox(transport, self._recording, self._on_unread)
+            return await self._live(task_status)
+
     async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._pump)
             self._nursery.start_soon(self._outbox.pay)
+            if self._tools is not None:
+                self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
                 task_status.started()
                 self._nursery.start_soon(self._watch_silence)
@@ -320,6 +337,14 @@ class Incarnation:
         await trio.sleep(self.plan.clocks.final)
         if self.conversation.memo.turns == turns and not self.background:
             await self.stop("owner")  # it said its last and did not leave (L29)
+
+    async def _answer(self, request: v.AnyRequest) -> None:
+        if (
+            self._tools is None
+            or not isinstance(request, v.ToolReturn)
+            or not await self._tools.give(request)
+        ):
+            await self.send(request)
 
     def _on_asked(self, event: Asked) -> None:
         self._hosting.take(event, self._nursery)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 
 from proctor.actors.environment import Environment, build_environment
@@ -17,10 +19,17 @@ from proctor.runtime.process import Command
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed."""
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed; `files` were
+    written for it."""
 
     transport: Transport
     notices: tuple[Notice, ...]
+    files: tuple[Path, ...] = ()
+
+    def forget(self) -> None:
+        """Remove the files that were written for it, which may hold secrets; its process has ended."""
+        for path in self.files:
+            path.unlink(missing_ok=True)
 
 
 def open_plan(
@@ -37,8 +46,9 @@ def open_plan(
         command = plan.dialect.launch(launch)
     except Misuse as error:
         raise BadOption(str(error)) from error
-    for name, text in command.files.items():
-        write_private(directory.scratch / name, text)
+    files = {directory.scratch / name: text for name, text in command.files.items()}
+    for path, text in files.items():
+        write_private(path, text)
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
@@ -49,7 +59,8 @@ def open_plan(
         on_stderr=recording.stderr,
         marker=f"{directory.path.name}/{number}",
     )
-    return Opening(transport=plan.reach(start), notices=_notices(plan, command.ignored, environment))
+    notices = _notices(plan, command.ignored, environment)
+    return Opening(transport=plan.reach(start), notices=notices, files=tuple(files))
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

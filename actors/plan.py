@@ -22,9 +22,11 @@ from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.hooks import Hook
 from proctor.actors.hosting import declared_hooks, declared_tools
+from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
+from proctor.actors.toolsocket import STARTER, relayed
 from proctor.actors.transport import ProcessTransport, Reach
 from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
@@ -32,13 +34,16 @@ from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
+from proctor.protocols.mcp import HOST, Server
 
 OnCrash = Literal["fail", "resume", "retry"]
 AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
-_MADE_HERE = frozenset({"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks"})
+_MADE_HERE = frozenset(
+    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "mcp", "starter"}
+)
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
 SHUTDOWN = 20.0
@@ -80,6 +85,7 @@ class Conduct:
     """What the agent may do, and what happens to a request whose process died: it fails (the default), the
     conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
 
+    `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
@@ -89,6 +95,7 @@ class Conduct:
     park: bool = True
     budget: Budget | None = None
     account: str | None = None
+    context: Mapping[str, str] = attrs.field(factory=dict[str, str])
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
 
@@ -110,11 +117,21 @@ class Plan:
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
 
-    def opening(self, *, resume: str | None, fork: bool) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder."""
+    @property
+    def relays(self) -> bool:
+        """Whether the CLI can reach the host's tools by a server of MCP alone."""
+        return bool(self.conduct.host_tools) and self.launch.mode in self.dialect.relayed
+
+    def opening(self, *, resume: str | None, fork: bool, tools: Path | None = None) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder. `tools` is the socket at
+        which the host's tools are, where they are relayed."""
         cwd = str(self.workplace.cwd or Path.cwd())
-        secret, env = secrets.token_urlsafe(), self.workplace.env
-        return attrs.evolve(self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env)
+        secret, env, mcp = secrets.token_urlsafe(), self.workplace.env, self.launch.mcp
+        if tools is not None:
+            mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
+        return attrs.evolve(
+            self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env, mcp=mcp, starter=STARTER
+        )
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""
@@ -165,7 +182,9 @@ class AgentOptions(TypedDict, total=False):
     allowed_tools: tuple[str, ...]
     disallowed_tools: tuple[str, ...]
     add_dirs: tuple[str, ...]
-    mcp_config: str | None
+    mcp: Mapping[str, McpServer]
+    mcp_config: str | Path | None
+    context: Mapping[str, str]
     json_schema: str | None
     max_turns: int | None
     max_budget_usd: float | None
@@ -276,11 +295,15 @@ def shaped(base: Plan, options: AgentOptions) -> Plan:
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_hosting(base.dialect, launch, conduct),
+        launch=_hosting(base.dialect, attrs.evolve(launch, mcp=_servers(given)), conduct),
         workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
         conduct=conduct,
     )
+
+
+def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
+    return servers_of(given.get("mcp"), given.get("mcp_config"), given.get("context", {}))
 
 
 def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
+from proctor.protocols.mcp import Server, Servers
 from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
 
 Mode = Literal["session", "oneshot"]
@@ -53,6 +54,8 @@ class Launch:
     process will work, `scratch` a private folder for `Command.files`; both absolute, "" where it does not matter.
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
+    `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
+    its command and environment, for a CLI that could be told of them only by its arguments.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -71,7 +74,7 @@ class Launch:
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     add_dirs: tuple[str, ...] = ()
-    mcp_config: str | None = None
+    mcp: Servers = attrs.field(factory=dict[str, Server])
     json_schema: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
@@ -82,6 +85,7 @@ class Launch:
     effort: str | None = None
     host_tools: tuple[HostTool, ...] = ()
     host_hooks: tuple[HostHook, ...] = ()
+    starter: tuple[str, ...] = ()
     cwd: str = ""
     scratch: str = ""
     secret: str = attrs.field(default="", repr=False)
@@ -207,7 +211,8 @@ class Dialect:
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `oldest` and `newest_known` are the versions it was tested with;
-    `capabilities` names what not all of them can, with the first version known to.
+    `capabilities` names what not all of them can, with the first version known to. In the modes of `relayed` the wire has
+    no way to the host's tools: they come as the MCP server `host`.
     """
 
     name: str
@@ -220,6 +225,7 @@ class Dialect:
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
+    relayed: frozenset[Mode] = frozenset()
 
     @property
     def lines_reader(self) -> LinesReader:

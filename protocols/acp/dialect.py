@@ -46,7 +46,9 @@ HONOURED = frozenset(
         "fork",
         "partial",
         "permission_mode",
-        "mcp_config",
+        "mcp",
+        "starter",
+        "host_tools",
         "effort",
         "cwd",
         "scratch",
@@ -75,8 +77,6 @@ def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, .
     plain = Launch(executable=())
     fields = (field.name for field in attrs.fields(Launch) if field.name not in honoured)
     names = [name for name in fields if getattr(wanted, name) != getattr(plain, name)]
-    if "mcp_config" in honoured and wanted.mcp_config and greeting.servers(wanted.mcp_config) is None:
-        names.append("mcp_config")
     if wanted.fork and wanted.resume is None:
         names.append("fork")
     return tuple(names)
@@ -123,5 +123,6 @@ def acp_dialect(profile: Profile = GENERIC) -> Dialect:
         stop=profile.stop,
         oldest=profile.oldest,
         newest_known=profile.newest_known,
-        capabilities=dict.fromkeys(sorted(profile.can), (0, 0, 0)),
+        capabilities=dict.fromkeys(sorted({*profile.can, "host_tools"}), (0, 0, 0)),
+        relayed=frozenset({"session"}),
     )

@@ -70,6 +70,9 @@ HONOURED = frozenset(
         "effort",
         "allowed_tools",
         "disallowed_tools",
+        "host_tools",
+        "mcp",
+        "starter",
         "cwd",
         "scratch",
         "secret",
@@ -132,7 +135,7 @@ def launch(wanted: Launch) -> Command:
     return Command(
         argv=argv,
         env=environment(wanted),
-        joined=configuration(wanted),
+        joined=configuration(wanted, wanted.mcp),
         ignored=ignored(wanted, HONOURED),
     )
 
@@ -313,6 +316,7 @@ OPENCODE_RUN = Dialect(
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),
-    capabilities=dict.fromkeys(("resume", "fork", "cost"), (0, 0, 0)),
+    capabilities=dict.fromkeys(("resume", "fork", "cost", "host_tools"), (0, 0, 0)),
+    relayed=frozenset({"oneshot"}),
 )
 """The dialect of `opencode run`. It has no signal handlers and leaves its tools behind: the host ends those."""
