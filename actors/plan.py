@@ -42,7 +42,7 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 T = TypeVar("T")
 
 _MADE_HERE = frozenset(
-    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "mcp", "starter"}
+    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "mcp", "starter", "agent"}
 )
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
@@ -129,9 +129,8 @@ class Plan:
         secret, env, mcp = secrets.token_urlsafe(), self.workplace.env, self.launch.mcp
         if tools is not None:
             mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
-        return attrs.evolve(
-            self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env, mcp=mcp, starter=STARTER
-        )
+        facts: dict[str, Any] = {"cwd": cwd, "secret": secret, "env": env, "mcp": mcp, "starter": STARTER}
+        return attrs.evolve(self.launch, resume=resume, fork=fork, agent=self.name, **facts)
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""

@@ -36,7 +36,7 @@ CLIENTS = 32
 SLACK = 30.0
 """Seconds that a CLI waits for a tool beyond the tool's own deadline."""
 
-RELAY, STARTER = ((sys.executable, "-I", "-S", str(Path(each.__file__))) for each in (relay, starter))
+RELAY, STARTER = ((sys.executable, "-I", "-S", str(Path(str(each.__file__)))) for each in (relay, starter))
 """The words that start our programs; a socket, or a file, follows."""
 
 Tell = Callable[[list[AnyEvent]], None]

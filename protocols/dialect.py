@@ -55,7 +55,8 @@ class Launch:
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
     `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
-    its command and environment, for a CLI that could be told of them only by its arguments.
+    its command and environment, for a CLI that could be told of them only by its arguments. `agent`
+    tells this agent from the others of its tree, for a CLI that they share.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -86,6 +87,7 @@ class Launch:
     host_tools: tuple[HostTool, ...] = ()
     host_hooks: tuple[HostHook, ...] = ()
     starter: tuple[str, ...] = ()
+    agent: str = ""
     cwd: str = ""
     scratch: str = ""
     secret: str = attrs.field(default="", repr=False)

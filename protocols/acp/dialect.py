@@ -48,6 +48,7 @@ HONOURED = frozenset(
         "permission_mode",
         "mcp",
         "starter",
+        "agent",
         "host_tools",
         "effort",
         "cwd",
@@ -69,7 +70,11 @@ def launch(profile: Profile, wanted: Launch) -> Command:
         if (value := getattr(wanted, field)) is not None
         for part in (flag, value)
     ]
-    return Command(argv=(*wanted.executable, *arguments, *flags, *wanted.extra), ignored=ignored(wanted))
+    unserved = (
+        ("mcp",) if wanted.mcp and profile.servers == "launch" else ()
+    )  # for a launch of its own to honour
+    argv = (*wanted.executable, *arguments, *flags, *wanted.extra)
+    return Command(argv=argv, ignored=(*ignored(wanted), *unserved))
 
 
 def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, ...]:

@@ -93,6 +93,8 @@ def _pairs(named: Mapping[str, str]) -> list[dict[str, str]]:
 
 def _servers(memo: Memo, kept: Notes) -> tuple[list[dict[str, Any]], list[AnyEvent]]:
     """The servers that this agent takes; the events name the others. A command is taken by all."""
+    if kept.profile.servers == "launch":
+        return [], []
     by_http = kept.abilities.mcp_capabilities.http
     taken = {name: one for name, one in memo.launch.mcp.items() if by_http or not one.url}
     left = [

@@ -73,6 +73,7 @@ HONOURED = frozenset(
         "host_tools",
         "mcp",
         "starter",
+        "agent",
         "cwd",
         "scratch",
         "secret",
