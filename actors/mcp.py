@@ -9,16 +9,17 @@ because nothing of this process is seen in there.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
+import msgspec
 
 from proctor.actors.errors import BadOption
 from proctor.protocols.mcp import HOST, Server
+from proctor.protocols.salvage import Refusal
 
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*", re.ASCII)
 _KEY = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
@@ -159,9 +160,9 @@ def _configured(config: str | Path | None) -> dict[str, McpServer]:
         return {}
     where, text = _read(config)
     try:
-        found: Any = json.loads(text)["mcpServers"]
+        found: Any = msgspec.json.decode(text)["mcpServers"]
         entries: list[tuple[str, dict[str, Any]]] = [(name, dict(entry)) for name, entry in found.items()]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (*Refusal, LookupError, TypeError, AttributeError) as error:
         raise BadOption(
             f"mcp_config {where} is no JSON with an object mcpServers of objects: {error}"
         ) from None
