@@ -20,12 +20,13 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from proctor.actors.approvals import answer
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
-from proctor.actors.hosting import Asked, Hosting
+from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
@@ -37,6 +38,7 @@ from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
+from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import Crash, ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
@@ -90,12 +92,11 @@ class Incarnation:
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
-        self._tools = (
-            None
-            if tools is None
-            else ToolSocket(tools, plan.launch.host_tools, self.conversation.memo, self._take)
-        )
-        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self._answer, self.note)
+        memo, conduct = self.conversation.memo, plan.conduct
+        offered = plan.launch.host_tools
+        self._tools = None if tools is None else ToolSocket(tools, offered, memo, self._take)
+        who = partial(caller, plan.name, conduct.context, memo)
+        self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
 
     # -- life
@@ -350,7 +351,10 @@ class Incarnation:
         self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note)
+        conduct = self.plan.conduct
+        if is_approved(self.conversation.memo.launch.mcp, event.tool):
+            conduct = attrs.evolve(conduct, permission="allow")
+        self._nursery.start_soon(answer, event, conduct, self.send, self.note)
 
     # -- clocks and the end
 

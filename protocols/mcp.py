@@ -6,6 +6,7 @@ of `headers`, goes by a private file, by an environment or by a pipe, never by a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,16 @@ def entry(server: Server) -> dict[str, Any]:
 
 def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
+
+
+def is_approved(servers: Servers, tool: str) -> bool:
+    """Is this a tool of an approved server, by the names that CLIs make of both, and of no other server?"""
+    owners = [server for name, server in servers.items() if _belongs(tool, name)]
+    return bool(owners) and all(server.approved for server in owners)
+
+
+def _belongs(tool: str, server: str) -> bool:
+    return re.fullmatch(f"mcp_(?:_{server}__|{server}_)[A-Za-z0-9_-]+", tool, re.ASCII) is not None
 
 
 def secrets(servers: Servers) -> tuple[str, ...]:

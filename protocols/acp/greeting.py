@@ -97,17 +97,21 @@ def _servers(memo: Memo, kept: Notes) -> tuple[list[dict[str, Any]], list[AnyEve
         return [], []
     by_http = kept.abilities.mcp_capabilities.http
     taken = {name: one for name, one in memo.launch.mcp.items() if by_http or not one.url}
-    left = [
-        Notice(
-            memo.frame,
-            memo.turn,
-            "option_ignored",
-            f"this agent takes no MCP server by HTTP: {name}",
-            {"option": "mcp"},
-        )
-        for name in memo.launch.mcp.keys() - taken.keys()
-    ]
-    return [server(name, one) for name, one in taken.items()], [*left]
+    told = [server(name, one) for name, one in taken.items()]
+    return told, [*_not_taken(memo, sorted(memo.launch.mcp.keys() - taken.keys())), *_trusting(memo, kept)]
+
+
+def _not_taken(memo: Memo, names: list[str]) -> list[Notice]:
+    texts = [f"this agent takes no MCP server by HTTP: {name}" for name in names]
+    return [Notice(memo.frame, memo.turn, "option_ignored", text, {"option": "mcp"}) for text in texts]
+
+
+def _trusting(memo: Memo, kept: Notes) -> list[Notice]:
+    variable = kept.profile.trust
+    if not memo.launch.mcp or not variable or variable in memo.launch.env:
+        return []
+    text = f"it starts MCP servers only in a folder that its user trusts, or with {variable}=true in env"
+    return [Notice(memo.frame, memo.turn, "mcp_needs_trust", text, {"name": variable})]
 
 
 def read_opened(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:

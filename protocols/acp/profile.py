@@ -89,7 +89,8 @@ class Profile:
     value there, that says that the turn has failed although it will end well, with the error as its text. `codes` and
     `texts` give an error's cause. `history_end`: the update that follows the history of a loaded session, for an agent
     that answers before it has told it. `fruitless` bounds the model calls in a row that bring only text (None: no bound). `servers`
-    says where it is told of MCP servers: when a session is opened, or by a launch of its own.
+    says where it is told of MCP servers: when a session is opened, or by a launch of its own; `trust` is the
+    variable that calls the working folder trusted, for an agent that starts no server in any other.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Profile:
     history_end: str = ""
     fruitless: int | None = None
     servers: Literal["session", "launch"] = "session"
+    trust: str = ""
     stop: tuple[StopStep, ...] = LADDER
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
@@ -143,6 +145,7 @@ GEMINI = Profile(
     tool_name="id_prefix",
     rejection_is_silent=True,
     usage="quota",
+    trust="GEMINI_CLI_TRUST_WORKSPACE",
     history_end="available_commands_update",
     codes={**CODES, **STATUSES},
     texts=GEMINI_TEXTS,

@@ -25,7 +25,6 @@ READING = ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrit
 """Tools that change and reach nothing outside of the working folder."""
 
 PERMISSION: Mapping[str, str] = {
-    "*": "ask",
     **dict.fromkeys(READING, "allow"),
     "external_directory": "ask",
 }
@@ -46,9 +45,10 @@ def environment(wanted: Launch) -> dict[str, str]:
 def configuration(wanted: Launch, servers: Servers | None = None) -> dict[str, str]:
     """The variable with the whole configuration, and in it these MCP servers. What the owner named that is no object of JSON is left as it is, for
     OpenCode to refuse."""
-    permission = {
-        **PERMISSION,
+    permission = {  # the last that fits holds: no server's name opens what has a rule of its own
+        "*": "ask",
         **{f"{name}_*": "allow" for name, server in wanted.mcp.items() if server.approved},
+        **PERMISSION,
         **dict.fromkeys(wanted.allowed_tools, "allow"),
         **dict.fromkeys(wanted.disallowed_tools, "deny"),
     }
