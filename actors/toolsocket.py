@@ -77,9 +77,10 @@ class ToolSocket:
             yield
         finally:
             at.close()
-            self._path.unlink(missing_ok=True)
-            if own:
-                with suppress(OSError):
+            with suppress(OSError):
+                self._path.unlink()
+            with suppress(OSError):
+                if own:
                     self._path.parent.rmdir()
 
     async def _bind(self, at: trio.socket.SocketType, *, own_folder: bool) -> None:

@@ -243,7 +243,9 @@ def _item(block: Block, identity: str, *, empty: bool = False) -> dict[str, obje
             summary = [] if empty else [{"type": "summary_text", "text": text}]
             return {"type": "reasoning", "id": f"rs_{identity}", "summary": summary}
         case Tool(name, arguments, given):
-            space, found, short = name.rpartition("__")  # tools of MCP servers have the server as their namespace
+            space, found, short = name.rpartition(
+                "__"
+            )  # tools of MCP servers have the server as their namespace
             return {
                 "type": "function_call",
                 "id": f"fc_{identity}",

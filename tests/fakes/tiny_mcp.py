@@ -7,17 +7,27 @@ import os
 import sys
 from typing import Any
 
-LOOK = {"name": "look", "description": "Tells what it sees.", "inputSchema": {"type": "object", "properties": {}}}
+LOOK = {
+    "name": "look",
+    "description": "Tells what it sees.",
+    "inputSchema": {"type": "object", "properties": {}},
+}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         info = {"name": "tiny", "version": "1"}
-        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": info,
+        }
     if method == "tools/list":
         return {"tools": [LOOK]}
     if method == "tools/call":
-        seen = {name: value for name, value in os.environ.items() if name.startswith(("PROCTOR_CONTEXT", "TINY"))}
+        seen = {
+            name: value for name, value in os.environ.items() if name.startswith(("PROCTOR_CONTEXT", "TINY"))
+        }
         text = f"I saw {json.dumps(seen, sort_keys=True)}"
         return {
             "content": [{"type": "text", "text": text}],
@@ -34,7 +44,8 @@ def main() -> None:
             continue
         result = answer(message.get("method", ""), message.get("params") or {})
         outcome = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}), flush=True)
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -219,12 +219,12 @@ def test_servers_on_a_shared_server_are_its_agents_alone_R161() -> None:
 def test_a_server_that_failed_is_told_and_its_tools_have_the_names_they_were_given() -> None:
     talk = Conversation(OPENCODE_SERVE, launch=wanted())
     tiny, _, session = served.asked(talk.greet())
-    state = {f"{MARK}tiny": {"status": "failed", "error": "no such file"}, "other": {"status": "failed"}}
+    state: dict[str, Any] = {f"{MARK}tiny": {"status": "failed", "error": "no such file"}, "other": {"status": "failed"}}
     [told] = talk.receive(served.reply(tiny["key"], body=state))
     assert told == Notice(0, None, "mcp_server", "no such file", {"server": "tiny"})
     talk.receive(served.reply(session["key"], body={"id": served.SESSION, "directory": "/w"}))
     state = {"status": "running", "input": {}}
-    part = {"messageID": "m", "sessionID": served.SESSION, "id": "p", "type": "tool"}
+    part: dict[str, Any] = {"messageID": "m", "sessionID": served.SESSION, "id": "p", "type": "tool"}
     part |= {"callID": "c", "tool": f"{MARK}tiny_ping", "state": state}
     info = {"id": "m", "role": "assistant"}
     said = talk.receive(
