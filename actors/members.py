@@ -15,6 +15,7 @@ import attrs
 
 from proctor.actors.budgets import Budget
 from proctor.actors.environment import Home, parse_env
+from proctor.actors.errors import BadOption
 from proctor.actors.mcp import McpServer
 from proctor.actors.permissions import Rule
 from proctor.actors.plan import AgentMode, OnCrash
@@ -78,11 +79,14 @@ class McpTable:
         """What an agent takes. Raises `BadOption`."""
         plain = given(self, ("command", "args", "url", "approved", "timeout"))
         env = parse_env(self.env or (), os.environ)
-        secret = {
-            header: parse_env((variable,), os.environ)[variable.partition("=")[0]]
-            for header, variable in (self.secret_headers or {}).items()
-        }
+        secret = {header: _variable(variable) for header, variable in (self.secret_headers or {}).items()}
         return McpServer(env=env, headers={**(self.headers or {}), **secret}, **plain)
+
+
+def _variable(name: str) -> str:
+    if name not in os.environ:
+        raise BadOption(f"secret_headers names {name!r}, which is not set here")
+    return os.environ[name]
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -50,6 +50,21 @@ def entry(server: Server) -> dict[str, Any]:
 
 def _filled(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
+
+
+_BESIDE: Mapping[str, str] = {
+    "structuredContent": "structuredContent",
+    "structured_content": "structuredContent",
+    "_meta": "_meta",
+}
+
+
+def side_data(result: object) -> dict[str, Any]:
+    """What came beside the text of a tool's result, under its names in MCP; {} for a result that has nothing of it."""
+    if not isinstance(result, dict):
+        return {}
+    found = cast("dict[str, Any]", result)
+    return {name: found[key] for key, name in _BESIDE.items() if found.get(key) is not None}
 
 
 def is_approved(servers: Servers, tool: str) -> bool:

@@ -428,7 +428,7 @@ timeout = "2m"
         ("mcp.tiny.args = ['x']", "agents[0].mcp.tiny: an MCP server has either a command or a url"),
         (
             "mcp.tiny = { url = 'http://a', secret_headers = { A = 'NOT_SET_HERE' } }",
-            "agents[0].mcp.tiny: env 'NOT_SET_HERE': not set here",
+            "agents[0].mcp.tiny.secret_headers: names 'NOT_SET_HERE', which is not set here",
         ),
         ("mcp.host.command = 'x'", "agents[0]: MCP server 'host': names that begin with 'host'"),
         ("context.Project = 'x'", "agents[0].context: 'Project': a name is lower-case letters"),

@@ -15,8 +15,9 @@ from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import Server, secrets
 from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
-from proctor.protocols.vocabulary import EndSession, Notice, ToolCall
-from tests.protocols.acp.lines import INITIALIZED, reply, sent
+from proctor.protocols.vocabulary import EndSession, Notice, ToolCall, ToolResult
+from tests.protocols import lines
+from tests.protocols.acp.lines import INITIALIZED, reply, sent, session, update
 from tests.protocols.opencode import server as served
 
 SECRETS = ("env-secret", "header-secret")
@@ -219,7 +220,10 @@ def test_servers_on_a_shared_server_are_its_agents_alone_R161() -> None:
 def test_a_server_that_failed_is_told_and_its_tools_have_the_names_they_were_given() -> None:
     talk = Conversation(OPENCODE_SERVE, launch=wanted())
     tiny, _, session = served.asked(talk.greet())
-    state: dict[str, Any] = {f"{MARK}tiny": {"status": "failed", "error": "no such file"}, "other": {"status": "failed"}}
+    state: dict[str, Any] = {
+        f"{MARK}tiny": {"status": "failed", "error": "no such file"},
+        "other": {"status": "failed"},
+    }
     [told] = talk.receive(served.reply(tiny["key"], body=state))
     assert told == Notice(0, None, "mcp_server", "no such file", {"server": "tiny"})
     talk.receive(served.reply(session["key"], body={"id": served.SESSION, "directory": "/w"}))
@@ -240,3 +244,66 @@ def test_servers_are_taken_from_a_shared_server_when_their_agent_leaves_R163() -
     talk.greet()
     paths = [one["path"] for one in served.asked(talk.send(EndSession("e")))]
     assert paths == [f"/mcp/{MARK}tiny/disconnect", f"/mcp/{MARK}far-away/disconnect"]
+
+
+MARKED = {"structuredContent": {"seen": 2}, "_meta": {"row": 7}}
+
+
+def results(events: list[Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(event.text, event.metadata) for event in events if isinstance(event, ToolResult)]
+
+
+@pytest.mark.parametrize(
+    ("told", "metadata"),
+    [
+        ({"content": "2", **MARKED}, MARKED),
+        (
+            {"content": "2", "structuredContent": {"seen": 2}, "_meta": None},
+            {"structuredContent": {"seen": 2}},
+        ),
+        ({"stdout": "structuredContent"}, {}),
+        ([{"type": "text", "text": "_meta"}], {}),
+        ("a text about _meta", {}),
+        (None, {}),
+    ],
+)
+def test_a_marker_in_a_result_is_visible_with_claude_code_R165_Q08(
+    told: Any, metadata: dict[str, Any]
+) -> None:
+    talk = Conversation(CLAUDE, launch=once(mcp={}))
+    talk.greet()
+    talk.receive(lines.INIT)
+    block = {"type": "tool_result", "tool_use_id": "t", "content": "2"}
+    beside = {} if told is None else {"tool_use_result": told}
+    message = {"role": "user", "content": [block]}
+    events = talk.receive(lines.line(type="user", message=message, session_id="s", **beside))
+    assert results(events) == [("2", metadata)]
+
+
+def test_a_marker_in_a_result_is_visible_with_codex_R165_Q08() -> None:
+    content = [{"type": "text", "text": "2"}]
+    called = {"server": "tiny", "tool": "look", "arguments": {}, "status": "completed"}
+    once_told = {"id": "i", "type": "mcp_tool_call", **called}
+    exec_result = {"content": content, "structured_content": {"seen": 2}}
+    exec_line = lines.line(type="item.completed", item={**once_told, "result": exec_result})
+    talk = Conversation(CODEX_EXEC, launch=once(mcp={}))
+    talk.greet()
+    assert results(talk.receive(lines.line(type="turn.started") + exec_line)) == [
+        ("2", {"structuredContent": {"seen": 2}})
+    ]
+    item = {"id": "i", "type": "mcpToolCall", **called, "result": {"content": content, **MARKED}}
+    thread = Conversation(CODEX, launch=wanted(mcp={}))
+    thread.greet()
+    thread.receive(lines.line(id=1, result={}) + lines.line(id=2, result={"thread": {"id": "t"}}))
+    params = {"threadId": "t", "turnId": "u", "item": item}
+    assert results(thread.receive(lines.line(method="item/completed", params=params))) == [("2", MARKED)]
+
+
+def test_a_marker_in_a_result_is_visible_with_an_acp_agent_that_passes_it_on_R165_Q08() -> None:
+    for raw, metadata in (
+        ({"output": "2", **MARKED}, MARKED),
+        ({"output": "2", "metadata": {"truncated": False}}, {}),  # OpenCode passes nothing on
+    ):
+        talk = session(GENERIC, "p")
+        ended = update("tool_call_update", toolCallId="c", status="completed", title="look", rawOutput=raw)
+        assert results(talk.receive(ended)) == [("2", metadata)]

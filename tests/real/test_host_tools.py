@@ -208,5 +208,7 @@ async def test_claude_code_calls_both_R161(
     messages_api.play(Tool("mcp__host__add", {"a": 2, "b": 3}), Tool("mcp__tiny__look", {}), Text("done"))
     (added, looked), asked = await told(claude_plan("a", options))
     assert (asked, added.text) == (["add"], "5 for p1")
-    assert (looked.text, looked.metadata) == ("", {})
+    # the structured content stands in for the text, also for the model
+    marked = {"structuredContent": {"seen": 2}, "_meta": {"tiny/marker": "row-7"}}
+    assert (looked.text, looked.metadata) == ('{"seen":2}', marked)  # R165
     assert claude_home.leftovers() == []
