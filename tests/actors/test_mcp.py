@@ -1,15 +1,25 @@
 from __future__ import annotations
 
 import json
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+import trio
 
 from proctor.actors.errors import BadOption
 from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.plan import AgentOptions, acp_plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.played import FarSide, PlayedTransport, played
+from proctor.actors.runs import stream
+from proctor.actors.toolsocket import STARTER
+from proctor.actors.transport import Start
 from proctor.protocols.mcp import HOST, Server, is_approved
+from tests.actors.spoken import speaks
 
 LOCAL = McpServer(command="/bin/tiny", args=["-x"], env={"TOKEN": "s3cret"})
 FAR = McpServer(url="http://127.0.0.1:9/mcp", headers={"X-Key": "s3cret"})
@@ -153,3 +163,58 @@ ASKING["a_b"] = Server(command="y")
 )
 def test_only_a_tool_that_is_surely_an_approved_servers_is_approved(tool: str, approved: bool) -> None:
     assert is_approved(ASKING, tool) is approved
+
+
+@pytest.mark.parametrize("end", ["success", "error", "timeout", "cancel"])
+async def test_a_file_of_servers_is_private_and_gone_on_every_path_R163(end: str) -> None:
+    found: list[tuple[Path, int]] = []
+    prompt = {"success": "hello", "error": "crash"}.get(end, "hang")
+
+    def reach(start: Start) -> PlayedTransport:
+        [flag] = [word for word in start.command.argv if word.startswith("--mcp-config=")]
+        path = Path(flag.partition("=")[2])
+        assert json.loads(path.read_text())["mcpServers"]["tiny"]["env"]["TOKEN"] == "s3cret"
+        found.append((path, stat.S_IMODE(path.stat().st_mode)))
+        return played(speaking, name="speaker")(start)  # type: ignore[return-value]
+
+    begun = trio.Event()
+
+    async def speaking(side: FarSide) -> int | None:
+        begun.set()
+        return await speaks(side)
+
+    options: AgentOptions = {"executable": sys.executable, "home": "private", "mcp": {"tiny": LOCAL}}
+    plan = attrs.evolve(claude_plan("a", options, shutdown=1), reach=reach)
+
+    async def run() -> None:
+        async with stream(plan, prompt, timeout=0.3 if end == "timeout" else 20) as live:
+            _ = [event async for event in live]
+            assert not found[0][0].exists()  # gone with its process, not only with the folder around it
+            assert live.directory.exists()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await begun.wait()
+        if end == "cancel":
+            nursery.cancel_scope.cancel()
+    [(path, mode)] = found
+    assert (mode, await trio.Path(path).exists(), await trio.Path(path.parent).exists()) == (
+        0o600,
+        False,
+        False,
+    )
+
+
+def test_the_starter_becomes_the_server_that_a_file_describes(tmp_path: Path) -> None:
+    told = tmp_path / "mcp-0.json"
+    show = "import os, sys; print(os.environ['TOKEN'], os.environ['KEPT'], *sys.argv[1:])"
+    told.write_text(json.dumps({"command": [sys.executable, "-c", show, "a b"], "env": {"TOKEN": "s3cret"}}))
+    words = [*STARTER, str(told)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"KEPT": "kept"})
+    assert (done.returncode, done.stdout) == (0, "s3cret kept a b\n")
+    told.write_text(json.dumps({"command": ["/nowhere/at/all"], "env": {"TOKEN": "s3cret"}}))
+    failed = subprocess.run(words, capture_output=True, text=True, check=False, env={})
+    assert (failed.returncode, failed.stderr) == (
+        127,
+        "proctor starter: /nowhere/at/all: No such file or directory\n",
+    )

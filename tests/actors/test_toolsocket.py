@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import attrs
+import httpx
 import pytest
 import trio
 
@@ -26,6 +28,7 @@ from proctor.actors.tools import Tool, ToolContext, tool
 from proctor.actors.toolsocket import LONGEST, RELAY, ToolSocket, relayed, socket_path
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import Memo
+from tests.fakes.wire import Connection
 from tests.protocols.acp.lines import INITIALIZED, OPENED, line, reply, update
 
 SECRET = "s3cret-of-a-server"
@@ -99,7 +102,8 @@ async def client_at(path: str) -> AsyncGenerator[Client]:
 
 
 Scene = Callable[[str, FarSide], Awaitable[str | None]]
-"""What happens in the turn, given the path of the socket: the text of the answer, None for no end of the turn."""
+"""What happens in the turn, given the path of the socket, or the URL and the headers of the server `shared` as JSON: the
+text of the answer, None for no end of the turn."""
 
 
 def agent(scene: Scene, name: str = "a", **options: Unpack[AgentOptions]) -> Plan:
@@ -111,10 +115,11 @@ def agent(scene: Scene, name: str = "a", **options: Unpack[AgentOptions]) -> Pla
             frame = json.loads(said)
             match frame.get("method"):
                 case "initialize":
-                    await side.send_all(reply(frame["id"], **INITIALIZED))
+                    can = {**INITIALIZED["agentCapabilities"], "mcpCapabilities": {"http": True}}
+                    await side.send_all(reply(frame["id"], **{**INITIALIZED, "agentCapabilities": can}))
                 case "session/new":
                     servers = {one["name"]: one for one in frame["params"]["mcpServers"]}
-                    path = servers["host"]["args"][-1] if "host" in servers else ""
+                    path = servers["host"]["args"][-1] if "host" in servers else json.dumps(servers["shared"])
                     await side.send_all(reply(frame["id"], **{**OPENED, "sessionId": f"of-{name}"}))
                 case "session/prompt":
                     if (text := await scene(path, side)) is None:
@@ -209,6 +214,44 @@ async def test_two_runs_at_once_never_mix_their_context_R164() -> None:
         "p1": "p1 {'project': 'p1'} of-p1 1 p1",
         "p2": "p2 {'project': 'p2'} of-p2 1 p2",
     }
+
+
+async def answering(stream: trio.SocketStream) -> None:
+    """A server of MCP at a URL, as far as one call goes: it tells what came in the headers."""
+    connection = Connection(stream)
+    while (came := await connection.receive()) is not None:
+        head, body = came
+        asked = json.loads(body)
+        text = f"{asked['params']['name']} {head.headers['proctor-context-project']} {head.headers['x-key']}"
+        result = {"content": [{"type": "text", "text": text}]}
+        await connection.respond(200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode())
+
+
+async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_R162_R164() -> None:
+    async def scene(told: str, side: FarSide) -> str:
+        server = json.loads(told)
+        headers = {one["name"]: one["value"] for one in server["headers"]}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look"}}
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.post(server["url"], json=call, headers=headers)
+        text: str = answer.json()["result"]["content"][0]["text"]
+        return text
+
+    texts = dict[str, str]()
+
+    async def run(name: str, url: str) -> None:
+        shared = McpServer(url=url, headers={"X-Key": SECRET})
+        plan = agent(scene, name, host_tools=(), mcp={"shared": shared}, context={"project": name})
+        texts[name] = (await answered(plan))[0]
+
+    async with trio.open_nursery() as serving:
+        listeners = await serving.start(partial(trio.serve_tcp, answering, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        async with trio.open_nursery() as nursery:
+            for name in ("p1", "p2"):
+                nursery.start_soon(run, name, f"http://127.0.0.1:{port}/mcp")
+        serving.cancel_scope.cancel()
+    assert texts == {name: f"look {name} {SECRET}" for name in ("p1", "p2")}
 
 
 @pytest.mark.parametrize("end", ["success", "error", "timeout", "cancel"])

@@ -307,3 +307,11 @@ def test_a_marker_in_a_result_is_visible_with_an_acp_agent_that_passes_it_on_R16
         talk = session(GENERIC, "p")
         ended = update("tool_call_update", toolCallId="c", status="completed", title="look", rawOutput=raw)
         assert results(talk.receive(ended)) == [("2", metadata)]
+
+
+def test_an_agent_that_trusts_no_folder_says_so_where_it_matters() -> None:
+    gemini, variable = acp_dialect(GEMINI), "GEMINI_CLI_TRUST_WORKSPACE"
+    [told] = opened(gemini, True)[1]
+    assert (told.code, told.data) == ("mcp_needs_trust", {"name": variable})
+    assert opened(gemini, True, env={variable: "true"})[1] == []
+    assert opened(gemini, True, mcp={})[1] == []
