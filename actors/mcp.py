@@ -32,7 +32,8 @@ def _names(values: Mapping[str, str]) -> str:
 
 
 def _words(args: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(args, str):
+    given: object = args
+    if isinstance(given, str):
         raise BadOption(f"args of an MCP server is a list of texts, got {args!r}")
     return tuple(args)
 
@@ -122,13 +123,13 @@ def servers_of(
     check_context(context)
     named = {**_configured(config), **(mcp or {})}
     for name, server in named.items():
-        _check_name(name)
-        if not isinstance(server, McpServer):
-            raise BadOption(f"mcp maps names to records of McpServer, got {server!r} for {name!r}")
+        _check(name, server)
     return {name: server.declared(context) for name, server in named.items()}
 
 
-def _check_name(name: object) -> None:
+def _check(name: object, server: object) -> None:
+    if not isinstance(server, McpServer):  # what it is instead may hold a secret
+        raise BadOption(f"mcp maps names to records of McpServer, got {type(server).__name__} for {name!r}")
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise BadOption(
             f"the name of an MCP server is letters and digits, joined by single '_' or '-': {name!r}"

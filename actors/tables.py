@@ -20,7 +20,6 @@ from cattrs.errors import (
     ForbiddenExtraKeysError,
     IterableValidationError,
 )
-from cattrs.gen import mapping_structure_factory
 
 from proctor.actors.durations import ACCEPTED, duration, limit
 from proctor.actors.plan import near
@@ -125,7 +124,7 @@ class Tables:
 
     def _mapping(self, wanted: Any) -> Callable[[object, Any], dict[str, Any]]:
         """A reader of a table whose keys are names."""
-        fill = mapping_structure_factory(wanted, self._converter)
+        fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(wanted)
         return lambda value, kind: fill(as_table(value), kind)
 
     def records(self, records: Iterable[type[Any]], sound: Callable[[Any], None]) -> None:

@@ -61,7 +61,8 @@ def environment(wanted: Launch) -> dict[str, str]:
     return {
         _variable(place, header): value
         for place, server in enumerate(wanted.mcp.values())
-        for header, value in (server.headers if server.url else {}).items()
+        for header, value in server.headers.items()
+        if server.url
     }
 
 

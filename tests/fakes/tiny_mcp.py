@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-LOOK = {
+LOOK: dict[str, Any] = {
     "name": "look",
     "description": "Tells what it sees.",
     "inputSchema": {"type": "object", "properties": {}},

@@ -282,8 +282,8 @@ def test_a_marker_in_a_result_is_visible_with_claude_code_R165_Q08(
 
 def test_a_marker_in_a_result_is_visible_with_codex_R165_Q08() -> None:
     content = [{"type": "text", "text": "2"}]
-    called = {"server": "tiny", "tool": "look", "arguments": {}, "status": "completed"}
-    once_told = {"id": "i", "type": "mcp_tool_call", **called}
+    called: dict[str, Any] = {"server": "tiny", "tool": "look", "arguments": {}, "status": "completed"}
+    once_told: dict[str, Any] = {"id": "i", "type": "mcp_tool_call", **called}
     exec_result = {"content": content, "structured_content": {"seen": 2}}
     exec_line = lines.line(type="item.completed", item={**once_told, "result": exec_result})
     talk = Conversation(CODEX_EXEC, launch=once(mcp={}))
