@@ -166,7 +166,7 @@ async def relayed_client(path: str) -> tuple[Client, trio.Process]:
     return Client(trio.StapledStream(process.stdin, process.stdout)), process
 
 
-async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_R162() -> None:
+async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_R162_Q07() -> None:
     big = "x" * 300_000
     left: list[trio.Process] = []
 
@@ -227,7 +227,7 @@ async def answering(stream: trio.SocketStream) -> None:
         await connection.respond(200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode())
 
 
-async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_R162_R164() -> None:
+async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_R162_R164_Q07() -> None:
     async def scene(told: str, side: FarSide) -> str:
         server = json.loads(told)
         headers = {one["name"]: one["value"] for one in server["headers"]}

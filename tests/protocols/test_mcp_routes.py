@@ -60,10 +60,10 @@ def test_no_secret_of_a_server_is_an_argument_or_shown_and_nothing_is_ignored_R1
 
 
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
-def test_claude_code_takes_its_servers_by_a_private_file_R161_C02_L07(mode: Any) -> None:
+def test_claude_code_takes_its_servers_by_a_private_file_R161_C02_L03_L07(mode: Any) -> None:
     command = CLAUDE.launch(wanted(mode=mode))
     assert "--mcp-config=/s/mcp.json" in command.argv
-    assert "--strict-mcp-config" in command.argv  # L03
+    assert "--strict-mcp-config" in command.argv
     assert not [word for word in command.argv if word.startswith("--config-file")]
     assert "--allowedTools=mcp__far-away" in command.argv
     assert json.loads(command.files["mcp.json"]) == {
