@@ -34,6 +34,7 @@ from proctor.actors.members import (
     Codex,
     Delays,
     Grace,
+    McpTable,
     OpenCode,
     Permission,
     Script,
@@ -122,7 +123,7 @@ class Fleet(Group):
         return {**self.flags(), **given(self, ("stagger",)), **budget}
 
 
-for _record in (Rule, Delays, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
+for _record in (Rule, Delays, McpTable, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
     attrs.resolve_types(_record)
 
 
@@ -155,7 +156,7 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
     tables.accept(AnyMember, tables.one_of(KINDS))
-    tables.records((Rule, Delays, Allowance, Server, *KINDS.values(), Nested, Fleet), _sound)
+    tables.records((Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet), _sound)
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
     except TableFaults as error:
@@ -197,7 +198,7 @@ def _permission(tables: Tables, value: object) -> object:
 def _sound(record: object) -> None:
     """Raise `Misfit` for what a supervisor would not take."""
     try:
-        if isinstance(record, Delays | Allowance):
+        if isinstance(record, Delays | Allowance | McpTable):
             record.record()
         if isinstance(record, Claude | Codex | OpenCode | Acp | Scripted | Server | Nested):
             record.spec()

@@ -9,15 +9,15 @@ While a request is open the CLI owes no sign of life: `Memo.calls` says so to th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
 
 from proctor.actors.errors import BadOption, NotExecuted
 from proctor.actors.hooks import Hook
-from proctor.actors.tools import Tool
-from proctor.protocols.dialect import HostHook, HostTool
+from proctor.actors.tools import NOBODY, Tool, ToolContext
+from proctor.protocols.dialect import HostHook, HostTool, Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
     AnyRequest,
@@ -38,14 +38,40 @@ class Note(Protocol):
     def __call__(self, code: str, text: str, **data: Any) -> None: ...
 
 
-class Hosting:
-    """Runs the tools and hooks of one incarnation; `send` writes an answer and raises `Misuse` or `NotExecuted`."""
+def caller(agent: str, values: Mapping[str, str], memo: Memo, asked: ToolRequested) -> ToolContext:
+    """What a tool may know of who calls it, in the conversation that `memo` is of."""
+    prompts = next((turn.prompts for turn in memo.open_turns if turn.id == asked.turn), memo.prompts)
+    return ToolContext(
+        agent=agent,
+        values=values,
+        session_id=memo.session_id,
+        turn=asked.turn,
+        prompts=tuple(prompts),
+        call=asked.id,
+    )
 
-    def __init__(self, tools: Iterable[Tool], hooks: Sequence[Hook], send: Send, note: Note) -> None:
+
+def _nobody(asked: ToolRequested) -> ToolContext:
+    return NOBODY
+
+
+class Hosting:
+    """Runs the tools and hooks of one incarnation; `send` writes an answer and raises `Misuse` or `NotExecuted`;
+    `context` is for the tools that ask who calls."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        hooks: Sequence[Hook],
+        send: Send,
+        note: Note,
+        context: Callable[[ToolRequested], ToolContext] = _nobody,
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._hooks = {hook.name: asked for hook, asked in zip(declared_hooks(hooks), hooks, strict=True)}
         self._send = send
         self._note = note
+        self._context = context
         self._scopes: dict[str, trio.CancelScope] = {}
 
     def take(self, asked: Asked, nursery: trio.Nursery) -> None:
@@ -85,7 +111,7 @@ class Hosting:
         tool = self._tools.get(asked.tool)
         if tool is None:
             return ToolReturn(asked.id, f"this host has no tool {asked.tool!r}", is_error=True)
-        result = await tool.run(asked.input)
+        result = await tool.run(asked.input, self._context(asked))
         return ToolReturn(asked.id, result.text, result.is_error)
 
 

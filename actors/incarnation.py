@@ -16,15 +16,17 @@ Cancelling `serve` kills at once; `stop` is the polite way and goes through the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import attrs
 import trio
 
 from proctor.actors.approvals import answer
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
 from proctor.actors.eventlog import EventLog
-from proctor.actors.hosting import Asked, Hosting
+from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
 from proctor.actors.logs import LifeLog
 from proctor.actors.opening import open_plan
@@ -33,10 +35,12 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
+from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
+from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import Crash, ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
@@ -70,9 +74,10 @@ class Incarnation:
         self.number = number
         self.resume = resume
         self.fork = fork
+        tools = socket_path(directory.scratch, number) if plan.relays else None
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork, attachments=attachments),
+            launch=plan.opening(resume=resume, fork=fork, attachments=attachments, tools=tools),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -91,7 +96,11 @@ class Incarnation:
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
         self._life = LifeLog(plan.name, plan.dialect.name, number)
-        self._hosting = Hosting(plan.conduct.host_tools, plan.conduct.hooks, self.send, self.note)
+        memo, conduct = self.conversation.memo, plan.conduct
+        offered = plan.launch.host_tools
+        self._tools = None if tools is None else ToolSocket(tools, offered, memo, self._take)
+        who = partial(caller, plan.name, conduct.context, memo)
+        self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
 
     # -- life
@@ -106,19 +115,20 @@ class Incarnation:
         try:
             wanted = self.conversation.memo.launch
             opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
-            self.log.append(opening.notices)
-            self._life.executable = opening.program
             try:
+                self.log.append(opening.notices)
+                self._life.executable = opening.program
                 ready = await self._connected(opening.transport, task_status)
             finally:
-                opening.clear()
+                opening.forget()
             if not ready:
                 raise self._refusal()
         finally:
             self._finish()
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
-        async with transport.connect():
+        tools = nullcontext() if self._tools is None else self._tools.listening()
+        async with tools, transport.connect():
             self._transport, self.pid = transport, transport.pid
             self._outbox = Outbox(transport, self._recording, self._on_unread)
             return await self._live(task_status)
@@ -127,6 +137,8 @@ class Incarnation:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._pump)
             self._nursery.start_soon(self._outbox.pay)
+            if self._tools is not None:
+                self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
                 self._life.ready(self.pid)
                 task_status.started()
@@ -234,10 +246,6 @@ class Incarnation:
         """The last of what the process wrote to stderr, at most `size` characters."""
         return "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")[-size:]
 
-    def raw(self, offset: int, size: int) -> bytes:
-        """Bytes of this incarnation's stdout, from the disk."""
-        return self._recording.read_stdout(offset, size)
-
     # -- start
 
     async def _greet(self) -> bool:
@@ -336,11 +344,18 @@ class Incarnation:
         if self.conversation.memo.turns == turns and not self.background:
             await self.stop("owner")  # it said its last and did not leave (L29)
 
+    async def _answer(self, request: v.AnyRequest) -> None:
+        if not (self._tools and isinstance(request, v.ToolReturn) and await self._tools.give(request)):
+            await self.send(request)
+
     def _on_asked(self, event: Asked) -> None:
         self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note)
+        conduct = self.plan.conduct
+        if is_approved(self.conversation.memo.launch.mcp, event.tool):
+            conduct = attrs.evolve(conduct, permission="allow")
+        self._nursery.start_soon(answer, event, conduct, self.send, self.note)
 
     # -- clocks and the end
 

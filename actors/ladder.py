@@ -47,6 +47,7 @@ def _spoken(
     request: AnyRequest, grace: float, conversation: Conversation, said: Callable[[bytes], bytes]
 ) -> Step | None:
     try:
-        return Step("write", grace, data=said(conversation.send(request)))
+        data = conversation.send(request)
+        return Step("write", grace, data=said(data)) if data else None
     except Misuse:  # a one-shot run is told nothing after its prompt
         return None

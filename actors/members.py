@@ -15,6 +15,8 @@ import attrs
 
 from proctor.actors.budgets import Budget
 from proctor.actors.environment import Home, parse_env
+from proctor.actors.errors import BadOption
+from proctor.actors.mcp import McpServer
 from proctor.actors.permissions import Rule
 from proctor.actors.plan import AgentMode, OnCrash
 from proctor.actors.server import opencode_server
@@ -57,6 +59,34 @@ class Allowance:
     def record(self) -> Budget:
         """What an agent or a tree takes. Raises `BadOption`."""
         return Budget(**given(self, ("usd", "period", "warn", "then")))
+
+
+@attrs.frozen(kw_only=True)
+class McpTable:
+    """A table `mcp.NAME` of an agent: a server of MCP. `env` as for agents; `secret_headers` map a header to the name of
+    the variable that holds its value. The other keys are those of `McpServer`."""
+
+    command: str | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[str, ...] | None = None
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    secret_headers: dict[str, str] | None = None
+    approved: bool | None = None
+    timeout: Positive | None = None
+
+    def record(self) -> McpServer:
+        """What an agent takes. Raises `BadOption`."""
+        plain = given(self, ("command", "args", "url", "approved", "timeout"))
+        env = parse_env(self.env or (), os.environ)
+        secret = {header: _variable(variable) for header, variable in (self.secret_headers or {}).items()}
+        return McpServer(env=env, headers={**(self.headers or {}), **secret}, **plain)
+
+
+def _variable(name: str) -> str:
+    if name not in os.environ:
+        raise BadOption(f"secret_headers names {name!r}, which is not set here")
+    return os.environ[name]
 
 
 @attrs.frozen(kw_only=True)
@@ -120,7 +150,9 @@ class Member:
     allowed_tools: tuple[str, ...] | None = None
     disallowed_tools: tuple[str, ...] | None = None
     add_dirs: tuple[Folder, ...] | None = None
-    mcp_config: str | None = None
+    mcp: dict[str, McpTable] | None = None
+    mcp_config: Path | None = None
+    context: dict[str, str] | None = None
     json_schema: str | None = None
     schemas: bool | None = None
     max_turns: int | None = None
@@ -144,6 +176,8 @@ class Member:
             written["env"] = parse_env(self.env, os.environ)
         if self.add_dirs is not None:
             written["add_dirs"] = tuple(map(str, self.add_dirs))
+        if self.mcp is not None:
+            written["mcp"] = {name: server.record() for name, server in self.mcp.items()}
         for key in ("backoff", "budget"):
             if (table := getattr(self, key)) is not None:
                 written[key] = table.record()

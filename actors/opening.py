@@ -13,6 +13,7 @@ from proctor.actors.recording import Recording, RunDirectory, write_private
 from proctor.actors.transport import Start, Transport
 from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
+from proctor.protocols.mcp import secrets
 from proctor.protocols.vocabulary import HOST, Notice
 from proctor.runtime.process import Command
 
@@ -27,8 +28,8 @@ class Opening:
     notices: tuple[Notice, ...]
     files: tuple[Path, ...] = ()
 
-    def clear(self) -> None:
-        """Remove the files; those of a directory that is gone are gone."""
+    def forget(self) -> None:
+        """Remove the files that were written for it, which may hold secrets; its process has ended."""
         for path in self.files:
             path.unlink(missing_ok=True)
 
@@ -53,6 +54,7 @@ def open_plan(
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
+    recording.hide(secrets(launch.mcp))
     recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
     start = Start(

@@ -22,9 +22,11 @@ from proctor.actors.environment import Home
 from proctor.actors.errors import BadOption
 from proctor.actors.hooks import Hook
 from proctor.actors.hosting import declared_hooks, declared_tools
+from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
+from proctor.actors.toolsocket import STARTER, relayed
 from proctor.actors.transport import ProcessTransport, Reach
 from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
@@ -33,6 +35,7 @@ from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
+from proctor.protocols.mcp import HOST, Server
 
 OnCrash = Literal["fail", "resume", "retry"]
 AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
@@ -40,7 +43,10 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 T = TypeVar("T")
 
 _MADE_HERE = frozenset(
-    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "attachments"}
+    {
+        *("executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "attachments"),
+        *("mcp", "starter", "agent"),
+    }
 )
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
@@ -83,6 +89,7 @@ class Conduct:
     """What the agent may do, and what happens to a request whose process died: it fails (the default), the
     conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
 
+    `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
     `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
@@ -93,6 +100,7 @@ class Conduct:
     park: bool = True
     budget: Budget | None = None
     account: str | None = None
+    context: Mapping[str, str] = attrs.field(factory=dict[str, str])
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
     schemas: bool = False
@@ -115,15 +123,33 @@ class Plan:
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
 
-    def opening(self, *, resume: str | None, fork: bool, attachments: tuple[Attachment, ...] = ()) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
-        the one prompt of a one-shot run."""
-        cwd = str(self.workplace.cwd or Path.cwd())
-        secret, env = secrets.token_urlsafe(), self.workplace.env
-        carried = attachments if self.launch.mode == "oneshot" else ()
-        return attrs.evolve(
-            self.launch, resume=resume, fork=fork, cwd=cwd, secret=secret, env=env, attachments=carried
-        )
+    @property
+    def relays(self) -> bool:
+        """Whether the CLI can reach the host's tools by a server of MCP alone."""
+        return bool(self.conduct.host_tools) and self.launch.mode in self.dialect.relayed
+
+    def opening(
+        self,
+        *,
+        resume: str | None,
+        fork: bool,
+        attachments: tuple[Attachment, ...] = (),
+        tools: Path | None = None,
+    ) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder. `attachments` are those of
+        the one prompt of a one-shot run; `tools` is the socket at which the host's tools are, where they are relayed."""
+        mcp = self.launch.mcp
+        if tools is not None:
+            mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
+        facts: dict[str, Any] = {
+            "cwd": str(self.workplace.cwd or Path.cwd()),
+            "secret": secrets.token_urlsafe(),
+            "env": self.workplace.env,
+            "mcp": mcp,
+            "starter": STARTER,
+            "attachments": attachments if self.launch.mode == "oneshot" else (),
+        }
+        return attrs.evolve(self.launch, resume=resume, fork=fork, agent=self.name, **facts)
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""
@@ -174,7 +200,9 @@ class AgentOptions(TypedDict, total=False):
     allowed_tools: tuple[str, ...]
     disallowed_tools: tuple[str, ...]
     add_dirs: tuple[str, ...]
-    mcp_config: str | None
+    mcp: Mapping[str, McpServer]
+    mcp_config: str | Path | None
+    context: Mapping[str, str]
     json_schema: str | None
     max_turns: int | None
     max_budget_usd: float | None
@@ -286,11 +314,15 @@ def shaped(base: Plan, options: AgentOptions) -> Plan:
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_hosting(base.dialect, launch, conduct),
+        launch=_hosting(base.dialect, attrs.evolve(launch, mcp=_servers(given)), conduct),
         workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
         conduct=conduct,
     )
+
+
+def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
+    return servers_of(given.get("mcp"), given.get("mcp_config"), given.get("context", {}))
 
 
 def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:

@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class Recording:
         self.path = path
         self._t0 = trio.current_time()
         self._meta: dict[str, Any] = {}
+        self._hidden: tuple[bytes, ...] = ()
         self._in_times = array("d")
         self._out_times = array("d")
         self._out_frames = array("q")
@@ -101,7 +102,13 @@ class Recording:
             self._out_times.append(self._elapsed())
             self._out_frames.append(frame)
 
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Write these texts nowhere: where one is a whole string of what is told, stars stand for it."""
+        self._hidden = tuple(msgspec.json.encode(secret) for secret in secrets)
+
     def stdin(self, data: bytes) -> None:
+        for secret in self._hidden:
+            data = data.replace(secret, b'"***"')
         self._write(self._stdin, data)
         if len(self._in_times) < _TIMES:
             self._in_times.append(self._elapsed())

@@ -77,6 +77,7 @@ class Tables:
         made.register_structure_hook(Folder, lambda value, _: _folder(self.path(value)))
         made.register_structure_hook_func(lambda wanted: _origin(wanted) is Literal, _choice)
         made.register_structure_hook_func(lambda wanted: _origin(wanted) is tuple, self.array)
+        made.register_structure_hook_factory(lambda wanted: _origin(wanted) is dict, self._mapping)
 
     def accept(self, union: object, read: Callable[[object], object]) -> None:
         """Have `read` make what a field of this union type holds, None in the union or not."""
@@ -120,6 +121,11 @@ class Tables:
             raise TypeError(f"expected an array, got {said(value)}")
         items: type[list[Any]] = list[get_args(wanted)[0]]  # type: ignore[misc,assignment]
         return tuple(self._converter.structure(value, items))
+
+    def _mapping(self, wanted: Any) -> Callable[[object, Any], dict[str, Any]]:
+        """A reader of a table whose keys are names."""
+        fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(wanted)
+        return lambda value, kind: fill(as_table(value), kind)
 
     def records(self, records: Iterable[type[Any]], sound: Callable[[Any], None]) -> None:
         """Make these from tables only; `sound` is given each when it is whole, and raises `Misfit` if it must."""
@@ -207,7 +213,7 @@ def _faults(error: Exception, at: str) -> Iterator[str]:
     match error:
         case IterableValidationError():
             noted, others = error.group_exceptions()
-            places = [(inner, f"{at}[{note.index}]") for inner, note in noted]
+            places = [(inner, _inside(at, note.index)) for inner, note in noted]
         case ClassValidationError():
             named, others = error.group_exceptions()
             places = [(inner, f"{at}.{note.name}") for inner, note in named]
@@ -216,6 +222,10 @@ def _faults(error: Exception, at: str) -> Iterator[str]:
             return
     for inner, place in (*places, *((other, at) for other in others)):
         yield from _faults(inner, place)
+
+
+def _inside(at: str, index: object) -> str:
+    return f"{at}.{index}" if isinstance(index, str) else f"{at}[{index}]"
 
 
 def _told(error: Exception, at: str) -> Iterator[str]:

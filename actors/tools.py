@@ -49,17 +49,37 @@ class ToolResult:
 
 
 @attrs.frozen(kw_only=True)
+class ToolContext:
+    """Who calls a tool. A parameter of this type is given by the host, not by the model, and stands in no schema.
+
+    `values` is the agent's option `context`; `prompts` are the ids of the requests that the turn answers, `call` is the
+    id of this call in the log.
+    """
+
+    agent: str = ""
+    values: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    session_id: str | None = None
+    turn: str | None = None
+    prompts: tuple[str, ...] = ()
+    call: str = ""
+
+
+NOBODY = ToolContext()
+
+
+@attrs.frozen(kw_only=True)
 class Tool:
     """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make (None:
     the function takes them as one mapping and judges them itself).
 
-    `timeout` is in seconds. It stays an async function: called, it calls what it was made of.
+    `timeout` is in seconds, `takes_context` names the parameters that a `ToolContext` is for. It stays an async function: called, it calls what it was made of.
     """
 
     declared: HostTool
     function: Function
     parameters: type[msgspec.Struct] | None
     timeout: float = DEADLINE
+    takes_context: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -69,21 +89,22 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[object]:
         return self.function(*args, **kwargs)
 
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext = NOBODY) -> ToolResult:
         """Carry out one call. Raises nothing but what is no `Exception`."""
         try:
-            call = self._call(arguments)
+            call = self._call(arguments, context)
         except msgspec.ValidationError as error:
             return ToolResult(f"wrong arguments for {self.name!r}: {error}", is_error=True)
         with trio.move_on_after(self.timeout):
             return await self._called(call)
         return ToolResult(f"{self.name!r} gave no result within {self.timeout:g} s", is_error=True)
 
-    def _call(self, arguments: Mapping[str, Any]) -> Callable[[], Awaitable[object]]:
+    def _call(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Awaitable[object]]:
         if self.parameters is None:
             return partial(self.function, arguments)
         given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
-        return partial(self.function, **{name: getattr(given, name) for name in given.__struct_fields__})
+        values = {name: getattr(given, name) for name in given.__struct_fields__}
+        return partial(self.function, **values, **dict.fromkeys(self.takes_context, context))
 
     async def _called(self, call: Callable[[], Awaitable[object]]) -> ToolResult:
         try:
@@ -122,7 +143,8 @@ def tool(
 
     The name is the function's, the description its docstring, unless given. Each parameter needs a type that msgspec
     can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string or a `ToolResult` that is
-    returned is the result as it is, anything else as JSON. Raises `BadOption` for what no tool can be made of.
+    returned is the result as it is, anything else as JSON. A parameter of the type `ToolContext` is told who calls.
+    Raises `BadOption` for what no tool can be made of.
     """
 
     def made(function: Function) -> Tool:
@@ -131,24 +153,34 @@ def tool(
             raise BadOption(f"tool {called!r} is made of an async function, got {function!r}")
         if not timeout > 0:
             raise BadOption(f"the timeout of tool {called!r} must be above 0 seconds, got {timeout!r}")
-        parameters = _record(called, function)
+        parameters, contexts = _record(called, function)
         text = inspect.cleandoc(function.__doc__ or "") if description is None else description
         declared = HostTool(name=called, description=text, schema=_schema(called, parameters))
-        return Tool(declared=declared, function=function, parameters=parameters, timeout=timeout)
+        return Tool(
+            declared=declared,
+            function=function,
+            parameters=parameters,
+            timeout=timeout,
+            takes_context=contexts,
+        )
 
     return made if function is None else made(function)
 
 
-def _record(name: str, function: Function) -> type[msgspec.Struct]:
+def _record(name: str, function: Function) -> tuple[type[msgspec.Struct], tuple[str, ...]]:
+    """The record of what the model gives, and the parameters that the host gives."""
     try:
         types = typing.get_type_hints(function, include_extras=True)
     except NameError as error:
         raise BadOption(f"tool {name!r} has a parameter whose type is not known here: {error}") from error
-    fields = [_field(name, parameter, types) for parameter in inspect.signature(function).parameters.values()]
+    parameters = inspect.signature(function).parameters.values()
+    contexts = tuple(each.name for each in parameters if types.get(each.name) is ToolContext)
+    fields = [_field(name, parameter, types) for parameter in parameters if parameter.name not in contexts]
     try:
-        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     except (TypeError, ValueError) as error:
         raise BadOption(f"the parameters of tool {name!r} make no record: {error}") from error
+    return record, contexts
 
 
 def _field(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) -> tuple[str, Any, Any]:

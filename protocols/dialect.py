@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from proctor.protocols.attachment import Attachment
+from proctor.protocols.mcp import Server, Servers
 from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
 
 Mode = Literal["session", "oneshot"]
@@ -56,6 +57,9 @@ class Launch:
     named, for a CLI whose settings have to be joined to it.
     `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
     `persist` False keeps no session that could be resumed; None is as the CLI has it.
+    `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
+    its command and environment, for a CLI that could be told of them only by its arguments. `agent`
+    tells this agent from the others of its tree, for a CLI that they share.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -74,7 +78,7 @@ class Launch:
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     add_dirs: tuple[str, ...] = ()
-    mcp_config: str | None = None
+    mcp: Servers = attrs.field(factory=dict[str, Server])
     json_schema: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
@@ -86,6 +90,8 @@ class Launch:
     host_tools: tuple[HostTool, ...] = ()
     host_hooks: tuple[HostHook, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    starter: tuple[str, ...] = ()
+    agent: str = ""
     cwd: str = ""
     scratch: str = ""
     secret: str = attrs.field(default="", repr=False)
@@ -227,9 +233,11 @@ class Dialect:
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `takes` says
-    whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and `newest_known` are the versions it was tested with;
-    `capabilities` names what not all of them can, with the first version known to. `schema_form` is for those that can
-    be told a JSON schema of the answer, at the launch (`structured_output`) or with a prompt (`turn_schema`).
+    whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and
+    `newest_known` are the versions it was tested with; `capabilities` names what not all of them can, with the first
+    version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
+    (`structured_output`) or with a prompt (`turn_schema`). In the modes of `relayed` the wire has no way to the host's
+    tools: they come as the MCP server `host`.
     """
 
     name: str
@@ -244,6 +252,7 @@ class Dialect:
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
+    relayed: frozenset[Mode] = frozenset()
 
     @property
     def lines_reader(self) -> LinesReader:

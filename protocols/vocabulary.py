@@ -108,12 +108,17 @@ class ToolCall(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
 
 
 class ToolResult(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """`text` joins the textual parts of the result; pictures and documents stay in the frame."""
+    """`text` joins the textual parts of the result; pictures and documents stay in the frame.
+
+    `metadata` is what came beside it, as far as the CLI passes it on: for a tool of MCP `structuredContent` and `_meta`,
+    which no model need have seen.
+    """
 
     id: str
     text: str
     is_error: bool = False
     parent: str | None = None
+    metadata: dict[str, Any] = {}
 
 
 class ApprovalRequested(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):

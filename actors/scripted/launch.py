@@ -97,13 +97,16 @@ def scripted_dialect(
     """
     executable = scripted_executable(script, dialect=dialect, faults=faults, speed=speed)
     real = spoken(dialect).dialect
-    can = {word: first for word, first in real.capabilities.items() if word not in UNPLAYED}
+    unplayed = {*UNPLAYED, *(("host_tools",) if spoken(dialect).mode in real.relayed else ())}
+    can = {word: first for word, first in real.capabilities.items() if word not in unplayed}
     how = functools.partial(launch, real, executable)
-    return attrs.evolve(real, name="scripted", launch=how, capabilities=can)
+    return attrs.evolve(real, name="scripted", launch=how, capabilities=can, relayed=frozenset())
 
 
 def launch(real: Dialect, executable: tuple[str, ...], wanted: Launch) -> Command:
-    """The real dialect's own arguments behind another executable. Hooks of the host are never called."""
+    """The real dialect's own arguments behind another executable. Hooks of the host are never called, and no server of MCP
+    is started: so tools of the host are only there where the wire itself has them."""
     command = real.launch(attrs.evolve(wanted, executable=executable, host_hooks=()))
-    unplayed = tuple(field for field in UNPLAYED if getattr(wanted, field))
-    return attrs.evolve(command, ignored=(*command.ignored, *unplayed))
+    relayed = ("host_tools",) if wanted.mode in real.relayed else ()
+    unplayed = [field for field in (*UNPLAYED, *relayed, "mcp") if getattr(wanted, field)]
+    return attrs.evolve(command, ignored=tuple(dict.fromkeys((*command.ignored, *unplayed))))

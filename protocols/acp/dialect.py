@@ -46,7 +46,10 @@ HONOURED = frozenset(
         "fork",
         "partial",
         "permission_mode",
-        "mcp_config",
+        "mcp",
+        "starter",
+        "agent",
+        "host_tools",
         "effort",
         "cwd",
         "scratch",
@@ -67,7 +70,11 @@ def launch(profile: Profile, wanted: Launch) -> Command:
         if (value := getattr(wanted, field)) is not None
         for part in (flag, value)
     ]
-    return Command(argv=(*wanted.executable, *arguments, *flags, *wanted.extra), ignored=ignored(wanted))
+    unserved = (
+        ("mcp",) if wanted.mcp and profile.servers == "launch" else ()
+    )  # for a launch of its own to honour
+    argv = (*wanted.executable, *arguments, *flags, *wanted.extra)
+    return Command(argv=argv, ignored=(*ignored(wanted), *unserved))
 
 
 def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, ...]:
@@ -75,8 +82,6 @@ def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, .
     plain = Launch(executable=())
     fields = (field.name for field in attrs.fields(Launch) if field.name not in honoured)
     names = [name for name in fields if getattr(wanted, name) != getattr(plain, name)]
-    if "mcp_config" in honoured and wanted.mcp_config and greeting.servers(wanted.mcp_config) is None:
-        names.append("mcp_config")
     if wanted.fork and wanted.resume is None:
         names.append("fork")
     return tuple(names)
@@ -124,5 +129,6 @@ def acp_dialect(profile: Profile = GENERIC) -> Dialect:
         stop=profile.stop,
         oldest=profile.oldest,
         newest_known=profile.newest_known,
-        capabilities=dict.fromkeys(sorted(profile.can), (0, 0, 0)),
+        capabilities=dict.fromkeys(sorted({*profile.can, "host_tools"}), (0, 0, 0)),
+        relayed=frozenset({"session"}),
     )

@@ -8,7 +8,6 @@ written to `Memo.refused`; nothing is started in its place here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from proctor.protocols.acp.turns import send_held, told
 from proctor.protocols.acp.wire import Initialized, Opened
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.errors import Misuse
+from proctor.protocols.mcp import Server
 from proctor.protocols.vocabulary import Answered, AnyEvent, Notice, Started
 
 VERSION = 1
@@ -57,10 +57,11 @@ def read_initialized(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked)
     if method is None:
         what = "fork" if memo.launch.fork else "resume"
         return (*odd, *_refused(memo, f"this agent has no way to {what} a session"))
-    params: dict[str, Any] = {"cwd": memo.launch.cwd, "mcpServers": servers(memo.launch.mcp_config) or []}
+    taken, left = _servers(memo, kept)
+    params: dict[str, Any] = {"cwd": memo.launch.cwd, "mcpServers": taken}
     if method != "session/new":
         params["sessionId"] = memo.launch.resume
-    return (*odd, Send(jsonrpc.ask(memo, "open", method, params, note=method)))
+    return (*odd, *left, Send(jsonrpc.ask(memo, "open", method, params, note=method)))
 
 
 def _opening(memo: Memo, kept: Notes) -> str | None:
@@ -74,34 +75,43 @@ def _opening(memo: Memo, kept: Notes) -> str | None:
     return "session/load" if can.load_session else None
 
 
-def servers(config: str | None) -> list[dict[str, Any]] | None:
-    """MCP servers in the protocol's shape, from the JSON that other command lines take; None if it is no such text."""
-    try:
-        named: dict[str, dict[str, Any]] = json.loads(config or "")["mcpServers"]
-        return [_server(name, entry) for name, entry in named.items()]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None
-
-
-def _server(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    if "url" in entry:
-        kind = entry.get("type", "http")
-        return {
-            "type": kind,
-            "name": name,
-            "url": entry["url"],
-            "headers": _pairs(entry.get("headers", {})),
-        }
+def server(name: str, wanted: Server) -> dict[str, Any]:
+    """An MCP server in the protocol's shape."""
+    if wanted.url:
+        return {"type": "http", "name": name, "url": wanted.url, "headers": _pairs(wanted.headers)}
     return {
         "name": name,
-        "command": entry["command"],
-        "args": entry.get("args", []),
-        "env": _pairs(entry.get("env", {})),
+        "command": wanted.command,
+        "args": [*wanted.args],
+        "env": _pairs(wanted.env),
     }
 
 
-def _pairs(named: dict[str, str]) -> list[dict[str, str]]:
+def _pairs(named: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in named.items()]
+
+
+def _servers(memo: Memo, kept: Notes) -> tuple[list[dict[str, Any]], list[AnyEvent]]:
+    """The servers that this agent takes; the events name the others. A command is taken by all."""
+    if kept.profile.servers == "launch":
+        return [], []
+    by_http = kept.abilities.mcp_capabilities.http
+    taken = {name: one for name, one in memo.launch.mcp.items() if by_http or not one.url}
+    told = [server(name, one) for name, one in taken.items()]
+    return told, [*_not_taken(memo, sorted(memo.launch.mcp.keys() - taken.keys())), *_trusting(memo, kept)]
+
+
+def _not_taken(memo: Memo, names: list[str]) -> list[Notice]:
+    texts = [f"this agent takes no MCP server by HTTP: {name}" for name in names]
+    return [Notice(memo.frame, memo.turn, "option_ignored", text, {"option": "mcp"}) for text in texts]
+
+
+def _trusting(memo: Memo, kept: Notes) -> list[Notice]:
+    variable = kept.profile.trust
+    if not memo.launch.mcp or not variable or variable in memo.launch.env:
+        return []
+    text = f"it starts MCP servers only in a folder that its user trusts, or with {variable}=true in env"
+    return [Notice(memo.frame, memo.turn, "mcp_needs_trust", text, {"name": variable})]
 
 
 def read_opened(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:

@@ -88,7 +88,9 @@ class Profile:
     counts of a turn's reply are about. `failure_sign`: the path in the `_meta` of a `session_info_update`, and the
     value there, that says that the turn has failed although it will end well, with the error as its text. `codes` and
     `texts` give an error's cause. `history_end`: the update that follows the history of a loaded session, for an agent
-    that answers before it has told it. `fruitless` bounds the model calls in a row that bring only text (None: no bound).
+    that answers before it has told it. `fruitless` bounds the model calls in a row that bring only text (None: no bound). `servers`
+    says where it is told of MCP servers: when a session is opened, or by a launch of its own; `trust` is the
+    variable that calls the working folder trusted, for an agent that starts no server in any other.
     """
 
     name: str
@@ -103,6 +105,8 @@ class Profile:
     texts: tuple[tuple[str, Ending], ...] = TEXTS
     history_end: str = ""
     fruitless: int | None = None
+    servers: Literal["session", "launch"] = "session"
+    trust: str = ""
     stop: tuple[StopStep, ...] = LADDER
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
@@ -120,11 +124,13 @@ OPENCODE = Profile(
     rejection_ends_turn=True,
     usage="last_call",
     fruitless=8,
+    servers="launch",
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),
     can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
 )
-"""OpenCode 1.18.33. A model's answer without a finish reason makes it call the model again for ever.
+"""OpenCode 1.18.33. A server that is named when a session is opened has 60 seconds for a call, whatever the tool needs.
+A model's answer without a finish reason makes it call the model again for ever.
 
 It retries without a word: nothing on the wire tells the pieces of an attempt that broke, which are void, from a step
 without a finish reason, which counts. Both are chunks of one message, followed by those of another with nothing between,
@@ -139,6 +145,7 @@ GEMINI = Profile(
     tool_name="id_prefix",
     rejection_is_silent=True,
     usage="quota",
+    trust="GEMINI_CLI_TRUST_WORKSPACE",
     history_end="available_commands_update",
     codes={**CODES, **STATUSES},
     texts=GEMINI_TEXTS,

@@ -24,6 +24,7 @@ from proctor.protocols.acp.runs import end_run
 from proctor.protocols.acp.turns import begin, deny_unseen
 from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.mcp import side_data
 from proctor.protocols.salvage import WHY, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -54,8 +55,9 @@ def read_tool(memo: Memo, frame: Updated, parent: str | None) -> list[AnyEvent]:
         out += _tell(memo, call)
     if ended:
         del notes(memo).calls[call.id]
-        text = _result(update, call)
-        out.append(ToolResult(memo.frame, memo.turn, call.id, text, update.status == "failed", call.parent))
+        text, beside = _result(update, call), side_data(value(update.raw_output))
+        failed = update.status == "failed"
+        out.append(ToolResult(memo.frame, memo.turn, call.id, text, failed, call.parent, beside))
     return out
 
 

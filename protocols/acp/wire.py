@@ -93,12 +93,22 @@ class Parts(Wire, frozen=True, gc=False):
 NO_PARTS = Parts()
 
 
+class Reached(Wire, frozen=True, gc=False):
+    """How MCP servers can be reached, besides by a command."""
+
+    http: bool = False
+
+
+NOT_REACHED = Reached()
+
+
 class Abilities(Wire, frozen=True, gc=False):
     """`session_capabilities` has a member for each optional method."""
 
     load_session: bool = False
     session_capabilities: dict[str, Any] = {}
     prompt_capabilities: Parts = NO_PARTS
+    mcp_capabilities: Reached = NOT_REACHED
 
 
 NO_ABILITIES = Abilities()

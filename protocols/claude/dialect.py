@@ -11,10 +11,11 @@ can be told so (2.1.248).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proctor.protocols import jsonrpc
+from proctor.protocols import jsonrpc, mcp
 from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts, whole_text
 from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
@@ -43,6 +44,9 @@ ARGUMENT_LIMIT = 131_071
 
 REACHING_TOOLS = ("ListAgents", "SendMessage")
 """The tools that find and address other sessions of the same user (wire page, section 8)."""
+
+SERVERS = "mcp.json"
+"""The file that the MCP servers are written to: an argument would show their secrets to every user of the machine."""
 
 _ALL = (0, 0, 0)
 
@@ -79,7 +83,9 @@ def launch(wanted: Launch) -> Command:
         if (size := len(flag.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
             raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
         argv.append(flag)
-    return Command(argv=(*argv, *wanted.extra), env=_environment(wanted), ignored=ignored)
+    return Command(
+        argv=(*argv, *wanted.extra), env=_environment(wanted), files=dict(_files(wanted)), ignored=ignored
+    )
 
 
 def _isolation(wanted: Launch) -> Iterator[str]:
@@ -103,7 +109,7 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
         ignored.append("session_id")  # a resumed session keeps its own; the CLI refuses both
     ignored += [field for field in ("sandbox",) if getattr(wanted, field) is not None]
     if wanted.mode == "oneshot":  # there is no control protocol
-        ignored += [field for field in ("host_tools", "host_hooks") if getattr(wanted, field)]
+        ignored += [field for field in ("host_hooks",) if getattr(wanted, field)]
     return tuple(ignored)
 
 
@@ -125,7 +131,9 @@ def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
         )
     if wanted.tools is not None:
         yield "tools", f"--tools={','.join(wanted.tools)}"
-    if allowed := [*wanted.allowed_tools, *toolserver.permitted(wanted)]:
+    if wanted.mcp:
+        yield "mcp", f"--mcp-config={wanted.scratch}/{SERVERS}"
+    if allowed := [*wanted.allowed_tools, *_approved(wanted), *toolserver.permitted(wanted)]:
         yield "allowed_tools", f"--allowedTools={','.join(allowed)}"
     for directory in wanted.add_dirs:
         yield "add_dirs", f"--add-dir={directory}"
@@ -141,7 +149,6 @@ VALUES: Mapping[str, str] = {
     "session_id": "--session-id",
     "system_prompt": "--system-prompt",
     "append_system_prompt": "--append-system-prompt",
-    "mcp_config": "--mcp-config",
     "json_schema": "--json-schema",
     "max_turns": "--max-turns",
     "max_budget_usd": "--max-budget-usd",
@@ -151,6 +158,17 @@ VALUES: Mapping[str, str] = {
 SWITCHES: Mapping[str, str] = {"partial": "--include-partial-messages", "fork": "--fork-session"}
 
 MODES: Mapping[str, str] = {"manual": "default"}
+
+
+def _approved(wanted: Launch) -> list[str]:
+    """The permission rules of the servers whose tools need no approval."""
+    return [f"mcp__{name}" for name, server in wanted.mcp.items() if server.approved]
+
+
+def _files(wanted: Launch) -> Iterator[tuple[str, str]]:
+    if wanted.mcp:
+        servers = {name: mcp.entry(server) for name, server in wanted.mcp.items()}
+        yield SERVERS, json.dumps({"mcpServers": servers})
 
 
 def _environment(wanted: Launch) -> dict[str, str]:
@@ -299,5 +317,6 @@ CLAUDE = Dialect(
     newest_known=(2, 1, 330),
     schema_form=loose_schema,
     capabilities=CAPABILITIES,
+    relayed=frozenset({"oneshot"}),
 )
 """The dialect of Claude Code 2.1.197 to 2.1.330. Closing stdin is not a stop (a background shell keeps it alive)."""

@@ -12,6 +12,7 @@ import msgspec
 from proctor.protocols.claude.turns import fold, notes
 from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, User
 from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.mcp import side_data
 from proctor.protocols.salvage import Refusal, decoded
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -67,7 +68,23 @@ def read_user(memo: Memo, frame: User, line: bytes) -> Out:
         return taken
     if memoryview(frame.message.content)[:1].tobytes() == b'"':
         return memo.hush("user.replay" if frame.is_replay else "user.text")
-    return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")
+    out = _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")
+    return _with_side_data(out, bytes(frame.tool_use_result)) if frame.tool_use_result else out
+
+
+def _with_side_data(out: Out, told: bytes) -> Out:
+    """The result of a tool of MCP, with what came beside its text: it stands once in a frame, which has one result."""
+    if not any(word in told for word in (b"structuredContent", b"_meta")):  # most are long, and have none
+        return out
+    try:
+        beside = side_data(msgspec.json.decode(told))
+    except Refusal:
+        return out
+    results = [event for event in out if isinstance(event, ToolResult)]
+    if not beside or len(results) != 1:
+        return out
+    told_of = msgspec.structs.replace(results[0], metadata=beside)
+    return tuple(told_of if event is results[0] else event for event in out)
 
 
 def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: str) -> Out:

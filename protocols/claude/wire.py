@@ -69,6 +69,7 @@ class Assistant(Wire, frozen=True, gc=False, tag="assistant"):
 class User(Wire, frozen=True, gc=False, tag="user"):
     message: Message = NO_MESSAGE
     parent_tool_use_id: str | None = None
+    tool_use_result: msgspec.Raw = msgspec.Raw()
     uuid: str | None = None
     is_replay: bool = msgspec.field(default=False, name="isReplay")
 

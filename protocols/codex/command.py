@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import msgspec
 
@@ -60,7 +61,10 @@ def setting(field: str, key: str, value: object) -> tuple[str, str]:
 
 
 def toml(value: object) -> str:
-    """A text, a number, a truth or a list of them as TOML."""
+    """A text, a number, a truth, a list of them or a table of texts as TOML."""
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return "{" + ", ".join(f"{toml(key)} = {toml(inner)}" for key, inner in pairs) + "}"
     return msgspec.json.encode(value).decode()
 
 

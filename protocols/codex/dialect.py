@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from proctor.protocols.codex import command
 from proctor.protocols.codex.frames import read
-from proctor.protocols.codex.opening import greet, mcp_servers
+from proctor.protocols.codex.opening import greet
 from proctor.protocols.codex.replies import write
 from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.dialect import Command, Dialect, Launch, StopStep, Version
@@ -55,8 +55,6 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
     names = command.ignored(wanted)
     if not wanted.user_settings:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
-    if wanted.mcp_config is not None and not mcp_servers(wanted.mcp_config):
-        names.append("mcp_config")
     if wanted.resume is not None and wanted.persist is False:
         names.append("persist")
     return tuple(names)

@@ -19,6 +19,7 @@ import msgspec
 from proctor.protocols.codex.turns import Call, Notes, notes
 from proctor.protocols.codex.wire import Item, McpResult, Said
 from proctor.protocols.dialect import Memo
+from proctor.protocols.mcp import side_data
 from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, Thinking, ToolCall, ToolResult, Unrecognized
 
@@ -42,11 +43,12 @@ NOTICES: Mapping[str, tuple[str, str]] = {
 
 @attrs.frozen
 class Tool:
-    """How one kind of item is told as a tool: its name, its input, and the text of its result."""
+    """How one kind of item is told as a tool: its name, its input, the text of its result and what came beside it."""
 
     name: Callable[[Item], str]
     input: Callable[[Item], dict[str, Any]]
     result: Callable[[Item], str]
+    beside: Callable[[Item], dict[str, Any]] = lambda item: {}
 
 
 def mcp_tool(server: str, tool: str) -> str:
@@ -79,6 +81,13 @@ def _mcp_result(item: Item) -> str:
     return _texts(parts)
 
 
+def _mcp_beside(item: Item) -> dict[str, Any]:
+    try:
+        return side_data(msgspec.json.decode(item.result))
+    except Refusal:
+        return {}
+
+
 def _texts(parts: list[dict[str, Any]]) -> str:
     texts = [part.get("text") for part in parts]
     return "\n".join(text for text in texts if isinstance(text, str))
@@ -108,7 +117,10 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "fileChange": Tool(lambda item: "apply_patch", lambda item: {"changes": item.changes}, _status),
     "mcpToolCall": Tool(
-        lambda item: mcp_tool(item.server, item.tool), lambda item: arguments(item.arguments), _mcp_result
+        lambda item: mcp_tool(item.server, item.tool),
+        lambda item: arguments(item.arguments),
+        _mcp_result,
+        _mcp_beside,
     ),
     "dynamicToolCall": Tool(
         lambda item: item.tool,
@@ -183,7 +195,8 @@ def _given_back(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: st
     own.calls.pop(item.id, None)
     _adopt(own, item)
     bad = item.status in FAILED or item.success is False
-    return [*begun, ToolResult(memo.frame, turn, _id(memo, item), tool.result(item), bad, parent)]
+    text, beside = tool.result(item), tool.beside(item)
+    return [*begun, ToolResult(memo.frame, turn, _id(memo, item), text, bad, parent, beside)]
 
 
 def _adopt(own: Notes, item: Item) -> None:

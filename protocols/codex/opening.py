@@ -11,13 +11,13 @@ The settings of a thread that are secrets or long text travel here and not as ar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from proctor.protocols import jsonrpc
+from proctor.protocols.codex import servers
 from proctor.protocols.codex.turns import notes
 from proctor.protocols.codex.wire import Hello, Opened
 from proctor.protocols.dialect import Launch, Memo, Out, Send, parse_version
@@ -91,7 +91,7 @@ def _settings(wanted: Launch) -> dict[str, Any]:
         "approvalPolicy": policy,
         "baseInstructions": wanted.system_prompt,
         "developerInstructions": wanted.append_system_prompt,
-        "config": {"mcp_servers": servers} if (servers := mcp_servers(wanted.mcp_config)) else None,
+        "config": {"mcp_servers": servers.told(wanted.mcp)} if wanted.mcp else None,
     }
 
 
@@ -100,22 +100,6 @@ def _host_tools(wanted: Launch) -> list[dict[str, Any]]:
         {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.schema}
         for tool in wanted.host_tools
     ]
-
-
-def mcp_servers(config: str | None) -> dict[str, Any]:
-    """The servers of an MCP configuration (JSON text with `mcpServers`) as Codex names their fields; {} for a path."""
-    try:
-        found = json.loads(config or "{}").get("mcpServers", {})
-        return {name: _server(dict(fields)) for name, fields in found.items()}
-    except (*Refusal, AttributeError, TypeError):
-        return {}
-
-
-def _server(fields: dict[str, Any]) -> dict[str, Any]:
-    fields.pop("type", None)
-    if "headers" in fields:
-        fields["http_headers"] = fields.pop("headers")
-    return fields
 
 
 def read_thread(memo: Memo, message: jsonrpc.Message) -> Out:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from proctor.protocols.attachment import files, whole_text
-from proctor.protocols.codex import command, items
+from proctor.protocols.codex import command, items, servers
 from proctor.protocols.codex.causes import by_words, status_of
 from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
@@ -96,14 +96,19 @@ def launch(wanted: Launch) -> Command:
         *command.ISOLATION,
         *command.settings(wanted),
         *_flags(wanted),
+        *servers.arguments(wanted),
         *wanted.extra,
         *command.retries(wanted),
         *thread,
         "-",
     )
     schema = {} if command.schema_of(wanted) is None else {SCHEMA: wanted.json_schema or ""}
-    pictures = files(wanted.attachments)
-    return Command(argv=argv, files={**schema, **pictures}, ignored=_ignored(wanted))
+    return Command(
+        argv=argv,
+        env=servers.environment(wanted),
+        files={**schema, **servers.files(wanted), **files(wanted.attachments)},
+        ignored=_ignored(wanted),
+    )
 
 
 def _flags(wanted: Launch) -> Iterator[str]:
@@ -127,7 +132,7 @@ def _flags(wanted: Launch) -> Iterator[str]:
 
 def _ignored(wanted: Launch) -> tuple[str, ...]:
     names = command.ignored(wanted)
-    names += [name for name in ("host_tools", "mcp_config", "system_prompt") if getattr(wanted, name)]
+    names += [name for name in ("system_prompt",) if getattr(wanted, name)]
     if wanted.permission_mode not in (None, "never"):
         names.append("permission_mode")
     return tuple(names)
@@ -296,6 +301,7 @@ CODEX_EXEC = Dialect(
     oldest=(0, 169, 0),
     newest_known=(0, 169, 0),
     schema_form=strict_schema,
-    capabilities={"fork": EVERY, "resume": EVERY, "structured_output": EVERY},
+    capabilities={"fork": EVERY, "host_tools": EVERY, "resume": EVERY, "structured_output": EVERY},
+    relayed=frozenset({"oneshot"}),
 )
 """The dialect of `codex exec --json` 0.169.0. A SIGTERM kills it at once; what its tools started is swept behind it."""

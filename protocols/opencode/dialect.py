@@ -18,7 +18,7 @@ def launch(wanted: Launch) -> Command:
     return attrs.evolve(
         _PLAIN.launch(wanted),
         env=environment(wanted),
-        joined=configuration(wanted),
+        joined=configuration(wanted, wanted.mcp),
         ignored=ignored(wanted, _HONOURED),
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from proctor.protocols.dialect import Launch
+from proctor.protocols.mcp import Server, Servers
 
 CONFIG = "OPENCODE_CONFIG_CONTENT"
 PASSWORD = "OPENCODE_SERVER_PASSWORD"
@@ -24,7 +25,6 @@ READING = ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrit
 """Tools that change and reach nothing outside of the working folder."""
 
 PERMISSION: Mapping[str, str] = {
-    "*": "ask",
     **dict.fromkeys(READING, "allow"),
     "external_directory": "ask",
 }
@@ -42,17 +42,21 @@ def environment(wanted: Launch) -> dict[str, str]:
     return {"OPENCODE_DISABLE_MODELS_FETCH": "1", **secret}
 
 
-def configuration(wanted: Launch) -> dict[str, str]:
-    """The variable with the whole configuration. What the owner named that is no object of JSON is left as it is, for
+def configuration(wanted: Launch, servers: Servers | None = None) -> dict[str, str]:
+    """The variable with the whole configuration, and in it these MCP servers. What the owner named that is no object of JSON is left as it is, for
     OpenCode to refuse."""
-    permission = {
+    permission = {  # the last that fits holds: no server's name opens what has a rule of its own
+        "*": "ask",
+        **{f"{name}_*": "allow" for name, server in wanted.mcp.items() if server.approved},
         **PERMISSION,
         **dict.fromkeys(wanted.allowed_tools, "allow"),
         **dict.fromkeys(wanted.disallowed_tools, "deny"),
     }
-    config = {**DEFAULTS, "permission": permission}
+    config: dict[str, Any] = {**DEFAULTS, "permission": permission}
     if wanted.model is not None:
         config["model"] = wanted.model
+    if servers:
+        config["mcp"] = {name: server_entry(server) for name, server in servers.items()}
     named = wanted.env.get(CONFIG)
     if named is not None:
         try:
@@ -63,6 +67,16 @@ def configuration(wanted: Launch) -> dict[str, str]:
             return {}
         config = joined(config, cast("dict[str, Any]", given))
     return {CONFIG: json.dumps(config)}
+
+
+def server_entry(server: Server) -> dict[str, Any]:
+    """An MCP server in OpenCode's shape; its seconds are thousandths here."""
+    how: dict[str, Any] = {"type": "local", "command": [server.command, *server.args]}
+    if server.url:
+        how = {"type": "remote", "url": server.url, "headers": dict(server.headers), "oauth": False}
+    elif server.env:
+        how["environment"] = dict(server.env)
+    return how if server.timeout is None else {**how, "timeout": round(server.timeout * 1000)}
 
 
 def joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

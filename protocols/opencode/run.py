@@ -71,6 +71,10 @@ HONOURED = frozenset(
         "effort",
         "allowed_tools",
         "disallowed_tools",
+        "host_tools",
+        "mcp",
+        "starter",
+        "agent",
         "cwd",
         "scratch",
         "secret",
@@ -135,7 +139,7 @@ def launch(wanted: Launch) -> Command:
     return Command(
         argv=argv,
         env=environment(wanted),
-        joined=configuration(wanted),
+        joined=configuration(wanted, wanted.mcp),
         files=files(wanted.attachments),
         ignored=ignored(wanted, HONOURED),
     )
@@ -322,6 +326,7 @@ OPENCODE_RUN = Dialect(
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),
-    capabilities=dict.fromkeys(("resume", "fork", "cost"), (0, 0, 0)),
+    capabilities=dict.fromkeys(("resume", "fork", "cost", "host_tools"), (0, 0, 0)),
+    relayed=frozenset({"oneshot"}),
 )
 """The dialect of `opencode run`. It has no signal handlers and leaves its tools behind: the host ends those."""

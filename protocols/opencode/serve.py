@@ -18,15 +18,16 @@ import msgspec
 from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
 from proctor.protocols.errors import Misuse
+from proctor.protocols.opencode import serve_servers
 from proctor.protocols.opencode.serve_frames import read
 from proctor.protocols.opencode.serve_notes import ask, notes
-from proctor.protocols.vocabulary import AnyRequest, Decision, Interrupt, Prompt, SetModel, Steer
+from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel, Steer
 
 ALL: Version = (0, 0, 0)
 CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
     (
         *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "turn_schema"),
-        *("resume", "fork", "deltas", "cost"),
+        *("resume", "fork", "deltas", "cost", "host_tools"),
     ),
     ALL,
 )
@@ -35,6 +36,7 @@ HONOURED = frozenset(
     {
         *("executable", "version", "mode", "model", "resume", "fork", "partial", "effort", "json_schema"),
         *("append_system_prompt", "permission_mode", "allowed_tools", "disallowed_tools", "cwd", "scratch"),
+        *("host_tools", "mcp", "starter", "agent"),
         "user_settings",  # the server's, which has its own
     }
 )
@@ -59,20 +61,16 @@ def _ignored(wanted: Launch) -> Iterator[str]:
 
 def greet(memo: Memo) -> bytes:
     """Open a session, look for the one to go on with, or copy it."""
-    wanted = memo.launch
+    return serve_servers.given(memo) + _open(memo, memo.launch)
+
+
+def _open(memo: Memo, wanted: Launch) -> bytes:
+    rules = {"permission": serve_servers.session_rules(wanted)}
     if wanted.resume is None:
-        return ask(memo, "session", "POST", "/session", {"permission": _rules(wanted)})
+        return ask(memo, "session", "POST", "/session", rules)
     if wanted.fork:
         return ask(memo, "fork", "POST", f"/session/{wanted.resume}/fork", {})
-    return ask(memo, "session", "GET", f"/session/{wanted.resume}")
-
-
-def _rules(wanted: Launch) -> list[dict[str, str]]:
-    named = [
-        *((tool, "allow") for tool in wanted.allowed_tools),
-        *((tool, "deny") for tool in wanted.disallowed_tools),
-    ]
-    return [{"permission": tool, "pattern": "*", "action": action} for tool, action in named]
+    return ask(memo, "session", "PATCH", f"/session/{wanted.resume}", rules)
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
@@ -90,6 +88,8 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
             return ask(memo, "abort", "POST", f"/session/{memo.session_id}/abort", request=request.id)
         case SetModel():
             return _set_model(memo, request)
+        case EndSession():
+            return serve_servers.taken_away(memo)
         case _:
             raise Misuse(f"a session on a server has no way to be sent {request!r}", request="write")
 
@@ -165,9 +165,15 @@ OPENCODE_SERVE = Dialect(
     read=read,
     write=write,
     takes=_takes,
-    stop=(StopStep("interrupt", 2.0), StopStep("close_stdin", 2.0), StopStep("kill", 0.0)),
+    stop=(
+        StopStep("interrupt", 2.0),
+        StopStep("end", 0.0),
+        StopStep("close_stdin", 2.0),
+        StopStep("kill", 0.0),
+    ),
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),
     capabilities=CAPABILITIES,
+    relayed=frozenset({"session"}),
 )
 """The dialect of a session on `opencode serve` 1.18.33. Its input's end leaves the session; the server keeps it."""

@@ -15,6 +15,7 @@ from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.opencode import serve_turns as turns
 from proctor.protocols.opencode.serve_notes import Account, ask, notes
 from proctor.protocols.opencode.serve_replies import read_reply, resync
+from proctor.protocols.opencode.serve_servers import plain
 from proctor.protocols.opencode.serve_wire import (
     QUIET,
     QUIET_KINDS,
@@ -198,7 +199,7 @@ def _tool(memo: Memo, part: Part) -> Out:
     call = (
         ()
         if part.callID in own.running
-        else (ToolCall(memo.frame, memo.turn, part.callID, part.tool, state.input),)
+        else (ToolCall(memo.frame, memo.turn, part.callID, plain(memo.launch, part.tool), state.input),)
     )
     match state.status:
         case "running":
@@ -227,10 +228,11 @@ def _asked(memo: Memo, frame: Frame, told: Properties) -> Out:
         return memo.hush(frame.type)
     asked = {"patterns": list(told.patterns), **told.metadata}
     memo.approvals[told.id] = asked
-    notes(memo).asking[told.id] = told.permission
+    tool = plain(memo.launch, told.permission)
+    notes(memo).asking[told.id] = tool
     call = None if told.tool is None else told.tool.callID
     what = ", ".join(told.patterns) or None
-    return (ApprovalRequested(memo.frame, memo.turn, told.id, told.permission, asked, what, call),)
+    return (ApprovalRequested(memo.frame, memo.turn, told.id, tool, asked, what, call),)
 
 
 def _replied(memo: Memo, frame: Frame, told: Properties) -> Out:

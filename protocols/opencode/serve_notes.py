@@ -20,7 +20,19 @@ from proctor.protocols.vocabulary import Usage
 KEPT = 200
 """Messages and parts of a turn that are remembered after it: news of them may come after its end."""
 
-Kind = Literal["session", "fork", "prompt", "abort", "decision", "model", "question", "states", "messages"]
+Kind = Literal[
+    "session",
+    "fork",
+    "prompt",
+    "abort",
+    "decision",
+    "model",
+    "question",
+    "states",
+    "messages",
+    "server",
+    "rules",
+]
 """What a request was for."""
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.opencode import serve_servers
 from proctor.protocols.opencode import serve_turns as turns
 from proctor.protocols.opencode.serve_notes import Account, Asked, Kind, ask, notes
-from proctor.protocols.opencode.serve_wire import Error, Frame, Info, Status, Whole
+from proctor.protocols.opencode.serve_wire import Connected, Error, Frame, Info, Status, Whole
 from proctor.protocols.salvage import Refusal, decoded
 from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text
 
@@ -56,9 +57,34 @@ def _on_session(memo: Memo, asked: Asked, frame: Frame) -> Out:
     own = notes(memo)
     memo.session_id, memo.version, memo.model = info.id, info.version or None, own.model
     own.family.add(info.id)
+    rules = [] if asked.kind == "session" else [_rule(memo, info.id)]
     memo.greeted = True
     started = Started(memo.frame, None, info.id, own.model, info.directory or None, memo.version)
-    return (*lost, started, Answered(memo.frame, None, "greeting"))
+    return (*lost, *rules, started, Answered(memo.frame, None, "greeting"))
+
+
+def _rule(memo: Memo, session: str) -> Send:
+    """A copy of a session has the rules of whoever made the first one."""
+    body = {"permission": serve_servers.session_rules(memo.launch)}
+    return Send(ask(memo, "rules", "PATCH", f"/session/{session}", body))
+
+
+def _on_server(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    """What has become of the servers: a failure is told, it ends nothing."""
+    if frame.status >= 400:
+        return (Notice(memo.frame, memo.turn, "mcp_server", _why(memo, frame)),)
+    try:
+        states = msgspec.json.decode(frame.body, type=dict[str, Connected])
+    except Refusal:
+        states = {}  # the reply to a server that is taken away
+    own = {serve_servers.name_of(memo.launch, name): name for name in memo.launch.mcp}
+    failed = {
+        own[name]: state.error for name, state in states.items() if name in own and state.status == "failed"
+    }
+    told = [
+        Notice(memo.frame, memo.turn, "mcp_server", error, {"server": name}) for name, error in failed.items()
+    ]
+    return (*told,) or memo.hush("server answered")
 
 
 def _on_prompt(memo: Memo, asked: Asked, frame: Frame) -> Out:
@@ -152,4 +178,6 @@ _REPLIES: Mapping[Kind, Callable[[Memo, Asked, Frame], Out]] = {
     "decision": _on_decision,
     "states": _on_states,
     "messages": _on_messages,
+    "server": _on_server,
+    "rules": _on_answered,
 }

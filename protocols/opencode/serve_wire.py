@@ -50,6 +50,13 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     next: int = 0
 
 
+class Connected(msgspec.Struct, frozen=True, gc=False):
+    """What has become of an MCP server: `connected`, `failed`, ..."""
+
+    status: str = ""
+    error: str = ""
+
+
 class Info(msgspec.Struct, frozen=True, gc=False):
     """A message, or a session; each has its own of these."""
 

@@ -386,3 +386,53 @@ def test_a_server_without_the_mode_that_needs_it_is_told_at_its_place(tmp_path: 
     path.write_text('[[agents]]\nkind = "opencode"\nname = "a"\nserver = "hub"\n')
     with pytest.raises(FleetFaults, match=r"agents\[0\].server: .*mode='serve'"):
         load_fleet(path)
+
+
+def test_the_servers_of_mcp_and_the_context_of_an_agent_R161_R164(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINY_TOKEN", "s3cret")
+    monkeypatch.setenv("FAR_KEY", "Bearer s3cret")
+    (written("").parent / "more.json").write_text('{"mcpServers": {"third": {"command": "/third"}}}')
+    text = """mcp_config = "more.json"
+context = { project = "p1" }
+[agents.mcp.tiny]
+command = "/bin/tiny"
+args = ["-x"]
+env = ["TINY_TOKEN", "LEVEL=2"]
+approved = true
+[agents.mcp.far]
+url = "https://example.org/mcp"
+headers = { X-Team = "docs" }
+secret_headers = { Authorization = "FAR_KEY" }
+timeout = "2m"
+"""
+    plan = plan_of(only(load_fleet(written(CLAUDE + text))))
+    tiny, far, third = (plan.launch.mcp[name] for name in ("tiny", "far", "third"))
+    assert (tiny.command, tiny.args, tiny.approved) == ("/bin/tiny", ("-x",), True)
+    assert tiny.env == {"PROCTOR_CONTEXT_PROJECT": "p1", "TINY_TOKEN": "s3cret", "LEVEL": "2"}
+    assert (far.url, far.timeout, third.command) == ("https://example.org/mcp", 120, "/third")
+    assert far.headers == {
+        "Proctor-Context-Project": "p1",
+        "X-Team": "docs",
+        "Authorization": "Bearer s3cret",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("mcp = 3", "agents[0].mcp: expected a table, got 3"),
+        ("mcp = { tiny = 3 }", "agents[0].mcp.tiny: expected a table, got 3"),
+        ("mcp.tiny.comand = 'x'", "agents[0].mcp.tiny.comand: unknown key (did you mean 'command'?)"),
+        ("mcp.tiny.args = ['x']", "agents[0].mcp.tiny: an MCP server has either a command or a url"),
+        (
+            "mcp.tiny = { url = 'http://a', secret_headers = { A = 'NOT_SET_HERE' } }",
+            "agents[0].mcp.tiny.secret_headers: names 'NOT_SET_HERE', which is not set here",
+        ),
+        ("mcp.host.command = 'x'", "agents[0]: MCP server 'host': names that begin with 'host'"),
+        ("context.Project = 'x'", "agents[0].context: 'Project': a name is lower-case letters"),
+    ],
+)
+def test_a_fault_of_a_server_of_mcp_is_told_with_its_place(written: Written, text: str, fault: str) -> None:
+    assert [one for one in faults(written(CLAUDE + text)) if one.startswith(fault)] != []

@@ -10,11 +10,11 @@ from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption, NotExecuted
 from proctor.actors.hooks import Hook
-from proctor.actors.hosting import Asked, Hosting
+from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.plan import AgentOptions, claude_plan, scripted_plan
 from proctor.actors.scripted.launch import scripted_dialect
 from proctor.actors.tools import tool
-from proctor.protocols.dialect import HostHook, Launch
+from proctor.protocols.dialect import HostHook, Launch, Memo, OpenTurn
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
     AnyRequest,
@@ -187,3 +187,14 @@ def test_a_script_can_call_the_hosts_tools_and_says_that_it_asks_no_hook(tmp_pat
     command = scripted_dialect(script).launch(wanted)
     assert command.ignored == ("host_hooks",)
     assert [word for word in command.argv if "mcp__host__add" in word] != []
+
+
+def test_a_caller_is_known_by_the_requests_that_its_turn_answers_R164() -> None:
+    memo = Memo(session_id="s", turn="t2")
+    memo.prompts.append("p9")
+    memo.open_turns.append(OpenTurn("t2", ["p1", "p2"]))
+    asked = ToolRequested(1, "t2", "r1", "add")
+    who = caller("a", {"project": "x"}, memo, asked)
+    assert (who.agent, who.values, who.session_id, who.turn) == ("a", {"project": "x"}, "s", "t2")
+    assert (who.prompts, who.call) == (("p1", "p2"), "r1")
+    assert caller("a", {}, memo, ToolRequested(1, None, "r2", "add")).prompts == ("p9",)

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption
-from proctor.actors.tools import ToolResult, tool
+from proctor.actors.tools import ToolContext, ToolResult, tool
 
 
 class Unit:
@@ -160,3 +160,16 @@ def test_what_no_tool_can_be_made_of_is_refused_when_it_is_decorated(function: A
 def test_a_deadline_is_above_zero() -> None:
     with pytest.raises(BadOption, match="above 0 seconds, got 0"):
         tool(timeout=0)(opaque.function)
+
+
+@tool
+async def whose(me: ToolContext, loud: bool = False) -> str:
+    return f"{me.agent} for {me.values.get('project')}{'!' if loud else ''}"
+
+
+async def test_who_calls_is_told_by_the_host_and_asked_of_no_model_R164() -> None:
+    assert whose.declared.schema["properties"].keys() == {"loud"}
+    caller = ToolContext(agent="a", values={"project": "p1"})
+    assert await whose.run({"loud": True}, caller) == ToolResult("a for p1!")
+    assert (await whose.run({"me": {"agent": "b"}}, caller)).is_error
+    assert await whose.run({}) == ToolResult(" for None")

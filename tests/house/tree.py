@@ -26,10 +26,11 @@ def floor(name: str) -> list[Path]:
 
 
 def programs() -> list[Path]:
-    """What runs by its path, as a program of its own: the guard, and the scripted agent without its launching side."""
+    """What runs by its path, as a program of its own: the guard, the relay, the starter, and the scripted agent without its launching side."""
     scripted = _python_files(ROOT / "actors" / "scripted")
     played = sorted(path for path in scripted if path.name not in {"__init__.py", "launch.py"})
-    return [ROOT / "runtime" / "guard.py", *played]
+    alone = [ROOT / "runtime" / "guard.py", ROOT / "actors" / "relay.py", ROOT / "actors" / "starter.py"]
+    return [*alone, *played]
 
 
 def other_code() -> list[Path]:

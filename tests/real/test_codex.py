@@ -11,6 +11,7 @@ import trio
 
 import proctor
 from proctor.actors.mail import Tell
+from proctor.actors.mcp import McpServer
 from proctor.actors.plan import AgentOptions, Plan, codex_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.trees import agent_spec
@@ -146,7 +147,7 @@ async def test_the_settings_of_a_thread_reach_its_model(
         "effort": "high",
         "append_system_prompt": 'Say "please".',
         "system_prompt": "You are a lamp.",
-        "mcp_config": '{"mcpServers": {"dead": {"command": "/bin/false"}}}',
+        "mcp": {"dead": McpServer(command="/bin/false")},
     }
     api.play(Text("lit"))
     async with stream(plan_with(options, more), "shine", timeout=BOUND) as live:
@@ -157,7 +158,7 @@ async def test_the_settings_of_a_thread_reach_its_model(
     notices = [(e.code, e.data.get("server"), e.text) for e in events if isinstance(e, v.Notice)]
     if mode == "exec":
         cannot = {text.split()[-1] for code, _, text in notices if code == "option_ignored"}
-        assert cannot == {"system_prompt", "mcp_config"}
+        assert cannot == {"system_prompt"}
     else:
         assert "You are a lamp." in str(body["input"])
         assert "dead" in [server for code, server, _ in notices if code == "mcp_server"]

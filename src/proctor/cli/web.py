@@ -43,8 +43,7 @@ from proctor.cli.codes import BY_SIGNAL, FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.up import innermost
-from proctor.cli.verdicts import status_of
+from proctor.cli.verdicts import innermost, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded, StartError
 from proctor.runtime.exits import DeliveryError

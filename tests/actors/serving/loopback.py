@@ -56,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer("POST")
 
+    def do_PATCH(self) -> None:
+        self._answer("PATCH")
+
     def _answer(self, verb: str) -> None:
         url = urlsplit(self.path)
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"null")
@@ -71,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self._open(directory, f"ses_{os.getpid()}_{self.hub.number()}")
             case ["GET", "session", "status"]:
                 return self._reply(200, {})
-            case ["GET", "session", session]:
+            case ["PATCH", "session", session]:
                 return self._find(directory, session)
             case ["POST", "session", session, "prompt_async"]:
                 self._reply(204, None)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import attrs
 import pytest
 
 from proctor.protocols.acp import CODEX_ACP, GEMINI, GENERIC, OPENCODE, PROFILES, Profile, acp_dialect
-from proctor.protocols.acp.greeting import servers
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostTool, Launch
 from proctor.protocols.errors import Misuse
@@ -48,15 +46,6 @@ from tests.protocols.acp.lines import (
     update,
 )
 
-SERVERS = json.dumps(
-    {
-        "mcpServers": {
-            "a": {"command": "x", "args": ["y"], "env": {"K": "v"}},
-            "b": {"type": "sse", "url": "http://127.0.0.1:9", "headers": {"H": "v"}},
-        }
-    }
-)
-
 
 def test_a_bare_program_gets_the_arguments_of_its_profile_and_a_whole_command_none() -> None:
     gemini = acp_dialect(GEMINI).launch
@@ -66,14 +55,8 @@ def test_a_bare_program_gets_the_arguments_of_its_profile_and_a_whole_command_no
 
 def test_what_the_protocol_has_no_way_for_is_named() -> None:  # R019
     tool = HostTool(name="t", description="", schema={})
-    wanted = Launch(
-        executable=("a",), system_prompt="x", retries=0, host_tools=(tool,), fork=True, mcp_config="/f"
-    )
-    assert set(acp_dialect().launch(wanted).ignored) == {
-        *("system_prompt", "retries", "host_tools"),
-        *("fork", "mcp_config"),
-    }
-    assert acp_dialect().launch(Launch(executable=("a",), mcp_config=SERVERS)).ignored == ()
+    wanted = Launch(executable=("a",), system_prompt="x", retries=0, host_tools=(tool,), fork=True)
+    assert set(acp_dialect().launch(wanted).ignored) == {"system_prompt", "retries", "fork"}
 
 
 def test_every_profile_makes_a_dialect_that_ends_with_a_kill() -> None:
@@ -85,28 +68,15 @@ def test_every_profile_makes_a_dialect_that_ends_with_a_kill() -> None:
 
 
 def test_a_session_is_opened_in_two_steps_and_then_ready() -> None:
-    talk = talk_to(mcp_config=SERVERS)
+    talk = talk_to()
     assert talk.receive(reply(1, **INITIALIZED)) == []
     [asked] = sent(talk.take_owed())
     assert (asked["method"], asked["params"]["cwd"]) == ("session/new", "/x")
-    assert asked["params"]["mcpServers"] == servers(SERVERS)
+    assert asked["params"]["mcpServers"] == []
     started, ready = talk.receive(reply(2, **OPENED))
     assert started == Started(1, None, "s1", model="small", cwd="/x", version="1.2.3", permission_mode="ask")
     assert isinstance(ready, Answered)
     assert (talk.phase, talk.memo.greeted) == ("idle", True)
-
-
-def test_mcp_servers_take_the_shape_of_the_protocol() -> None:
-    assert servers(SERVERS) == [
-        {"name": "a", "command": "x", "args": ["y"], "env": [{"name": "K", "value": "v"}]},
-        {
-            "type": "sse",
-            "name": "b",
-            "url": "http://127.0.0.1:9",
-            "headers": [{"name": "H", "value": "v"}],
-        },
-    ]
-    assert servers("/a/file.json") is servers('{"mcpServers": [1]}') is servers(None) is None
 
 
 @pytest.mark.parametrize(

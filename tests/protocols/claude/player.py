@@ -20,9 +20,9 @@ import attrs
 
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.claude.hooks import NEVER_CALLED
-from proctor.protocols.claude.toolserver import SERVER
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostHook, HostTool, Launch, Mode
+from proctor.protocols.mcp import HOST
 from proctor.protocols.vocabulary import (
     AnyEvent,
     Decision,
@@ -164,7 +164,7 @@ def _launch(record: Recording) -> Launch:
     said = [*_said(record)]
     greetings = [frame for frame in said if _at(frame, "request", "subtype") == "initialize"][:1]
     hooks = [hook for frame in greetings for hook in _hooks(_at(frame, "request", "hooks") or {})]
-    served = any(SERVER in (_at(frame, "request", "sdkMcpServers") or ()) for frame in greetings)
+    served = any(HOST in (_at(frame, "request", "sdkMcpServers") or ()) for frame in greetings)
     tools = _tools(said) if served else ()
     return Launch(executable=(), mode=record.mode, host_tools=tuple(tools), host_hooks=tuple(hooks))
 

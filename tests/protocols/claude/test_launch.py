@@ -7,8 +7,9 @@ import pytest
 
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.claude.dialect import launch
-from proctor.protocols.dialect import Command, HostHook, HostTool, Launch
+from proctor.protocols.dialect import Command, HostHook, Launch
 from proctor.protocols.errors import ArgumentTooLong
+from proctor.protocols.mcp import Server
 
 ISOLATED = ("--strict-mcp-config", "--setting-sources=", "--disallowedTools=ListAgents,SendMessage")
 ONESHOT = ("claude", "-p", "--output-format=stream-json", "--verbose")
@@ -52,7 +53,8 @@ def test_everything_at_once() -> None:  # R017, L19
             allowed_tools=("Bash(git log:*)", "Read"),
             disallowed_tools=("WebFetch",),
             add_dirs=("a", "b c"),
-            mcp_config="mcp.json",
+            mcp={"a": Server(command="x")},
+            scratch="/s",
             json_schema='{"type":"object"}',
             max_turns=3,
             max_budget_usd=0.5,
@@ -73,7 +75,6 @@ def test_everything_at_once() -> None:  # R017, L19
         "--session-id=id",
         "--system-prompt=be brief",
         "--append-system-prompt=be kind",
-        "--mcp-config=mcp.json",
         '--json-schema={"type":"object"}',
         "--max-turns=3",
         "--max-budget-usd=0.5",
@@ -82,6 +83,7 @@ def test_everything_at_once() -> None:  # R017, L19
         "--no-session-persistence",
         "--permission-mode=acceptEdits",
         "--tools=Bash,Read",
+        "--mcp-config=/s/mcp.json",
         "--allowedTools=Bash(git log:*),Read",
         "--add-dir=a",
         "--add-dir=b c",
@@ -107,7 +109,7 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
     ("allowed_tools", ("Read",), ["--allowedTools=Read"]),
     ("allowed_tools", ("Read", "Edit", "Bash"), ["--allowedTools=Read,Edit,Bash"]),
     ("add_dirs", ("d",), ["--add-dir=d"]),
-    ("mcp_config", '{"mcpServers":{}}', ['--mcp-config={"mcpServers":{}}']),  # C02
+    ("mcp", {"a": Server(command="x")}, ["--mcp-config=/mcp.json"]),  # C02
     ("json_schema", "{}", ["--json-schema={}"]),
     ("max_turns", 1, ["--max-turns=1"]),
     ("max_budget_usd", 2.5, ["--max-budget-usd=2.5"]),
@@ -131,7 +133,6 @@ def test_each_field_reaches_the_arguments_in_both_modes(
     ("field", "value"),
     [
         ("sandbox", "read-only"),
-        ("host_tools", (HostTool(name="t", description="d", schema={}),)),
         ("host_hooks", (HostHook(name="h", point="PreToolUse"),)),
     ],
 )
@@ -143,7 +144,8 @@ def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:  # R0
 def test_no_field_of_a_launch_is_without_a_test() -> None:  # L19
     tested = {field for field, _, _ in FIELDS}
     elsewhere = {"executable", "version", "mode", "fork", "disallowed_tools", "user_settings", "retries"}
-    elsewhere |= {"sandbox", "host_tools", "host_hooks"}  # `ignored`
+    elsewhere |= {"sandbox", "host_hooks"}  # `ignored`
+    elsewhere |= {"host_tools", "starter", "agent"}  # by the greeting; by a file; not shared
     elsewhere |= {"cwd", "scratch", "secret", "env", "attachments"}  # the host's own business
     assert tested | elsewhere == {field.name for field in attrs.fields(Launch)}
 

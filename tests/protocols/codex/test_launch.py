@@ -57,7 +57,6 @@ def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:  # R017, L19
         append_system_prompt="be kind",
         persist=False,
         host_tools=(tool,),
-        mcp_config='{"mcpServers": {"tiny": {"type": "stdio", "command": "c", "args": ["a"]}, "far": {"url": "u", "headers": {"h": "v"}}}}',
     )
     _, params = opened(launch)
     assert params == {
@@ -75,12 +74,6 @@ def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:  # R017, L19
                 "inputSchema": {"type": "object"},
             }
         ],
-        "config": {
-            "mcp_servers": {
-                "tiny": {"command": "c", "args": ["a"]},
-                "far": {"url": "u", "http_headers": {"h": "v"}},
-            }
-        },
     }
     assert "be kind" not in str(CODEX.launch(launch).argv)
 
@@ -183,11 +176,8 @@ def test_retries_of_the_built_in_provider_are_not_to_be_bounded() -> None:
         ({"host_hooks": (HostHook(name="h", point="p"),)}, {"host_hooks"}, None),
         ({"session_id": THREAD}, {"session_id"}, None),
         ({"fork": True}, {"fork"}, None),
-        ({"host_tools": (HostTool(name="t", description="", schema={}),)}, set[str](), {"host_tools"}),
         ({"persist": False, "resume": THREAD}, {"persist"}, set[str]()),
         ({"system_prompt": "be"}, set[str](), {"system_prompt"}),
-        ({"mcp_config": '{"mcpServers": {"a": {"url": "u"}}}'}, set[str](), {"mcp_config"}),
-        ({"mcp_config": "/a/path.json"}, {"mcp_config"}, None),
         ({"permission_mode": "on-request"}, set[str](), {"permission_mode"}),
         ({"permission_mode": "never"}, set[str](), set[str]()),
     ],

@@ -127,6 +127,7 @@ def test_a_new_session_is_asked_for_in_its_directory_with_the_rules_of_its_agent
     [hello] = asked(OPENCODE_SERVE.greet(talk.memo))
     assert (hello["verb"], hello["path"], hello["query"]) == ("POST", "/session", {"directory": "/w"})
     assert [(rule["permission"], rule["action"]) for rule in hello["body"]["permission"]] == [
+        ("proctor-*", "deny"),  # the MCP servers of other agents
         ("bash", "allow"),
         ("webfetch", "deny"),
     ]
@@ -134,7 +135,7 @@ def test_a_new_session_is_asked_for_in_its_directory_with_the_rules_of_its_agent
 
 @pytest.mark.parametrize(
     ("fork", "verb", "path"),
-    [(False, "GET", "/session/ses_9"), (True, "POST", "/session/ses_9/fork")],
+    [(False, "PATCH", "/session/ses_9"), (True, "POST", "/session/ses_9/fork")],
 )
 def test_a_session_is_gone_on_with_or_copied(fork: bool, verb: str, path: str) -> None:
     talk = greeted(resume="ses_9", fork=fork)

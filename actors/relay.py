@@ -1,0 +1,77 @@
+"""The relay: an MCP server that is a wire, run by a CLI as `python -I -S RELAY SOCKET`.
+
+It copies its stdin to a Unix socket of the host and what comes back to its stdout, byte by byte. It ends when either side
+does: with the host's death the kernel closes the socket, with the CLI's the pipe.
+It keeps one piece for each direction and reads no more before that is gone; a direction never waits for the other, or a
+CLI that writes before it reads would wait for a relay that waits for it.
+
+Standard library only, and little of it, as a CLI starts it anew for each session: `_socket` is what `socket` wraps.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+else:
+    import _socket as socket
+
+PIECE = 65536
+
+
+class Way:
+    """One direction: from a descriptor to another, and the piece that waits between them. None is the end."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source = source
+        self.target = target
+        self.piece: bytes | None = b""
+
+    def waits_for(self) -> tuple[int, int]:
+        return (self.target, select.POLLOUT) if self.piece else (self.source, select.POLLIN)
+
+    def move(self) -> None:
+        try:
+            if self.piece:
+                self.piece = self.piece[os.write(self.target, self.piece) :]
+            else:
+                self.piece = os.read(self.source, PIECE) or None
+        except BlockingIOError:
+            pass
+
+
+def main() -> None:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.connect(sys.argv[1])
+    except OSError as refusal:
+        os.write(2, f"proctor relay: the host does not listen: {refusal}\n".encode())
+        os._exit(1)
+    try:
+        carry(Way(0, link.fileno()), Way(link.fileno(), 1))
+    except OSError:
+        pass  # who is written to has gone
+    finally:
+        os._exit(0)
+
+
+def carry(*ways: Way) -> None:
+    for way in ways:
+        os.set_blocking(way.target, False)
+    while all(way.piece is not None for way in ways):
+        poll = select.poll()
+        wanted = [way.waits_for() for way in ways]
+        for fd in {fd for fd, _ in wanted}:
+            poll.register(fd, sum(event for other, event in wanted if other == fd))
+        ready = dict(poll.poll())
+        for way, (fd, event) in zip(ways, wanted, strict=True):
+            if ready.get(fd, 0) & (event | select.POLLHUP | select.POLLERR):
+                way.move()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The starter: becomes a program whose command and environment are in a file, run as `python -I -S STARTER FILE`.
+
+For a CLI that can be told of a server only by arguments, which every user of the machine can read. The file is
+`{"command": [...], "env": {...}}`; `env` is added to the environment that the starter was given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        given = json.load(file)
+    command, environment = given["command"], {**os.environ, **given["env"]}
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as refusal:
+        os.write(2, f"proctor starter: {command[0]}: {refusal.strerror}\n".encode(errors="replace"))
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The host's tools as a server of the Model Context Protocol, one message at a time; whatever carries it is not known here.
+
+Guarantees: a request has its reply at once, but for the call of a tool that there is: that is the host's to carry out.
+An unknown method or tool is refused. `hear` raises on nothing that a client may say; what is odd comes out as events.
+
+The revision that the client names is the one that is spoken: what is used here is the same in all of them.
+
+Not here: running a tool, its deadline, and which calls are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+
+from proctor.protocols.dialect import HostTool, Memo
+from proctor.protocols.jsonrpc import METHOD_NOT_FOUND, Message, params
+from proctor.protocols.mcp import HOST
+from proctor.protocols.vocabulary import AnyEvent, Misplaced, Notice, ToolReturn, Unrecognized
+
+REVISION = "2025-11-25"
+"""The revision of MCP that is spoken where the client names none."""
+
+INVALID_PARAMS = -32602
+
+Outcome = Mapping[str, Any]
+"""`result` or `error`, as a reply has it."""
+
+
+@attrs.frozen
+class Call:
+    """A tool is to be called; `tool_call` is the CLI's id of it, where it tells."""
+
+    tool: str
+    arguments: dict[str, Any]
+    tool_call: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Heard:
+    """What one message comes to. `outcome` is the reply that is owed; `call` is to be carried out; `cancelled` is the id
+    of a call that nobody waits for any more, as it was written."""
+
+    outcome: Outcome | None = None
+    call: Call | None = None
+    cancelled: str | None = None
+    events: tuple[AnyEvent, ...] = ()
+
+
+class _Hello(msgspec.Struct, frozen=True, gc=False):
+    revision: str = msgspec.field(default=REVISION, name="protocolVersion")
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False):
+    tool_call: str | None = msgspec.field(default=None, name="claudecode/toolUseId")
+
+
+class _Call(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+    arguments: dict[str, Any] = {}
+    meta: _Meta = msgspec.field(default=_Meta(), name="_meta")
+
+
+class _Cancelled(msgspec.Struct, frozen=True, gc=False):
+    call: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="requestId")
+
+
+def hear(memo: Memo, tools: Sequence[HostTool], message: Message, path: str) -> Heard:
+    """What a message of the client's comes to; `path` begins the kind of what is not recognized in it."""
+    match message.kind, message.method:
+        case "request", "tools/call":
+            return _hear_call(memo, tools, message)
+        case "request", method if method in _ANSWERS:
+            return Heard(outcome={"result": _ANSWERS[method](memo, tools, message)})
+        case "request", method:
+            odd = Unrecognized(memo.frame, memo.turn, f"{path}.{method}")
+            return Heard(
+                outcome=fault(METHOD_NOT_FOUND, f"{method!r} is not served by this host"), events=(odd,)
+            )
+        case "notification", "notifications/cancelled":
+            return _hear_cancelled(memo, message)
+        case "notification", _:
+            return Heard()
+        case _:
+            return Heard(events=(Misplaced(memo.frame, memo.turn, f"{path}.reply", ""),))
+
+
+def fault(code: int, text: str) -> Outcome:
+    """A refusal."""
+    return {"error": {"code": code, "message": text}}
+
+
+def returned(answer: ToolReturn) -> Outcome:
+    """What a call gave, a failure included: the model reads both."""
+    content = [{"type": "text", "text": answer.text}]
+    return {"result": {"content": content, "isError": answer.is_error}}
+
+
+def _hello(memo: Memo, tools: Sequence[HostTool], message: Message) -> dict[str, Any]:
+    asked, _ = params(memo, _Hello, message)
+    server = {"name": HOST, "version": "1"}
+    return {"protocolVersion": asked.revision, "capabilities": {"tools": {}}, "serverInfo": server}
+
+
+def _list(memo: Memo, tools: Sequence[HostTool], message: Message) -> dict[str, Any]:
+    return {"tools": [_shown(tool) for tool in tools]}
+
+
+def _shown(tool: HostTool) -> dict[str, Any]:
+    # Claude Code 2.1.330 would else keep it out of the model's prompt, to be found by a search
+    meta = {"anthropic/alwaysLoad": True}
+    return {"name": tool.name, "description": tool.description, "inputSchema": tool.schema, "_meta": meta}
+
+
+def _pong(memo: Memo, tools: Sequence[HostTool], message: Message) -> dict[str, Any]:
+    return {}
+
+
+_ANSWERS: Mapping[str, Callable[[Memo, Sequence[HostTool], Message], dict[str, Any]]] = {
+    "initialize": _hello,
+    "tools/list": _list,
+    "ping": _pong,
+}
+
+
+def _hear_call(memo: Memo, tools: Sequence[HostTool], message: Message) -> Heard:
+    call, odd = params(memo, _Call, message)
+    if odd:
+        refused = fault(INVALID_PARAMS, "the arguments were not understood")
+        return Heard(outcome=refused, events=tuple(odd))
+    if call.name not in [tool.name for tool in tools]:
+        why = f"unknown tool {call.name!r}"
+        notice = Notice(memo.frame, memo.turn, "request_refused", why, {"kind": "tools/call"})
+        return Heard(outcome=fault(INVALID_PARAMS, why), events=(notice,))
+    return Heard(call=Call(call.name, call.arguments, call.meta.tool_call))
+
+
+def _hear_cancelled(memo: Memo, message: Message) -> Heard:
+    cancelled, odd = params(memo, _Cancelled, message)
+    return Heard(cancelled=bytes(cancelled.call).decode("utf-8", "replace"), events=tuple(odd))

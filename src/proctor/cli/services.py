@@ -1,0 +1,139 @@
+"""The commands that serve agents to others; see `commands`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from proctor.cli.codes import USAGE
+from proctor.cli.complaints import complain, missing_of
+
+_Flag = Parameter(negative="", show_default=False)
+
+
+def web(
+    fleet: str,
+    /,
+    *,
+    listen: str = "127.0.0.1:8321",
+    token_env: Annotated[str | None, Parameter(negative="")] = None,
+    origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    grace: str = "10s",
+    metrics: Annotated[bool, _Flag] = False,
+) -> int:
+    """Run a fleet of agents and serve it over HTTP, until it is interrupted.
+
+    Parameters
+    ----------
+    fleet
+        The fleet file (TOML).
+    listen
+        PORT, HOST:PORT or unix:PATH. What other machines can reach needs a token.
+    token_env
+        The environment variable with the token, or with @ and the path of its file.
+    origin
+        A page that may ask, such as https://example.org. Can be repeated.
+    grace
+        How long turns that run have when it is to stop.
+    metrics
+        Serve /metrics.
+    """
+    from proctor.actors.durations import duration
+
+    if missing := missing_of("http"):
+        complain(missing)
+        return USAGE
+    from proctor.cli.web import WebOptions, web_command
+
+    try:
+        seconds = duration(grace)
+    except ValueError as error:
+        complain(f"--grace: {error} (see proctor web --help)")
+        return USAGE
+    return web_command(
+        WebOptions(
+            fleet=fleet,
+            listen=listen,
+            token_env=token_env,
+            origins=origin,
+            grace=seconds,
+            metrics=metrics,
+        )
+    )
+
+
+def serve(
+    *,
+    http: str | None = None,
+    fleet: str | None = None,
+    agents: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    root: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    permission: Literal["deny", "allow"] = "deny",
+    timeout: str = "300",
+    env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    record: Annotated[str | None, Parameter(negative="")] = None,
+    no_record: Annotated[bool, _Flag] = False,
+    sessions: Annotated[str | None, Parameter(negative="")] = None,
+    limit: int | None = None,
+    token_env: str | None = None,
+) -> int:
+    """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
+
+    Without any word proctor does the same when its stdin is no terminal.
+
+    Parameters
+    ----------
+    http
+        Serve HTTP instead of stdio, at PORT, HOST:PORT or unix:PATH; the protocol is at /mcp.
+    fleet
+        A fleet file (TOML): its agents are started, and each is a tool.
+    agents
+        Kinds of agents, as for run, between commas. Default: claude,codex,opencode,gemini; none beside a fleet.
+    root
+        A folder that callers may have agents work in, and all below it. Can be repeated. Default: this one.
+    permission
+        What tools may do that ask.
+    timeout
+        Seconds that a turn may take unless its caller says otherwise, or a duration such as 5m.
+    env
+        NAME to pass a variable on to the agents, NAME=VALUE to set it. Can be repeated.
+    record
+        The folder for recordings. Default: the user's state folder.
+    no_record
+        Keep no recording.
+    sessions
+        A folder that keeps the sessions callers name, from one server to the next. Default: they go with the server.
+    limit
+        How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
+    token_env
+        The environment variable with the token that HTTP clients must send. Needed beyond this machine.
+    """
+    from proctor.actors.durations import limit as duration
+
+    if missing := missing_of("mcp", *(("http",) if http else ())):
+        complain(missing)
+        return USAGE
+    try:
+        seconds = duration(timeout)
+    except ValueError as error:
+        complain(f"--timeout: {error}")
+        return USAGE
+    from proctor.cli.serve import ServeOptions, serve_command
+
+    return serve_command(
+        ServeOptions(
+            http=http,
+            fleet=fleet,
+            agents=tuple(name for names in agents for name in names.split(",") if name),
+            roots=root,
+            permission=permission,
+            timeout=seconds,
+            env=env,
+            record=record,
+            recorded=not no_record,
+            sessions=sessions,
+            limit=limit,
+            token_env=token_env,
+        )
+    )
