@@ -17,7 +17,7 @@ from tests.protocols.lines import INIT, line
 
 Step = Mapping[str, Any]
 """One of: `submit`, `validate` or `example` with the arguments of a call; `say` a text that ends the turn; `shape` data
-that the CLI itself has checked, and ends it; `end` a subtype of a result that is an error; `die` an exit status; `wait`."""
+that the CLI itself has checked, and ends it; `end` a subtype of a result that is an error; `die` an exit status; `rest` seconds; `wait` for ever."""
 
 
 @attrs.define
@@ -72,6 +72,8 @@ class _Speaker:
                     )
                 case "end":
                     await self._end(subtype=what, is_error=True, errors=["it went wrong"])
+                case "rest":
+                    await trio.sleep(what)
                 case "wait":
                     return None
                 case "die":

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import datetime
 import enum
+import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -143,6 +145,12 @@ def test_a_bad_declaration_says_what_is_wrong_and_where(declared: object, told: 
     with pytest.raises(BadOption) as caught:
         schema_of(declared)
     assert told in str(caught.value)
+
+
+def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    with pytest.raises(BadOption, match=re.escape("pip install 'proctor[schema]'")):
+        schema_of(Point)
 
 
 def test_the_schema_of_a_type_stands_at_its_root_and_refers_to_its_parts() -> None:

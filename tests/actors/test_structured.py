@@ -180,6 +180,16 @@ async def test_what_is_submitted_wrongly_is_told_at_once_and_is_an_attempt_L11(
     assert talk.results[3].startswith("Accepted.")
 
 
+async def test_a_turn_in_which_something_was_submitted_is_no_attempt_besides_L11(
+    autojump_clock: MockClock,
+) -> None:
+    wrong: list[Step] = [{"submit": BAD}, {"say": "done"}]
+    plan, talk = shaped_plan(wrong, wrong, [{"submit": GOOD}, {"say": "done"}], lacking=NATIVE)
+    answer = await run(plan, "How much?", schema=Bill)
+    assert (answer.value, answer.attempts, len(talk.prompts)) == (BILL, 3, 3)
+    assert WHY in talk.prompts[2]
+
+
 OUT: Sequence[tuple[Expected, int, str]] = [
     (Expected(Bill), 3, "in 3 of 3 attempts"),
     (Expected(Bill, attempts=1), 1, "in 1 of 1 attempts"),
@@ -261,6 +271,18 @@ async def test_a_process_that_is_killed_after_a_submission_has_answered_R152(
     assert "killed" in live.answer.notes[-1]
 
 
+async def test_what_was_answered_by_a_submission_is_not_asked_again_after_a_crash_R152(
+    autojump_clock: MockClock,
+) -> None:
+    turns: list[list[Step]] = [[{"submit": {"value": GOOD}}, {"die": 1}], [{"say": "on"}]]
+    plan, talk = shaped_plan(*turns, lacking=NATIVE, schemas=True, on_crash="retry")
+    async with proctor.open_supervisor([agent_spec("agent", plan, {})]) as sup:
+        answer = await sup.agent("agent").ask("How much?", schema=Bill)
+        after = await sup.agent("agent").ask("Next?")
+    assert (answer.value, after.text) == (BILL, "on")
+    assert talk.prompts[1:] == ["Next?"]
+
+
 async def test_without_a_submission_an_end_in_mid_turn_is_one(autojump_clock: MockClock) -> None:
     plan, _ = shaped_plan([{"submit": {"value": BAD}}, {"die": 1}], lacking=NATIVE, schemas=True)
     with pytest.raises(MaybeExecuted):
@@ -314,7 +336,7 @@ async def test_an_agent_is_asked_for_one_thing_after_another(autojump_clock: Moc
 
 
 async def test_the_next_attempt_comes_before_what_others_asked_meanwhile(autojump_clock: MockClock) -> None:
-    plan, talk = shaped_plan([{"say": "seven"}], [{"say": TEXT}], [{"say": "other"}])
+    plan, talk = shaped_plan([{"rest": 5}, {"say": "seven"}], [{"say": TEXT}], [{"say": "other"}])
     answers: dict[str, Answer] = {}
 
     async def asks(agent: Agent, prompt: str, schema: object = None) -> None:
@@ -325,7 +347,7 @@ async def test_the_next_attempt_comes_before_what_others_asked_meanwhile(autojum
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(asks, sup.agent("agent"), "How much?", Bill)
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        await trio.sleep(1)
         nursery.start_soon(asks, sup.agent("agent"), "And you?")
     assert (answers["How much?"].value, answers["And you?"].text) == (BILL, "other")
     assert [prompt.splitlines()[0] for prompt in talk.prompts] == [

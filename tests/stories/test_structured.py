@@ -29,7 +29,6 @@ WRONG_TWICE: Sequence[Step] = (
 HANDED_IN: Sequence[Step] = (
     {"host": "submit", "input": {"value": {"total": "seven"}}},
     {"host": "submit", "input": {"value": {"total": 7}}},
-    {"fault": "crash"},
 )
 OFFERING = [
     name for name in SESSIONS if "host_tools" in words_of(name) and "turn_schema" not in words_of(name)
@@ -61,10 +60,19 @@ async def test_a_run_is_wrong_twice_then_right_in_every_dialect_L11(tmp_path: Pa
     assert sum(isinstance(event, v.Exited) for event in events) == 3
 
 
+AFTER: Sequence[tuple[Step, str]] = [
+    ({"fault": "crash"}, "killed_by_system"),
+    ({"end": "limit", "resets": 3600}, "limited"),
+]
+
+
+@pytest.mark.parametrize(("after", "noted"), AFTER)
 @pytest.mark.parametrize("dialect", OFFERING)
-async def test_what_was_handed_in_stays_when_the_process_is_killed_R152(tmp_path: Path, dialect: str) -> None:
-    children = child(tmp_path, dialect, HANDED_IN, schemas=True)
+async def test_what_was_handed_in_stays_when_the_process_is_killed_or_at_its_limit_R152(
+    tmp_path: Path, dialect: str, after: Step, noted: str
+) -> None:
+    children = child(tmp_path, dialect, [*HANDED_IN, after], schemas=True)
     async with proctor.open_supervisor(children) as sup:
         answer = await sup.agent("a").ask("How much?", schema=Sum, timeout=LIMIT)
     assert (answer.outcome, answer.value, answer.attempts) == ("ok", Sum(7), 2)
-    assert "killed_by_system" in answer.notes[-1]
+    assert noted in answer.notes[-1]
