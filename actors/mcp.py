@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast, cast
+from typing import Any, cast
 
 import attrs
 import msgspec

@@ -8,7 +8,6 @@ line cannot take is refused before anything is sent (R147).
 
 from __future__ import annotations
 
-import json
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import msgspec
 
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan import Plan
@@ -123,8 +123,8 @@ def _of_json(payload: JsonPayload) -> Attachment:
 
 def _dumped(value: object) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, indent=1)
-    except (TypeError, ValueError) as error:
+        return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadOption(f"a JSON payload is what JSON can carry: {error}") from error
 
 

@@ -31,8 +31,9 @@ from proctor.actors.plan import claude_plan
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
+from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolUse
 from proctor.actors.trees import agent_spec
+from proctor.protocols import vocabulary as v
 from proctor.protocols.prompt import Message
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import RuntimeFault
@@ -185,6 +186,22 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_
     frames = (delta("It "), delta(""), delta("is 4"), assistant(text("It is 4.")), assistant(text("Yes.")))
     said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
     assert [c.text for c in said if isinstance(c, TextPiece)] == ["It ", "is 4", ".", "\n\nYes."]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        v.TextDelta(0, "t", ""),
+        v.Text(0, "t", ""),
+        v.TextDelta(0, "t", "of a subagent", parent="c1"),
+        v.Text(0, "t", "of a subagent", parent="c1"),
+        v.Thinking(0, "t", "hm"),
+        v.ToolResult(0, "t", "c1", "4"),
+        v.Notice(0, "t", "x"),
+    ],
+)
+def test_an_event_that_means_nothing_to_an_application_gives_nothing_R088(event: v.AnyEvent) -> None:
+    assert Speech().hear(event) == []
 
 
 async def test_pieces_that_were_taken_back_are_told_anew_whole(autojump_clock: MockClock) -> None:

@@ -74,7 +74,7 @@ def test_the_schema_of_json_is_told_with_it_R143() -> None:
     ("payload", "why"),
     [
         (BinaryPayload(b"", "png"), "a MIME type is like 'image/png'"),
-        (JsonPayload({1, 2}), "what JSON can carry"),
+        (JsonPayload(object()), "what JSON can carry"),
         ("text", "a payload is one of FilePayload, BinaryPayload, JsonPayload, got 'text'"),
     ],
 )

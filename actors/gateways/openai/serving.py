@@ -9,8 +9,6 @@ Not here: who may ask, and the server. `routes` is for whatever Starlette applic
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import AsyncIterator, Mapping
 
 import attrs
@@ -30,6 +28,7 @@ from proctor.actors.gateways.openai.telling import (
     Fault,
     content_of,
     fault_of,
+    head_of,
     piece,
     tool_of,
     usage_of,
@@ -112,11 +111,7 @@ class _Answering(Response):
         super().__init__()
         self._asked = asked
         self._model = model
-        self._head: Body = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": asked.model,
-        }
+        self._head = head_of(asked.model)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:

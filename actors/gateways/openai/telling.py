@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -128,6 +129,11 @@ def _retry_after(error: BaseException, status: int) -> int | None:
         if isinstance(each, e.ProviderError) and each.resets_at is not None:
             return max(1, math.ceil(each.resets_at - time.time()))
     return 1 if status == 503 else None
+
+
+def head_of(model: str) -> Body:
+    """What all pieces of one response begin with."""
+    return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
 def usage_of(usage: Usage | None) -> Body | None:

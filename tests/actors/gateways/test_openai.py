@@ -15,10 +15,11 @@ import trio
 from openai import OpenAI
 from starlette.applications import Starlette
 
+from proctor.actors import errors as e
 from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.gateways.openai import routes
 from proctor.actors.gateways.openai.asking import Refused, asked_of
-from proctor.actors.gateways.openai.telling import status_of
+from proctor.actors.gateways.openai.telling import fault_of, status_of
 from proctor.actors.listening import Endpoint, bound, endpoint_of
 from proctor.actors.payloads import BinaryPayload, FilePayload
 from proctor.actors.played import FarEnd, FarSide
@@ -162,6 +163,30 @@ async def test_a_usage_limit_says_when_to_come_again() -> None:
         with pytest.raises(openai.RateLimitError) as caught:
             await chat.create()
     assert 490 <= int(caught.value.response.headers["retry-after"]) <= 500
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (e.ProviderError("p", "x", outcome="authentication", ending="authentication"), 401),
+        (e.ProviderError("p", "x", outcome="configuration", ending="model_not_found"), 404),
+        (e.ProviderError("p", "x", outcome="deadline"), 408),
+        (e.AskTimeout("a", 1.0), 408),
+        (e.ProviderError("p", "x", outcome="limited", ending="limit"), 429),
+        (e.BudgetExceeded("a", "x"), 429),
+        (e.ProviderError("p", "x", outcome="interrupted", ending="interrupted"), 499),
+        (e.ProviderError("p", "x", outcome="failed", ending="overloaded"), 503),
+        (e.NotExecuted("a", "x"), 503),
+        (e.UnsupportedPayload("a", "binary", "x/y", "x"), 400),
+        (e.ProviderError("p", "x", outcome="crashed"), 500),
+        (e.NotInstalled("a", ["/b"], "npm"), 500),
+    ],
+)
+def test_each_cause_has_its_status(error: Exception, status: int) -> None:
+    whole = e.CompletionError("no")
+    whole.__cause__ = e.ProviderError("p", "no")
+    whole.__cause__.__cause__ = error
+    assert fault_of(whole).status == status
 
 
 async def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
