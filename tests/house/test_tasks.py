@@ -24,7 +24,12 @@ BLOCKING = {
 STANDALONE = tuple(name_of(path) for path in programs())
 
 # (file, function): why a thread of its own
-THREADS: dict[tuple[str, str], str] = {}
+THREADS: dict[tuple[str, str], str] = {
+    (
+        "src/proctor/cli/logs.py",
+        "Behind.__init__",
+    ): "the log's writer: a stderr that nobody reads holds up no agent",
+}
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
