@@ -77,14 +77,14 @@ async def attempted(
     *,
     name: str = "run",
     timeout: float | None = DEADLINE,
-    random: Random | None = None,
+    chance: Random | None = None,
 ) -> Answer:
     """Run, and run again as `retry` says. `timeout` (300 s, None for none) is for all attempts and the waits together.
 
     Returns the last answer, whatever its outcome, or raises what the last attempt raised. `name` is for the log.
     """
     return await repeated(
-        partial(_within, attempt), retry, name=name, timeout=timeout, random=random or Random()
+        partial(_within, attempt), retry, name=name, timeout=timeout, chance=chance or Random()
     )
 
 

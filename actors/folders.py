@@ -150,14 +150,21 @@ def _left(root: Path, ttl: float) -> Iterator[Folder]:
     probe.rmdir()
     for path in root.iterdir():
         with suppress(OSError):  # its host lives, or somebody else removes it
-            if path.name.startswith(GONE):
-                yield Folder(path, keep=False, lock=-1)
-            elif _is_session(path) and (lock := _locked(path)) >= 0:
-                folder = Folder(path, keep=False, lock=lock)
-                if not (path / "keep").exists() or now - _touched(path) > ttl:
-                    yield folder
-                else:
-                    folder.close()
+            if (folder := _taken(path, now - ttl)) is not None:
+                yield folder
+
+
+def _taken(path: Path, since: float) -> Folder | None:
+    """What nobody holds and nobody wants: a kept one, if it was touched by nobody `since` then. Raises OSError."""
+    if path.name.startswith(GONE):
+        return Folder(path, keep=False, lock=-1)
+    if not _is_session(path) or (lock := _locked(path)) < 0:
+        return None
+    folder = Folder(path, keep=False, lock=lock)
+    if (path / "keep").exists() and _touched(path) >= since:
+        folder.close()
+        return None
+    return folder
 
 
 def _is_session(path: Path) -> bool:
@@ -195,7 +202,6 @@ def _open_up(path: Path) -> None:
     with suppress(OSError):
         path.chmod(0o700)
     for where, names, _ in os.walk(path):
-        for below in (Path(where, name) for name in names):
+        for below in [Path(where, name) for name in names if not Path(where, name).is_symlink()]:
             with suppress(OSError):
-                if not below.is_symlink():
-                    below.chmod(0o700)
+                below.chmod(0o700)

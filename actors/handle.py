@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from operator import length_hint
 from typing import cast
 
 import trio
@@ -256,6 +257,16 @@ class Turn:
         if self._answer is None:
             raise RuntimeError(f"the turn of {self.agent} has not ended; read its events, or await finish()")
         return self._answer
+
+    @property
+    def log(self) -> EventLog:
+        """The agent's log, where its events are."""
+        return self._cursor.log
+
+    @property
+    def position(self) -> int:
+        """The place in the log behind the event that was given last, or where the reading begins."""
+        return self._cursor.position - length_hint(self._left)
 
     async def finish(self) -> Answer:
         """Read to the end and return the answer. Raises what iterating raises."""

@@ -70,9 +70,10 @@ def attachments_of(payloads: Iterable[Payload]) -> tuple[Attachment, ...]:
     return tuple(_MAKERS.get(type(payload), _refused)(payload) for payload in payloads)
 
 
-def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment]) -> None:
-    """Raises `UnsupportedPayload` for the first that this plan's command line is known not to take."""
-    takes = partial(plan.dialect.takes, Memo(mode=plan.launch.mode, launch=plan.launch))
+def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment], live: Memo | None = None) -> None:
+    """Raises `UnsupportedPayload` for the first that this plan's command line is known not to take, by what it has said of
+    itself where one runs."""
+    takes = partial(plan.dialect.takes, live or Memo(mode=plan.launch.mode, launch=plan.launch))
     try:
         refuse_untaken(plan.dialect.name, attachments, takes)
     except Untaken as error:

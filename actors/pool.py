@@ -31,7 +31,7 @@ from proctor.actors.places import Places
 from proctor.actors.plan import SHUTDOWN, Plan
 from proctor.actors.runs import DEADLINE, Run, opened
 from proctor.actors.trees import plan_of
-from proctor.actors.warm import Stock
+from proctor.actors.warm import Ready, Stock
 from proctor.runtime.spec import ChildSpec
 
 QUEUE = 1000
@@ -82,7 +82,7 @@ class Pool:
         self._places = Places(f"pool {name!r}", limit, queue)
         self._starts = trio.CapacityLimiter(usable_cores()) if starts is None else starts
         self._stocks = tuple(
-            Stock(as_plan(kept.agent), kept.count, self._places, self._starts) for kept in warm
+            Stock(plan_of(kept.agent), kept.count, self._places, self._starts) for kept in warm
         )
         if sum(stock.count for stock in self._stocks) > limit:
             raise BadOption(f"warm keeps more processes than the {limit} places of pool {name!r}")
@@ -122,7 +122,7 @@ class Pool:
         ends = trio.current_time() + (math.inf if timeout is None else timeout)
         self._places.must_be_open()
         async with AsyncExitStack() as stack:
-            plan = as_plan(agent)
+            plan = plan_of(agent)
             live = await self._kept_ready(stack, plan, prompt, ends)
             if live is None:
                 live = await self._started(stack, plan, prompt, ends)
@@ -135,11 +135,18 @@ class Pool:
             if stock.plan is not plan and stock.plan != plan:
                 continue
             while (ready := stock.take()) is not None:
-                stack.push_async_callback(ready.give_back)
-                ready.live.begin(prompt, ends - trio.current_time())
-                if await ready.live.taken():
+                if await self._takes(stack, ready, prompt, ends - trio.current_time()):
                     return ready.live
         return None
+
+    async def _takes(self, stack: AsyncExitStack, ready: Ready, prompt: str, timeout: float) -> bool:
+        """Whether it takes the prompt; a dead one gives its place back before another is waited for."""
+        async with AsyncExitStack() as own:
+            own.push_async_callback(ready.give_back)
+            ready.live.begin(prompt, timeout)
+            if taken := await ready.live.taken():
+                stack.push_async_callback(own.pop_all().aclose)
+        return taken
 
     async def _started(self, stack: AsyncExitStack, plan: Plan, prompt: str, ends: float) -> Run:
         await self._place(stack, ends - trio.current_time())
@@ -214,7 +221,7 @@ class Pools:
 
     def of(self, agent: ChildSpec | Plan) -> Pool:
         """The pool of this agent's command line. Raises `NoPlace` after the end of `serve`."""
-        name = family_of(as_plan(agent))
+        name = family_of(plan_of(agent))
         if name not in self._pools:
             if self._closed:
                 raise NoPlace(f"pool {name!r}", "it was closed")
@@ -224,7 +231,7 @@ class Pools:
         return self._pools[name]
 
     def _made(self, name: str) -> Pool:
-        warm = [kept for kept in self._warm if family_of(as_plan(kept.agent)) == name]
+        warm = [kept for kept in self._warm if family_of(plan_of(kept.agent)) == name]
         limit = self._limits.get(name, self._limit)
         return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts)
 
@@ -261,11 +268,6 @@ def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = SHUTDOWN, **spec
     """A pool as a child, to be put before those who use it: the tree stops it with all that runs in it. `spec` are further
     fields of `ChildSpec`."""
     return ChildSpec(id, pool.serve, shutdown=shutdown, **spec)
-
-
-def as_plan(agent: ChildSpec | Plan) -> Plan:
-    """The plan of an agent. Raises `BadOption` for a spec that is not an agent's."""
-    return agent if isinstance(agent, Plan) else plan_of(agent)
 
 
 def _check(name: str, value: object, least: int) -> None:

@@ -34,6 +34,9 @@ NAME = "proctor"
 PATIENCE = 600
 """Seconds that a client is told to wait for a tool: a tool of ours may be an agent at work."""
 
+STARTING = 60
+"""Seconds that a client is told to wait for the start, where it has a word for that alone: a fleet starts with it."""
+
 Standing = Literal["absent", "same", "ours", "others"]
 Aim = Literal["register", "seize", "remove", "clear"]
 """`seize` and `clear` register and remove by force: also what is somebody else's."""
@@ -272,7 +275,7 @@ def _claude_place(environ: Mapping[str, str], _: str) -> Place:
     named = environ.get("CLAUDE_CONFIG_DIR")
     home = Path(named) if named else _home(environ)
     older = (home if named else home / ".claude") / ".config.json"
-    return Place(older if os.path.lexists(older) else home / ".claude.json", home)
+    return Place(older if os.path.lexists(older) else home / ".claude.json", home.parent if named else home)
 
 
 def _codex_place(environ: Mapping[str, str], _: str) -> Place:
@@ -336,7 +339,12 @@ CODEX_CLIENT = Client(
     place=_codex_place,
     key="mcp_servers",
     grammar=TOML,
-    entry=lambda argv: {"command": argv[0], "args": [*argv[1:]], "tool_timeout_sec": PATIENCE},
+    entry=lambda argv: {
+        "command": argv[0],
+        "args": [*argv[1:]],
+        "startup_timeout_sec": STARTING,
+        "tool_timeout_sec": PATIENCE,
+    },
     argv=_words,
 )
 

@@ -37,6 +37,8 @@ from proctor.actors.identity import family_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import Plan
 from proctor.actors.runs import DEADLINE, run
+from proctor.actors.trees import plan_of
+from proctor.runtime.spec import ChildSpec
 
 TTL = 3600.0
 """Seconds that an idle session is kept by default."""
@@ -60,24 +62,25 @@ class Session:
         self.path = folder.files
         self._folder = folder
 
-    def conversation(self, plan: Plan) -> str | None:
-        """The id by which this plan's CLI knows the conversation so far, None before the first answer."""
-        return self._folder.memory.get(family_of(plan))
+    def conversation(self, agent: ChildSpec | Plan) -> str | None:
+        """The id by which this agent's CLI knows the conversation so far, None before the first answer."""
+        return self._folder.memory.get(family_of(plan_of(agent)))
 
-    def remember(self, plan: Plan, answer: Answer) -> None:
+    def remember(self, agent: ChildSpec | Plan, answer: Answer) -> None:
         """The next call goes on with the conversation of this answer, if it has one that can be gone on with."""
         if answer.session_id is not None and answer.ending != "refused_start":
-            self._folder.remember(family_of(plan), answer.session_id)
+            self._folder.remember(family_of(plan_of(agent)), answer.session_id)
 
-    def forget(self, plan: Plan) -> None:
+    def forget(self, agent: ChildSpec | Plan) -> None:
         """The next call begins a new conversation."""
-        self._folder.remember(family_of(plan), None)
+        self._folder.remember(family_of(plan_of(agent)), None)
 
-    def plan(self, plan: Plan) -> Plan:
-        """The same plan at work here: it goes on with the conversation, and the CLI keeps that for the next call.
+    def plan(self, agent: ChildSpec | Plan) -> Plan:
+        """This agent at work here: it goes on with the conversation, and the CLI keeps that for the next call.
 
         A home that is made for each process keeps none, so that each call is a conversation of its own.
         """
+        plan = plan_of(agent)
         placed, launch = plan.at(self.path), plan.launch
         if self.id is None or plan.workplace.home == "private":
             return placed
@@ -85,28 +88,37 @@ class Session:
         return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True))
 
     async def run(
-        self, plan: Plan, prompt: str, *, timeout: float | None = DEADLINE, by: Runner = run
+        self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE, by: Runner = run
     ) -> Answer:
         """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
 
         A conversation that its CLI has lost begins anew, which the log tells.
         """
+        ends = math.inf if timeout is None else trio.current_time() + timeout
+        plan = plan_of(agent)
         known = self.conversation(plan)
+        answer = await self._gone_on(plan, prompt, timeout, by, known)
+        if answer is None:
+            logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
+            self.forget(plan)
+            left = None if timeout is None else ends - trio.current_time()
+            answer = await by(self.plan(plan), prompt, timeout=left)
+        self.remember(plan, answer)
+        return answer
+
+    async def _gone_on(
+        self, plan: Plan, prompt: str, timeout: float | None, by: Runner, known: str | None
+    ) -> Answer | None:
+        """None when the CLI has lost the conversation that is known here."""
         try:
             answer = await by(self.plan(plan), prompt, timeout=timeout)
-            lost = known is not None and answer.ending == "refused_start"
         except SessionOwned:
             raise
         except StartRefused as error:
             if known is None or error.resumed != known:
                 raise
-            lost = True
-        if lost:
-            logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
-            self.forget(plan)
-            answer = await by(self.plan(plan), prompt, timeout=timeout)
-        self.remember(plan, answer)
-        return answer
+            return None
+        return None if known is not None and answer.ending == "refused_start" else answer
 
 
 @attrs.define(eq=False)

@@ -229,8 +229,10 @@ def stream(
     return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
 
 
-def plan_of(spec: ChildSpec) -> Plan:
-    """The plan inside an agent's spec. Raises `BadOption` for a spec that is not an agent's."""
+def plan_of(spec: ChildSpec | Plan) -> Plan:
+    """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
+    if isinstance(spec, Plan):
+        return spec
     plan = spec.args[0] if spec.args else None
     if not isinstance(plan, Plan):
         raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")

@@ -127,6 +127,8 @@ class Stock:
         if live.is_fit():
             self.idle.append(ready)
             begun.set()
+            if self._places.waiting:  # they came while it started, when there was none to let go
+                self.make_room()
             try:
                 await wait_any(live.over.wait, ready.dismissed.wait)
                 if ready.taken:

@@ -7,7 +7,7 @@ Guarantees: `serve` returns within `grace` seconds of the wish to stop (twice th
 takes its time, too), or at once when it is cancelled, whatever its clients do. On that wish nobody new is
 taken, idle connections are closed, and requests under way have `grace` seconds, then they are cancelled. A client that
 takes in no 64 KiB within `stall` seconds loses its connection, and its request is cancelled; so is what is left of a
-connection that is closed, a body that the application did not read included. Above `connections` a new one is closed
+connection that is closed, a body that the application did not read included; its answer says so. Above `connections` a new one is closed
 at once: the host needs files for its agents.
 
 Uses inner classes of Hypercorn 0.18: the tests of this module are what says whether another version will do.
@@ -32,9 +32,9 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 Message = MutableMapping[str, Any]
-Application = Callable[
-    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
-]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 GRACE = 2.0
 STALL = 10.0
@@ -184,7 +184,7 @@ async def serve(
     config = Config()
     config.errorlog = config.accesslog = None
     config.include_server_header = False
-    wrapped = cast("Any", ASGIWrapper(cast("Any", application)))
+    wrapped = cast("Any", ASGIWrapper(cast("Any", _closing(application))))
     state: dict[str, Any] = {}
     lifespan = Lifespan(wrapped, config, cast("Any", state))
     async with trio.open_nursery() as nursery:
@@ -198,3 +198,33 @@ async def serve(
         with trio.move_on_after(grace):
             await lifespan.wait_for_shutdown()
         nursery.cancel_scope.cancel("the server has stopped")
+
+
+def _closing(application: Application) -> Application:
+    """The same, but an answer that comes before the whole body was read says that the connection is closed."""
+
+    async def served(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["http_version"].startswith("1") or not _has_body(scope):
+            await application(scope, receive, send)
+            return
+        whole = False
+
+        async def read() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        async def write(message: Message) -> None:
+            if message["type"] == "http.response.start" and not whole:
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await application(scope, read, write)
+
+    return served
+
+
+def _has_body(scope: Message) -> bool:
+    headers = dict(scope["headers"])
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

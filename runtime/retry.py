@@ -72,7 +72,7 @@ async def repeated(
     *,
     name: str,
     timeout: float | None = None,
-    random: Random,
+    chance: Random,
 ) -> T:
     """Call `attempt` with the seconds that are left of `timeout` (None: no limit) until it is taken as it came.
 
@@ -83,7 +83,7 @@ async def repeated(
     while True:
         came = await _tried(attempt, None if timeout is None else ends - trio.current_time(), retry.on)
         again = retry.judge(came.error if isinstance(came, Error) else came.value)
-        pause = None if again is None else retry.pause(again, spent, random.random())
+        pause = None if again is None else retry.pause(again, spent, chance.random())
         if again is None or pause is None or trio.current_time() + pause >= ends:
             return came.unwrap()
         _tell(name, spent, retry.attempts, again, pause)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import get_args
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -14,8 +18,9 @@ from proctor.actors import errors
 from proctor.actors.attempts import PASSING, REPEATED, RETRY, attempted, judge
 from proctor.actors.errors import RETRYABLE, AgentError, is_retryable
 from proctor.actors.outcomes import ENDINGS, Answer, Outcome
-from proctor.actors.plan import claude_plan
+from proctor.actors.plan import AgentOptions, Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run
+from proctor.actors.transport import Start, Transport
 from proctor.protocols.vocabulary import Ending
 from proctor.runtime import process_errors
 from tests.actors.spoken import spoken_plan
@@ -70,7 +75,7 @@ def test_an_answer_is_repeated_by_its_label_or_by_the_clis_word() -> None:
     assert labels == {"stalled", "killed_by_system", "crashed", "no_answer"}
 
 
-def test_output_that_could_not_be_read_is_not_read_again_R080() -> None:
+def test_output_that_could_not_be_read_is_not_read_again_R080_Q06() -> None:
     assert judge(Answer(agent="a", outcome="garbled")) is None
 
 
@@ -81,7 +86,7 @@ def test_a_usage_limit_is_waited_out_and_one_without_a_time_is_not() -> None:
     assert judge(Answer(agent="a", outcome="limited")) is None
 
 
-async def test_a_run_that_crashed_runs_again_by_the_one_policy_for_all_command_lines_R119(
+async def test_a_run_that_crashed_runs_again_R117(
     autojump_clock: MockClock,
 ) -> None:
     starts: list[float] = []
@@ -91,11 +96,37 @@ async def test_a_run_that_crashed_runs_again_by_the_one_policy_for_all_command_l
         return await run(plan, "crash" if len(starts) < 3 else "hi", timeout=timeout)
 
     plan = spoken_plan()
-    answer = await attempted(third_time_lucky, RETRY, random=Random(1))
+    answer = await attempted(third_time_lucky, RETRY, chance=Random(1))
     assert (answer.text, len(starts)) == ("1: hi", 3)
     first, second = starts[1] - starts[0], starts[2] - starts[1]
     assert 0.4 <= first <= 0.5 + 0.1
     assert 0.8 <= second <= 1.0 + 0.1
+
+
+COMMAND_LINES: Mapping[str, Callable[[AgentOptions], Plan]] = {
+    "claude": lambda options: claude_plan("agent", options),
+    "codex": lambda options: codex_plan("agent", options),
+    "opencode": lambda options: opencode_plan("agent", options),
+    "acp": lambda options: acp_plan("agent", ["any"], options),
+}
+
+
+@pytest.mark.parametrize("plan_of", COMMAND_LINES.values(), ids=COMMAND_LINES)
+async def test_one_policy_repeats_the_starts_of_every_command_line_R119_R080(
+    plan_of: Callable[[AgentOptions], Plan], autojump_clock: MockClock
+) -> None:
+    starts: list[float] = []
+
+    def refuse(start: Start) -> Transport:
+        starts.append(trio.current_time())
+        raise process_errors.SpawnFailed("no memory", stage="spawn", argv0="x")
+
+    plan = attrs.evolve(plan_of({"home": "private", "executable": sys.executable}), reach=refuse)
+    with pytest.raises(process_errors.SpawnFailed):
+        await attempted(partial(run, plan, "hi"), chance=Random(1))
+    first, second = (b - a for a, b in pairwise(starts))
+    assert 0.4 <= first <= 0.5
+    assert 0.8 <= second <= 1.0
 
 
 async def test_a_missing_executable_is_one_attempt_R120(

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +19,14 @@ from proctor.actors.errors import BadOption, GreetingTimeout, NoPlace, StartRefu
 from proctor.actors.outcomes import Answer
 from proctor.actors.places import Places
 from proctor.actors.plan import Plan
-from proctor.actors.played import FarSide, played
+from proctor.actors.played import FarEnd, FarSide, PlayedTransport, played
 from proctor.actors.pool import Pool, Pools, Warm, pool_spec
+from proctor.actors.runs import opened
 from proctor.actors.transport import Start, Transport
 from proctor.actors.trees import open_supervisor
-from proctor.actors.warm import Stock
+from proctor.actors.warm import Ready, Stock
 from proctor.protocols.vocabulary import Text, TurnEnded
-from proctor.runtime.process_errors import SpawnFailed
+from proctor.runtime.process_errors import SpawnFailed, StdinClosed
 from proctor.runtime.procfs import stat_of
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import Speaker, speaks, spoken_plan
@@ -204,19 +205,14 @@ async def test_a_full_pool_delays_no_other_command_line_R124(autojump_clock: Moc
     assert [told.name for told in pools.statistics()] == ["codex", "claude"]
 
 
-async def _cancelled_after(seconds: float, pool: Pool, plan: Plan, prompt: str) -> None:
-    with trio.move_on_after(seconds):
-        await pool.run(plan, prompt)
-
-
-async def _left_early(pool: Pool, plan: Plan, prompt: str) -> None:
-    async with pool.stream(plan, prompt) as live:
+async def _left_early(pool: Pool) -> None:
+    async with pool.stream(spoken_plan(), "hang") as live:
         await anext(live)
 
 
-async def _failing(pool: Pool, plan: Plan, prompt: str) -> None:
+async def _failing(pool: Pool) -> None:
     with pytest.raises(ZeroDivisionError):
-        async with pool.stream(plan, prompt):
+        async with pool.stream(spoken_plan(), "hang"):
             raise ZeroDivisionError
 
 
@@ -233,7 +229,7 @@ def _no_spawn(start: Start) -> Transport:
     raise SpawnFailed("did not start: no memory", stage="spawn", argv0="claude")
 
 
-Way = Callable[[Pool], Awaitable[None]]
+Way = Callable[[Pool], Awaitable[object]]
 
 
 def raising(kind: type[Exception], **changes: Any) -> Way:
@@ -244,35 +240,30 @@ def raising(kind: type[Exception], **changes: Any) -> Way:
     return way
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        raising(SpawnFailed, reach=_no_spawn),
-        raising(StartRefused, reach=played(_refused)),
-        raising(GreetingTimeout, reach=played(_deaf)),
-        lambda pool: pool.run(spoken_plan(), "crash"),
-        lambda pool: pool.run(spoken_plan(), "hang", timeout=5.0),
-        lambda pool: pool.run(spoken_plan(silence=1.0), "hang"),
-        *(
-            lambda pool, seconds=seconds: _cancelled_after(
-                seconds, pool, spoken_plan(House(1.0).live), "hang"
-            )
-            for seconds in (0.0, 0.5, 1.5)
-        ),
-        lambda pool: _left_early(pool, spoken_plan(), "hang"),
-        lambda pool: _failing(pool, spoken_plan(), "hang"),
-    ],
-    ids=[
-        *("no spawn", "refused", "no greeting", "crash", "deadline", "silence"),
-        *(
-            "cancelled at once",
-            "cancelled in its start",
-            "cancelled in its turn",
-            "left early",
-            "caller fails",
-        ),
-    ],
-)
+def cancelled_after(seconds: float) -> Way:
+    async def way(pool: Pool) -> None:
+        with trio.move_on_after(seconds):
+            await pool.run(spoken_plan(House(1.0).live), "hang")
+
+    return way
+
+
+WAYS: Mapping[str, Way] = {
+    "no spawn": raising(SpawnFailed, reach=_no_spawn),
+    "refused": raising(StartRefused, reach=played(_refused)),
+    "no greeting": raising(GreetingTimeout, reach=played(_deaf)),
+    "crash": lambda pool: pool.run(spoken_plan(), "crash"),
+    "deadline": lambda pool: pool.run(spoken_plan(), "hang", timeout=5.0),
+    "silence": lambda pool: pool.run(spoken_plan(silence=1.0), "hang"),
+    "cancelled at once": cancelled_after(0.0),
+    "cancelled in its start": cancelled_after(0.5),
+    "cancelled in its turn": cancelled_after(1.5),
+    "left early": _left_early,
+    "the caller fails": _failing,
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("warm", [0, 1])
 async def test_a_place_is_given_back_on_every_path_R125(
     way: Way, warm: int, autojump_clock: MockClock
@@ -345,6 +336,16 @@ async def test_one_kept_ready_for_others_makes_room_Q10(autojump_clock: MockCloc
         assert (house.alive, capacity(pool)) == (2, (0, 0))
 
 
+async def test_one_that_was_still_starting_makes_room_too_Q10(autojump_clock: MockClock) -> None:
+    house = House(5.0)
+    pool = Pool("claude", limit=1, warm=[Warm(spoken_plan(house.live), 1)])
+    async with served(pool):
+        await trio.sleep(1)
+        assert (await pool.run(spoken_plan(), "other", timeout=30.0)).ok
+        await trio.sleep(6)
+        assert (house.alive, pool.statistics().warm) == (1, 1)
+
+
 async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told_of_once_L13(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -390,6 +391,51 @@ async def test_more_kept_ready_than_there_are_places_is_refused() -> None:
         Pool("claude", limit=1, warm=[Warm(spoken_plan(), 2)])
     with pytest.raises(BadOption, match="limit must be a number of 1 or more, got 0"):
         Pool("claude", limit=0)
+
+
+class Unseen(PlayedTransport):
+    """Dead without a sign of it: it only takes no prompt."""
+
+    async def write(self, data: bytes) -> None:
+        if b'"user"' in data:
+            raise StdinClosed("it is gone", stage="stdin", argv0="claude", pid=None, elapsed=0.0)
+        await super().write(data)
+
+
+async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one_R126(
+    autojump_clock: MockClock,
+) -> None:
+    kinds: list[type[PlayedTransport]] = [Unseen, Unseen]
+
+    def reach(start: Start) -> Transport:
+        kind = kinds.pop() if kinds else PlayedTransport
+        return kind(_speaker, "speaker", start)
+
+    plan = attrs.evolve(spoken_plan(), reach=reach)
+    async with served(pool := Pool("claude", limit=3, warm=[Warm(plan, 2)])):
+        await settle()
+        assert (await pool.run(plan, "hi")).text == "1: hi"
+        assert kinds == []
+
+
+@asynccontextmanager
+async def _speaker() -> AsyncGenerator[FarEnd]:
+    yield speaks
+
+
+async def test_one_that_is_known_to_be_dead_is_passed_over_R126(autojump_clock: MockClock) -> None:
+    plan = spoken_plan()
+    stock = Stock(plan, 1, Places("places", 1, 1), trio.CapacityLimiter(1))
+    async with opened(plan) as dead, opened(plan) as alive:
+        await alive.ready.wait()
+        await dead.ready.wait()
+        dead.kill()
+        await dead.over.wait()
+        stock.idle.extend([Ready(dead), Ready(alive)])
+        ready = stock.take()
+        assert ready is not None
+        assert ready.live is alive
+        assert stock.take() is None
 
 
 def _until_gone(*pids: int) -> None:
@@ -446,18 +492,15 @@ async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs_R125
             await pool.run(plan, "hi")
         await sup.restart_child("pool")
         assert (await pool.run(plan, "hi")).ok
-    assert sorted(map(str, told)) == [
-        "pool 'claude' did not take the request: it was closed",
-        "stopped",
-        "stopped",
-    ]
+    closed = "pool 'claude' did not take the request: it was closed"
+    assert sorted(map(str, told)) == ["interrupted", "interrupted", closed]
     assert house.alive == 0
 
 
 async def test_what_a_process_kept_ready_said_is_read_to_its_end_after_the_pool_has_gone_R126(
     autojump_clock: MockClock,
 ) -> None:
-    plan = spoken_plan()
+    plan, events = spoken_plan(), list[object]()
     async with trio.open_nursery() as nursery:
         pool = Pool("claude", limit=1, warm=[Warm(plan, 1)])
         await nursery.start(pool.serve)
@@ -491,7 +534,7 @@ async def test_pools_are_served_together_also_those_that_come_later(autojump_clo
 
 async def _hanging(pools: Pools, plan: Plan) -> None:
     answer: Answer = await pools.run(plan, "hang")
-    assert answer.outcome == "stopped"
+    assert answer.outcome == "interrupted"
 
 
 async def test_a_pool_tells_what_its_processes_hold(autojump_clock: MockClock) -> None:

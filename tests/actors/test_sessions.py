@@ -279,6 +279,7 @@ async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp
         (dead / "files").mkdir(parents=True)
         (dead / "lock").touch()
         (tmp_path / ".gone-0").mkdir()
+        (tmp_path / ".gone-1").symlink_to(tmp_path / "notes")
         (tmp_path / "notes").mkdir()
         (tmp_path / "README").write_text("not ours")
         async with Sessions(tmp_path) as sessions:

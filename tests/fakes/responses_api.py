@@ -243,10 +243,13 @@ def _item(block: Block, identity: str, *, empty: bool = False) -> dict[str, obje
             summary = [] if empty else [{"type": "summary_text", "text": text}]
             return {"type": "reasoning", "id": f"rs_{identity}", "summary": summary}
         case Tool(name, arguments, given):
+            space, found, short = name.rpartition(
+                "__"
+            )  # tools of MCP servers have the server as their namespace
             return {
                 "type": "function_call",
                 "id": f"fc_{identity}",
                 "call_id": given or f"call_{identity}",
-                "name": name,
+                **({"namespace": space, "name": short} if found else {"name": name}),
                 "arguments": json.dumps(dict(arguments)),
             }

@@ -206,7 +206,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "json": ("protocols/*.py", "actors/jsonc.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
-    "logging": ("runtime/retry.py", "actors/*.py", "src/proctor/cli/*.py"),
+    "logging": ("runtime/retry.py", "actors/*.py", "actors/gateways/**/*.py", "src/proctor/cli/*.py"),
     "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 

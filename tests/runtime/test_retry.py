@@ -53,7 +53,7 @@ def retry(attempts: int = 3) -> Retry:
 
 
 async def tell(story: Story, policy: Retry, timeout: float | None = None) -> object:
-    return await repeated(story, policy, name="reviewer", timeout=timeout, random=Random(1))
+    return await repeated(story, policy, name="reviewer", timeout=timeout, chance=Random(1))
 
 
 async def test_attempts_are_bounded_and_their_delays_grow_up_to_a_limit_R117_R080(
@@ -83,7 +83,7 @@ async def test_what_no_repetition_heals_is_raised_by_the_first_attempt_R120(
     assert (raised.value, len(story.began)) == (end, 1)
 
 
-async def test_bytes_that_parse_the_same_are_tried_once_R080(autojump_clock: MockClock) -> None:
+async def test_bytes_that_parse_the_same_are_tried_once_R080_Q06(autojump_clock: MockClock) -> None:
     story = Story("garbled", "never")
     assert await tell(story, retry()) == "garbled"
     assert story.began == [0]

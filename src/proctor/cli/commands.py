@@ -13,7 +13,7 @@ from proctor.cli.codes import OK, USAGE
 from proctor.cli.upkeep import health, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 VALUED = frozenset(
     (
@@ -38,6 +38,7 @@ Examples:
   git diff | proctor run claude - --json
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
+  proctor web examples/review.toml
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
   proctor doctor
@@ -50,6 +51,11 @@ Exit status:
     2  wrong words, a wrong file     130  interrupted
    69  the agent is not installed    141  stdout was closed
 """
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "http": ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client"),
+}
+"""What an extra brings, for the commands that need it."""
 
 _Flag = Parameter(negative="", show_default=False)
 
@@ -100,6 +106,7 @@ def _app() -> App:
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)
+    app.command(web)
     app.command(doctor)
     app.command(record)
     app.command(replay)
@@ -107,6 +114,14 @@ def _app() -> App:
     app.command(health)
     app.command(serve)
     return app
+
+
+def _missing(extra: str) -> str:
+    """What to say when the packages of an extra are not all there, "" when they are."""
+    from importlib.util import find_spec
+
+    missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
+    return f"this needs {', '.join(missing)}: pip install 'proctor[{extra}]'" if missing else ""
 
 
 def _version() -> str:
@@ -210,6 +225,57 @@ def up(fleet: str, /) -> int:
     from proctor.cli.up import up_command
 
     return up_command(fleet)
+
+
+def web(
+    fleet: str,
+    /,
+    *,
+    listen: str = "127.0.0.1:8321",
+    token_env: Annotated[str | None, Parameter(negative="")] = None,
+    origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    grace: str = "10s",
+    metrics: Annotated[bool, _Flag] = False,
+) -> int:
+    """Run a fleet of agents and serve it over HTTP, until it is interrupted.
+
+    Parameters
+    ----------
+    fleet
+        The fleet file (TOML).
+    listen
+        PORT, HOST:PORT or unix:PATH. What other machines can reach needs a token.
+    token_env
+        The environment variable with the token, or with @ and the path of its file.
+    origin
+        A page that may ask, such as https://example.org. Can be repeated.
+    grace
+        How long turns that run have when it is to stop.
+    metrics
+        Serve /metrics.
+    """
+    from proctor.actors.durations import duration
+
+    if missing := _missing("http"):
+        complain(missing)
+        return USAGE
+    from proctor.cli.web import WebOptions, web_command
+
+    try:
+        seconds = duration(grace)
+    except ValueError as error:
+        complain(f"--grace: {error} (see proctor web --help)")
+        return USAGE
+    return web_command(
+        WebOptions(
+            fleet=fleet,
+            listen=listen,
+            token_env=token_env,
+            origins=origin,
+            grace=seconds,
+            metrics=metrics,
+        )
+    )
 
 
 def doctor(
