@@ -210,10 +210,14 @@ async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: 
         if status.queued or status.state not in ("idle", "failed", "done"):
             call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
         with trio.move_on_after(timeout):
-            async with agent.stream(arguments["prompt"], schema=arguments.get("schema")) as turn:
-                async for event in turn:
-                    heard.take((event,))
-                return report(turn.answer, Place())
+            return report(await _answered(agent, arguments, heard), Place(), heard.text)
         raise AskTimeout(agent.name, timeout)
     except EXPECTED as error:
         return failure(agent.name, error, Place(), heard.text)
+
+
+async def _answered(agent: Agent, arguments: Mapping[str, Any], heard: Heard) -> Answer:
+    async with agent.stream(arguments["prompt"], schema=arguments.get("schema")) as turn:
+        async for event in turn:
+            heard.take((event,))
+        return turn.answer

@@ -9,18 +9,24 @@ import attrs
 import pytest
 import trio
 import trio.testing
+from mcp import Client
 
 from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
+from proctor.actors.gateways.mcp.server import McpServer
+from proctor.actors.heard import Heard
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan import AgentOptions, Plan
 from proctor.actors.pool import Pools
 from proctor.actors.reports import ADVICE, Place, failure, report
 from proctor.actors.roots import Roots
+from proctor.actors.schema_tools import schema_tools
+from proctor.actors.schemas import schema_of
 from proctor.actors.sessions import Sessions
-from proctor.actors.tools import ToolResult
+from proctor.actors.tools import ToolResult, tool
 from proctor.actors.toolset import Call, Toolset
 from proctor.actors.trees import agent_spec, open_supervisor
+from proctor.protocols import vocabulary as v
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
 
@@ -175,25 +181,89 @@ async def test_a_missing_command_line_is_a_result_that_says_how_to_get_it(tmp_pa
 async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone_R127(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [
         {"tool": "Bash", "input": {}, "run": "echo x >> found; wc -l < found"},
-        {"reply": "turn {turn} of {session}"},
+        {"reply": "turn {turn} of {session} in {cwd}"},
     ]
     kept = plan_of(tmp_path, script)
 
     def scripted(options: AgentOptions) -> Plan:
-        home = attrs.evolve(kept.workplace, home="user", env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")})
-        return attrs.evolve(kept, workplace=home)
+        env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "home")}
+        there = Path(options.get("cwd") or "")
+        return attrs.evolve(kept, workplace=attrs.evolve(kept.workplace, home="user", env=env, cwd=there))
 
     async with Sessions(tmp_path / "sessions") as sessions:
         tools = Toolset([one_shot("speaker", "It speaks.", scripted, terms_of(tmp_path, sessions=sessions))])
-        first, second, other, alone = [
+        here = {"session_id": "c", "cwd": "."}
+        first, second, other, alone, placed, again = [
             (await called(tools, prompt="go", **session)).text.split()
-            for session in ({"session_id": "a"}, {"session_id": "a"}, {"session_id": "../b"}, {})
+            for session in ({"session_id": "a"}, {"session_id": "a"}, {"session_id": "../b"}, {}, here, here)
         ]
-        assert ("a" in sessions, "../b" in sessions, len(sessions)) == (True, True, 2)
-    assert [each[1] for each in (first, second, other, alone)] == ["1", "2", "1", "1"]
-    assert first[3] == second[3]
-    assert len({first[3], other[3], alone[3]}) == 3
-    assert not (tmp_path / "sessions" / "a").exists()
+        assert ("a" in sessions, "../b" in sessions, len(sessions)) == (True, True, 3)
+    assert [each[1] for each in (first, second, other, alone, placed, again)] == [
+        "1",
+        "2",
+        "1",
+        "1",
+        "1",
+        "2",
+    ]
+    assert (first[3:], placed[3:]) == (second[3:], again[3:])
+    assert len({each[3] for each in (first, other, alone, placed)}) == 4
+    root = str(tmp_path / "root")
+    assert [each[5] == root for each in (first, other, alone, placed)] == [False, False, True, True]
+    assert not await trio.Path(first[5]).exists()  # it goes with the server
+
+
+async def test_other_tools_are_served_together_with_those_of_agents_R151(tmp_path: Path) -> None:
+    @tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    schema = schema_of({"type": "object", "properties": {"n": {"type": "integer"}}})
+    speaker = one_shot("speaker", "It speaks.", spoken, terms_of(tmp_path))
+    tools = Toolset([speaker, add, *schema_tools(schema, lambda value: None)])
+    async with Client(McpServer("all", tools).sdk) as client:
+        listed = [each.name for each in (await client.list_tools()).tools]
+        assert listed == ["speaker", "add", "submit", "validate", "example"]
+        assert (await client.call_tool("submit", {"n": "x"})).is_error
+        assert not (await client.call_tool("example")).is_error
+
+
+# -- what is heard meanwhile
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([v.TextDelta(1, "t", "He"), v.TextDelta(2, "t", "llo"), v.Text(3, "t", "Hello")], "Hello"),
+        ([v.Text(1, "t", "Whole")], "Whole"),
+        ([v.Text(1, "t", "Of another", parent="c1")], None),
+        ([v.ToolCall(1, "t", "c1", "Bash", {"command": "ls"})], 'uses Bash {"command":"ls"}'),
+        (
+            [v.ToolCall(1, "t", "c1", "Write", {"text": "x" * 500})],
+            "uses Write " + '{"text":"' + "x" * 111 + "…",
+        ),
+        (
+            [v.Retrying(1, "t", 2, delay=1.5, error="overloaded")],
+            "tries again in 1.5 s (attempt 2): overloaded",
+        ),
+        ([v.LimitReached(1, "t")], "has reached a usage limit"),
+        ([v.Notice(-1, None, "parked", "waits until noon")], "waits until noon"),
+        ([v.Notice(-1, None, "sent", "attempt 1")], None),
+        ([v.TextDelta(1, "t", "I look."), v.ToolCall(2, "t", "c1", "Read")], "I look.\nuses Read"),
+    ],
+)
+async def test_what_an_agent_does_is_told_in_words(
+    events: list[v.AnyEvent], told: str | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    call, heard = Call(), list[str]()
+
+    async def send(seconds: float, text: str) -> None:
+        heard.append(text)
+
+    Heard(call).take(events)
+    with trio.move_on_after(1):
+        await call.follow(send)
+    assert heard == ([] if told is None else [told])
 
 
 # -- agents of a tree

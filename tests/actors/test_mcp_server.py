@@ -129,6 +129,16 @@ async def test_what_breaks_the_protocol_is_an_error_of_json_rpc_R113() -> None:
             await client.read_resource("file:///x")
 
 
+async def test_data_that_is_no_object_is_the_result_of_one() -> None:
+    async def gives(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+        return ToolResult("[1,2]", data=[1, 2])
+
+    things = Toolset([ServedTool(name="gives", description="", schema={"type": "object"}, function=gives)])
+    async with Client(McpServer("things", things).sdk) as client:
+        result = await client.call_tool("gives")
+    assert (text_of(result), result.structured_content) == ("[1,2]", {"result": [1, 2]})
+
+
 async def test_a_result_has_its_data_and_its_facts() -> None:
     async with Client(server().sdk) as client:
         result = await client.call_tool("waits", {"seconds": 0})
