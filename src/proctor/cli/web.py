@@ -49,7 +49,7 @@ from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded, StartError
 from proctor.runtime.exits import DeliveryError
 
-LAST = 0.6
+LAST = 0.3
 """Seconds after the grace in which agents may still leave by themselves."""
 LEVELS = ("debug", "info", "warning", "error")
 """What `PROCTOR_LOG` may say; warning where it says nothing."""
@@ -114,7 +114,7 @@ class Service:
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
-        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
         async with trio.open_nursery() as nursery:
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
