@@ -125,7 +125,7 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Begin(job) if (refusal := self.book.refusal(job, self.plan)) is not None:
+            case Begin(job) if (refusal := self.book.refusal(job, self.plan, self.live)) is not None:
                 reply_error(from_, refusal)
                 return NO_REPLY
             case Begin(job):

@@ -18,6 +18,7 @@ import trio
 from proctor.actors.errors import AgentError, NotExecuted, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
+from proctor.actors.incarnation import Incarnation
 from proctor.actors.ownership import Ownership
 from proctor.actors.payloads import refuse_unsupported
 from proctor.actors.plan import OnCrash, Plan
@@ -198,12 +199,13 @@ class Book:
 
     # -- who waits
 
-    def refusal(self, job: Job, plan: Plan) -> AgentError | None:
-        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent."""
+    def refusal(self, job: Job, plan: Plan, live: Incarnation | None) -> AgentError | None:
+        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent. `live` is
+        the one that runs."""
         if sum(not job.withdrawn for job in self.waiting) >= QUEUE:
             return NotExecuted(plan.name, f"{QUEUE} requests wait already")
         try:
-            refuse_unsupported(plan, job.attachments)
+            refuse_unsupported(plan, job.attachments, None if live is None else live.conversation.memo)
         except UnsupportedPayload as error:
             return error
         return None

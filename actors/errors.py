@@ -4,7 +4,7 @@ The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `Rec
 `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`. The agent's account or set-up: `StartRefused`.
 Nobody, it is a fact to deal with:
 `MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
-`ServerLost`.
+`ServerLost`. Whoever asks for completions meets these behind a `ProviderError`, behind a `CompletionError`.
 """
 
 from __future__ import annotations
@@ -164,3 +164,55 @@ class RecordingFailed(AgentError):
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
         self.path = path
+
+
+class ProviderError(AgentError):
+    """A provider has no valid answer to give; the `__cause__` is what its agent raised, if it raised.
+
+    `provider` says which it is. Where its agent answered: `outcome` is the label of the answer, `ending` the CLI's own
+    word, `code` the exit status, `stderr` its end, `resets_at` the end of a usage limit (Unix seconds).
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        why: str,
+        *,
+        outcome: str | None = None,
+        ending: str | None = None,
+        code: int | None = None,
+        stderr: str = "",
+        resets_at: float | None = None,
+    ) -> None:
+        super().__init__(f"provider {provider!r}: {why}")
+        self.provider = provider
+        self.outcome = outcome
+        self.ending = ending
+        self.code = code
+        self.stderr = stderr
+        self.resets_at = resets_at
+
+
+class CompletionError(AgentError):
+    """A completion failed; the `__cause__` is the `ProviderError`, and its cause what the agent raised (R105)."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no completion: {why}")
+
+
+class ContextMissing(AgentError):
+    """A provider needs to be told for whom it works before it is asked anything; nothing was started (R115)."""
+
+    def __init__(self, provider: str, missing: Sequence[str]) -> None:
+        super().__init__(f"its context was not set: {', '.join(missing)}; call within() first")
+        self.provider = provider
+        self.missing = tuple(missing)
+
+
+class UnknownProvider(AgentError, LookupError):
+    """No provider of this name was registered; the text lists those that were (R166)."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"no provider {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+        self.name = name
+        self.known = tuple(known)

@@ -122,6 +122,7 @@ class Member:
     add_dirs: tuple[Folder, ...] | None = None
     mcp_config: str | None = None
     json_schema: str | None = None
+    schemas: bool | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
     user_settings: bool | None = None

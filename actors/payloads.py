@@ -8,7 +8,6 @@ line cannot take is refused before anything is sent (R147).
 
 from __future__ import annotations
 
-import json
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import msgspec
 
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan import Plan
@@ -70,9 +70,10 @@ def attachments_of(payloads: Iterable[Payload]) -> tuple[Attachment, ...]:
     return tuple(_MAKERS.get(type(payload), _refused)(payload) for payload in payloads)
 
 
-def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment]) -> None:
-    """Raises `UnsupportedPayload` for the first that this plan's command line is known not to take."""
-    takes = partial(plan.dialect.takes, Memo(mode=plan.launch.mode, launch=plan.launch))
+def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment], live: Memo | None = None) -> None:
+    """Raises `UnsupportedPayload` for the first that this plan's command line is known not to take, by what it has said of
+    itself where one runs."""
+    takes = partial(plan.dialect.takes, live or Memo(mode=plan.launch.mode, launch=plan.launch))
     try:
         refuse_untaken(plan.dialect.name, attachments, takes)
     except Untaken as error:
@@ -122,8 +123,8 @@ def _of_json(payload: JsonPayload) -> Attachment:
 
 def _dumped(value: object) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, indent=1)
-    except (TypeError, ValueError) as error:
+        return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadOption(f"a JSON payload is what JSON can carry: {error}") from error
 
 

@@ -26,7 +26,7 @@ this schema, or one that stands ready for any; `text`: the prompt says the schem
 ROUTES: tuple[tuple[Route, frozenset[str]], ...] = (
     ("turn", frozenset({"has a form", "takes it with a prompt"})),
     ("launch", frozenset({"was launched with it"})),
-    ("launch", frozenset({"has a form", "takes it at the launch", "is launched for this"})),
+    ("launch", frozenset({"has a form", "takes it at the launch", "is launched for this", "with no other"})),
     ("tools", frozenset({"hosts tools", "is launched for this"})),
     ("standing_tools", frozenset({"hosts tools", "has them standing"})),
     ("text", frozenset()),
@@ -56,7 +56,8 @@ _FACTS: Mapping[str, Callable[[Case], bool]] = {
     "has a form": lambda case: case.form is not None,
     "takes it with a prompt": lambda case: case.can("turn_schema"),
     "takes it at the launch": lambda case: case.can("structured_output"),
-    "is launched for this": lambda case: case.fresh and case.plan.launch.json_schema is None,
+    "is launched for this": lambda case: case.fresh,
+    "with no other": lambda case: case.plan.launch.json_schema is None,
     "was launched with it": lambda case: case.can("structured_output") and _launched_with(case),
     "hosts tools": lambda case: case.can("host_tools"),
     "has them standing": lambda case: case.plan.conduct.schemas,

@@ -4,8 +4,8 @@
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13). It holds for
-all attempts at an answer in a shape together; a CLI that ends after each prompt has a process for each of them.
+answer's outcome is `deadline` (R044, R045), for all attempts at an answer in a shape together. Reading slowly costs the
+CLI nothing and does not count (Q13).
 
 `opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
 on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
+from trio_util import wait_any
 
 from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, NotExecuted
@@ -74,7 +75,6 @@ async def stream(
     attachments = attachments_of(payloads)
     refuse_unsupported(plan, attachments)
     if (inquiry := inquiry_of(schema)) is not None:
-        inquiry.choose(plan, fresh=True)
         plan = inquiry.launched(plan)
     async with opened(plan, attachments=attachments) as live:
         live.begin(prompt, timeout, inquiry)
@@ -278,10 +278,7 @@ class Run:
             async with trio.open_nursery() as outer:
                 outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
-                    await self._within(starts)
-                    while self._goes_on():
-                        self._new_process()
-                        await self._within(nullcontext())
+                    await self._attempts(starts)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
@@ -289,14 +286,20 @@ class Run:
             for event in (self.ready, self._told, self.over):
                 event.set()
 
+    async def _attempts(self, starts: AbstractAsyncContextManager[object]) -> None:
+        await self._within(starts)
+        while self._goes_on():
+            self._new_process()
+            await self._within(nullcontext())
+
     def _goes_on(self) -> bool:
         over = self._late or self._left.is_set() or self._failure is not None
         return self._again is not None and not over and self._plan.launch.mode == "oneshot"
 
     def _new_process(self) -> None:
         last, self._text, self._again = self.incarnation, self._again, None
-        forgets = self._inquiry is not None and self._inquiry.forgets
-        self._attachments = self._attachments if forgets else ()
+        if not (forgets := self._inquiry is not None and self._inquiry.forgets):
+            self._attachments = ()
         self._starting = trio.CancelScope(deadline=self._deadline)
         self.incarnation = Incarnation(
             self._plan,
@@ -317,10 +320,7 @@ class Run:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, self._left, nursery.cancel_scope)
-                with self._starting:
-                    async with starts:
-                        await nursery.start(self.incarnation.serve)
-                self._late = self._starting.cancelled_caught
+                await self._start(nursery, starts)
                 if not self._late:
                     self.ready.set()
                     await self._turn()
@@ -328,21 +328,20 @@ class Run:
         except* (AgentError, ProcessError) as group:
             self._failure = cause_of(group)
 
+    async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
+        with self._starting:
+            async with starts:
+                await nursery.start(self.incarnation.serve)
+        self._late = self._starting.cancelled_caught
+
     async def _turn(self) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
-            await self._until(self._asked.wait, self._left, live.over)
+            await wait_any(self._asked.wait, self._left.wait, live.over.wait)
             with trio.move_on_at(self._deadline) as clock:
-                await self._until(self._ask, self._left, live.over)
+                await wait_any(self._ask, self._left.wait, live.over.wait)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
-
-    async def _until(self, task: Callable[[], Awaitable[object]], *ends: trio.Event) -> None:
-        async with trio.open_nursery() as nursery:
-            for end in ends:
-                nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await task()
-            nursery.cancel_scope.cancel("it is done")
 
     async def _ask(self) -> None:
         if self._text is None:

@@ -14,7 +14,7 @@ Not here: who sends an attempt and when (`agent`, `runs`), and by which way (`ro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -133,9 +133,10 @@ class Inquiry:
         self.forgets = plan.launch.mode == "oneshot" and not remembers
 
     def launched(self, plan: Plan) -> Plan:
-        """The plan of a process that is started for this request, by the way that was chosen.
+        """The plan of a process that is started for this request; chooses the way.
 
         Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
+        self.choose(plan, fresh=True)
         return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self)))
 
     @property
@@ -159,6 +160,9 @@ class Inquiry:
             case _:
                 return ""
 
+    def _reminder(self) -> str:
+        return f"It has to fit this JSON schema:\n{self.schema.text}"
+
     # -- attempts
 
     def submit(self, data: Any) -> Sequence[Violation]:
@@ -179,7 +183,7 @@ class Inquiry:
         self._has_tried = False
         if self.met or self.attempts >= self._most or self._is_spent:
             return None
-        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording()}".strip()
+        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
         return self._reminded(again, end.text or "") if self.forgets else again
 
     def _reminded(self, again: str, said: str) -> str:
@@ -192,11 +196,12 @@ class Inquiry:
     def _read(self, end: TurnEnded) -> tuple[Violation, ...]:
         """Judge what the turn ended with: the CLI's own structured answer, else JSON in the text."""
         given = end.structured_output
-        candidates = [given] if given is not None else [*_values(end.text or "")]
-        judged = [self._judge(candidate) for candidate in candidates]
-        if not judged:
-            return (Violation("", end.error or _MISSING[self.route]),)
-        return () if self.met else judged[0]
+        first: tuple[Violation, ...] | None = None
+        for candidate in _values(end.text or "") if given is None else (given,):
+            if not (wrong := self._judge(candidate)):
+                return ()
+            first = first or wrong
+        return first or (Violation("", end.error or _MISSING[self.route]),)
 
     def _judge(self, data: Any) -> tuple[Violation, ...]:
         wrong = self.schema.violations(data)
@@ -279,7 +284,7 @@ _AGAIN = (
     "That was not an answer as it was asked for. Correct all of it and answer again, with the whole answer."
 )
 _SAID = "This was asked before, and the answer was:"
-_MISSING: dict[Route, str] = {
+_MISSING: Mapping[Route, str] = {
     "turn": "the answer is not JSON",
     "launch": "the answer is not JSON",
     "tools": "nothing was handed in by `submit`",

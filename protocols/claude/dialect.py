@@ -20,6 +20,7 @@ from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
+from proctor.protocols.claude.schemas import loose_schema
 from proctor.protocols.claude.turns import is_uuid
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
@@ -296,6 +297,7 @@ CLAUDE = Dialect(
     ),
     oldest=(2, 1, 197),
     newest_known=(2, 1, 330),
+    schema_form=loose_schema,
     capabilities=CAPABILITIES,
 )
 """The dialect of Claude Code 2.1.197 to 2.1.330. Closing stdin is not a stop (a background shell keeps it alive)."""

@@ -190,7 +190,15 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     ),
     "_signal": ("runtime/guard.py",),
     "_ctypes": ("runtime/guard.py",),
-    "time": (*PROGRAMS, "actors/recording.py", "actors/gate.py", "src/proctor/cli/*.py"),  # the wall clock
+    "time": (
+        *PROGRAMS,
+        *(
+            "actors/recording.py",
+            "actors/gate.py",
+            "actors/gateways/openai/telling.py",
+            "src/proctor/cli/*.py",
+        ),
+    ),  # the wall clock
     "json": ("protocols/*.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
