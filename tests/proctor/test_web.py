@@ -57,11 +57,14 @@ def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) ->
             answer = client.post("/agents/a/turns", json={"prompt": "you"}).json()["answer"]
             turns = client.get("/agents/a/turns").json()["turns"]
             metrics = client.get("/metrics").text
+            asked = {"model": "a", "messages": [{"role": "user", "content": "client"}]}
+            chat = client.post("/v1/chat/completions", json=asked).json()
         command.signal(signal.SIGTERM)
         assert command.end() == 0
     assert answer["text"] == "All is well, you"
     assert [turn["answer"]["text"] for turn in turns] == ["All is well, by the file", "All is well, you"]
     assert "# TYPE" in metrics
+    assert chat["choices"][0]["message"]["content"].startswith("All is well, ")
 
 
 def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_command(

@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.completion import CompletionModel
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import load_fleet
 from proctor.actors.gateways.http import (
@@ -34,6 +35,8 @@ from proctor.actors.gateways.http import (
     open_gateway,
 )
 from proctor.actors.gateways.http.records import TurnRequest
+from proctor.actors.gateways.openai import routes
+from proctor.actors.handle import Agent
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.members import AnyMember
@@ -131,7 +134,7 @@ class Service:
         self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
-        async with open_gateway(agents, self._hooks()) as gateway, trio.open_nursery() as serving:
+        async with open_gateway(agents, self._hooks(agents)) as gateway, trio.open_nursery() as serving:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
@@ -169,9 +172,11 @@ class Service:
                 )
         return True
 
-    def _hooks(self) -> Hooks:
+    def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
+        models = {name: CompletionModel.make(agent) for name, agent in agents.items()}
         checks = {name: _installed(member) for name, member in self._members.items()}
-        return Hooks(checks=checks, metrics=_metrics() if self._options.metrics else None, tell=_tell)
+        metrics = _metrics() if self._options.metrics else None
+        return Hooks(checks=checks, metrics=metrics, routes=routes(models), tell=_tell)
 
 
 def token_of(variable: str | None) -> str | None:
