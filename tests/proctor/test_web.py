@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -13,8 +14,9 @@ import httpx2
 import pytest
 
 from proctor.actors.errors import BadOption
+from proctor.cli.commands import dispatch
 from proctor.cli.web import token_of
-from tests.proctor.command import Running, processes_with, proctor, running
+from tests.proctor.command import Running, processes_with, running
 from tests.proctor.test_up import HANGS, agent, fleet
 
 __all__ = ["fleet"]
@@ -30,6 +32,11 @@ def address(command: Running) -> str:
     found = re.search(r"serving fleet on (\S+)", line)
     assert found, line
     return found[1]
+
+
+def busy() -> float:
+    """How much longer a second of work takes now than on a machine that has nothing else to do."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def ready(client: httpx2.Client) -> dict[str, Any]:
@@ -50,20 +57,29 @@ def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) ->
             answer = client.post("/agents/a/turns", json={"prompt": "you"}).json()["answer"]
             turns = client.get("/agents/a/turns").json()["turns"]
             metrics = client.get("/metrics").text
+            asked = {"model": "a", "messages": [{"role": "user", "content": "client"}]}
+            chat = client.post("/v1/chat/completions", json=asked).json()
         command.signal(signal.SIGTERM)
         assert command.end() == 0
     assert answer["text"] == "All is well, you"
     assert [turn["answer"]["text"] for turn in turns] == ["All is well, by the file", "All is well, you"]
     assert "# TYPE" in metrics
+    assert chat["choices"][0]["message"]["content"].startswith("All is well, ")
 
 
-def test_a_unix_socket_is_served_and_goes_with_the_command(home: Path, fleet: Fleet) -> None:
+def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_command(
+    home: Path, fleet: Fleet
+) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     where = home / "web.sock"
-    with running("web", str(path), "--listen", f"unix:{where}", home=home) as command:
+    (home / "token").write_text("0123456789abcdef\n")
+    words = ("web", str(path), "--listen", f"unix:{where}", "--token-env", "TOKEN")
+    with running(*words, home=home, env={"TOKEN": f"@{home / 'token'}"}) as command:
         assert address(command) == f"unix:{where}"
         transport = httpx2.HTTPTransport(uds=str(where))
         with httpx2.Client(base_url="http://localhost", transport=transport, timeout=30) as client:
+            assert client.get("/agents").status_code == 401
+            client.headers["authorization"] = "Bearer 0123456789abcdef"
             assert ready(client)["ready"]
         command.signal(signal.SIGTERM)
         assert command.end() == 0
@@ -115,22 +131,24 @@ def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: 
     assert set(ends) == set(names)
     assert all("the server is stopping" in end for end in ends.values())
     assert status == 0
-    assert took < GRACE + 1, took
+    assert took < GRACE + busy(), took
     assert processes_with(str(path.parent)) == []
 
 
-def test_what_cannot_be_served_is_one_line_before_anything_starts(home: Path, fleet: Fleet) -> None:
+def test_what_cannot_be_served_is_one_line_before_anything_starts(
+    fleet: Fleet, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        taken_port = str(taken.getsockname()[1])
         for words, said in {
             ("--listen", "0.0.0.0:0"): "needs a token",
-            ("--listen", taken_port): "Address already in use",
+            ("--listen", str(taken.getsockname()[1])): "Address already in use",
             ("--grace", "soon"): "--grace: expected a duration",
         }.items():
-            done = proctor("web", str(path), *words, home=home)
-            assert (done.status, done.out) == (2, "")
-            assert said in done.complaint
+            assert dispatch(["web", str(path), *words]) == 2
+            out, err = capfd.readouterr()
+            assert (out, len(err.splitlines())) == ("", 1)
+            assert said in err
 
 
 @pytest.mark.parametrize(
@@ -141,16 +159,3 @@ def test_a_token_that_is_not_there_is_named(value: str, said: str, monkeypatch: 
     monkeypatch.setenv("TOKEN", value)
     with pytest.raises(BadOption, match=said):
         token_of("TOKEN")
-
-
-def test_the_token_of_a_file_is_asked_for(home: Path, fleet: Fleet) -> None:
-    path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
-    (home / "token").write_text("0123456789abcdef\n")
-    words = ("web", str(path), "--listen", "127.0.0.1:0", "--token-env", "TOKEN")
-    with running(*words, home=home, env={"TOKEN": f"@{home / 'token'}"}) as command:
-        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
-            headers = {"authorization": "Bearer 0123456789abcdef"}
-            assert client.get("/agents").status_code == 401
-            assert client.get("/agents", headers=headers).status_code == 200
-        command.signal(signal.SIGTERM)
-        assert command.end() == 0

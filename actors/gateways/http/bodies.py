@@ -47,17 +47,21 @@ async def _bytes(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    body = bytearray()
     with trio.move_on_after(PATIENCE):
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise _too_large(limit)
+            return await _collected(request, limit)
         except ClientDisconnect:
             raise problem(400, "cut", "the client left in the body", "send all of it") from None
-        return bytes(body)
     raise problem(408, "slow-body", f"the body did not come within {PATIENCE:g} s", "send it faster")
+
+
+async def _collected(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> Problem:

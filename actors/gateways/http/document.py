@@ -16,7 +16,11 @@ from proctor.actors.schemas import Schema, schema_of
 from proctor.protocols.vocabulary import AnyEvent
 
 PLACE = "#/components/schemas/"
-SECURITY = {"type": "http", "scheme": "bearer", "description": "Only where the server was given a token."}
+SECURITY: Mapping[str, str] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Only where the server was given a token.",
+}
 EVENTS = (
     "The `data` of an event is one of `#/components/schemas/Event`; the last event, `end`, is an `EndRecord`."
 )
@@ -38,7 +42,7 @@ def openapi(schemas: Mapping[type[r.Taken], Schema]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {**_given_schemas(), **{kind.__name__: dict(s.json) for kind, s in schemas.items()}},
-            "securitySchemes": {"token": SECURITY},
+            "securitySchemes": {"token": dict(SECURITY)},
         },
         "security": [{}, {"token": []}],
     }

@@ -25,7 +25,7 @@ from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import Tell, Turns
 from proctor.actors.handle import Agent
 
-LAST_WORDS = 0.3
+LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
 
 Check = Callable[[], Awaitable[str | None]]

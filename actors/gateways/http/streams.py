@@ -30,7 +30,7 @@ AT_REST = "the agent is at rest"
 NO_MORE = "the events end here"
 LEFT = "the client has left"
 MEDIA_TYPE = "text/event-stream"
-HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+HEADERS: Mapping[str, str] = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Write = Callable[[bytes], Awaitable[None]]
 

@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.completion import CompletionModel
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import load_fleet
 from proctor.actors.gateways.http import (
@@ -34,6 +35,8 @@ from proctor.actors.gateways.http import (
     open_gateway,
 )
 from proctor.actors.gateways.http.records import TurnRequest
+from proctor.actors.gateways.openai import routes
+from proctor.actors.handle import Agent
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.members import AnyMember
@@ -48,7 +51,7 @@ from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded, StartError
 from proctor.runtime.exits import DeliveryError
 
-LAST = 0.6
+LAST = 0.3
 """Seconds after the grace in which agents may still leave by themselves."""
 LEVELS = ("debug", "info", "warning", "error")
 """What `PROCTOR_LOG` may say; warning where it says nothing."""
@@ -113,7 +116,7 @@ class Service:
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
-        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
         async with trio.open_nursery() as nursery:
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
@@ -130,7 +133,7 @@ class Service:
         self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
-        async with open_gateway(agents, self._hooks()) as gateway, trio.open_nursery() as serving:
+        async with open_gateway(agents, self._hooks(agents)) as gateway, trio.open_nursery() as serving:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
@@ -168,9 +171,11 @@ class Service:
                 )
         return True
 
-    def _hooks(self) -> Hooks:
+    def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
+        models = {name: CompletionModel.make(agent) for name, agent in agents.items()}
         checks = {name: _installed(member) for name, member in self._members.items()}
-        return Hooks(checks=checks, metrics=_metrics() if self._options.metrics else None, tell=_tell)
+        metrics = _metrics() if self._options.metrics else None
+        return Hooks(checks=checks, metrics=metrics, routes=routes(models), tell=_tell)
 
 
 def token_of(variable: str | None) -> str | None:
