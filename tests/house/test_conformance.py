@@ -127,7 +127,7 @@ def test_the_page_names_the_tests_of_the_tree(on: Page) -> None:
         ("class TestIt:\n    def test_a_S1(self): ...", ("S1",)),
         ("class Other:\n    def test_a_S1(self): ...\ndef helps_S2(): ...", ()),
         ("def test_a_S1_S1(): ...  # S1", ("S1",)),
-        ("def test_a_R102_P01(): ...  # C02, L40", ("R102", "P01", "C02", "L40")),
+        ("def test_a_R102_P01():  # C02, L40\n    ...", ("R102", "P01", "C02", "L40")),
         ("def test_a_HR1_LRU_P(): ...  # HTTP/2, CPython, XL1", ()),
     ],
 )

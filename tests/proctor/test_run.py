@@ -309,6 +309,7 @@ def test_nothing_is_left_in_the_state_folder_without_recording(home: Path, scrip
     }  # the agent's own sessions, as a real one keeps them in its home
 
 
+# R013
 def test_an_environment_variable_and_a_folder_reach_the_agent(
     home: Path, script: Script, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_users_own_settings_decide_where_they_are_asked_for() -> None:
     assert (method, params) == ("thread/start", {"ephemeral": False})
 
 
+# L06
 def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:  # R017, L19
     tool = HostTool(name="weather", description="How it is", schema={"type": "object"})
     launch = wanted(
@@ -101,12 +102,14 @@ def test_deltas_are_not_said_where_nobody_wants_them() -> None:
     assert "item/agentMessage/delta" not in unsaid()
 
 
+# L06
 def test_a_one_shot_run_by_default() -> None:
     argv = CODEX_EXEC.launch(once()).argv
     head = ("codex", "exec", "--json", "--skip-git-repo-check")
     assert argv == (*head, *ISOLATED, "--ignore-user-config", "-")
 
 
+# R003, R014
 def test_a_one_shot_run_with_everything() -> None:
     command = CODEX_EXEC.launch(
         once(
