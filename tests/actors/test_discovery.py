@@ -128,3 +128,19 @@ def test_a_launcher_without_its_native_program_is_run_as_it_is(tmp_path: Path) -
 def test_a_program_that_is_no_launcher_is_taken_as_it_is(tmp_path: Path) -> None:
     own = program(tmp_path / "bin" / "codex")
     assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own
+
+
+@pytest.mark.parametrize("suffix", [".cmd", ".bat", ".ps1"])
+def test_a_batch_file_is_never_taken_for_the_program_L26(
+    tmp_path: Path, product: Product, suffix: str
+) -> None:
+    shim = program(tmp_path / "path" / f"claude{suffix}")
+    program(tmp_path / "known" / f"claude{suffix}")
+    environ = {"PATH": str(tmp_path / "path"), "PATHEXT": ".EXE;.CMD;.BAT;.PS1"}
+    with pytest.raises(NotInstalled):
+        find(product, None, environ)
+    for named in (shim, None):
+        with pytest.raises(NotExecutable, match="it is a batch file"):
+            find(product, named, environ if named else {**environ, "PROCTOR_CLAUDE": str(shim)})
+    native = program(tmp_path / "known" / "claude")
+    assert find(product, None, environ) == native
