@@ -46,6 +46,7 @@ async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # 
 
 
 # C15
+# R073
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [

@@ -66,6 +66,7 @@ async def test_a_run_gives_the_text_and_leaves_by_itself(make: MakePlan, tmp_pat
 
 
 # R094
+# C19, C22
 async def test_two_turns_are_two_answers_of_one_session(make: MakePlan, tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(make(tmp_path))]) as sup:
         answers = [await sup.agent("agent").ask(text, timeout=30) for text in ("one", "two")]

@@ -33,6 +33,7 @@ def test_a_script_prints_one_table(script: str, arguments: list[str], works: dic
     assert done.stderr == ""
 
 
+# R194
 def test_a_fleet_tells_of_each_contender_what_it_delivered_and_when() -> None:
     command = [sys.executable, "-m", "bench.fleet", "--children=3", "--seconds=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)

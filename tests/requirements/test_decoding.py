@@ -145,3 +145,10 @@ def test_a_bad_end_says_its_kind_and_its_reason_R083(play: Play, name: str) -> N
     end = [event for event in events if isinstance(event, v.TurnEnded)][-1]
     assert end.ending == "authentication"
     assert end.error
+
+
+def test_the_model_that_answered_is_told_and_not_the_one_that_was_asked_for_R021() -> None:
+    talk = session(launch=Launch(executable=("x",), model="sonnet"))
+    talk.send(v.Prompt("p", "hi"))
+    [end] = [event for event in talk.receive(INIT + RESULT) if isinstance(event, v.TurnEnded)]
+    assert end.model == "m"

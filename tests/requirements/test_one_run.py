@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -11,12 +12,13 @@ import trio
 
 import proctor
 from proctor.actors.errors import StartRefused
+from proctor.actors.plan import scripted_plan
 from proctor.actors.runs import Run, run, stream
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime import procfs
 from proctor.runtime.exits import Normal
-from tests.actors.far_end import HELLO, Step, plan_of
+from tests.actors.far_end import HELLO, Step, plan_of, write_script
 
 KEY = "sk-never-to-be-written"
 PROMPT = "a prompt that is nobody else's business"
@@ -179,3 +181,21 @@ async def test_a_failure_before_the_first_message_has_no_turns_and_says_why_R091
         0,
     )
     assert answer.error
+
+
+@pytest.mark.parametrize(
+    "voice", ["claude", "claude-oneshot", "codex", "codex-exec", "opencode", "opencode-run"]
+)
+async def test_a_prompt_of_a_megabyte_reaches_every_command_line_C06(voice: str, tmp_path: Path) -> None:
+    prompt = "0123456789" * 100_000 + " the end"
+    script = write_script(
+        tmp_path, [{"turn": "whole", "when": f"^{prompt[:10]}.* the end$"}, {"reply": "whole"}]
+    )
+    plan = scripted_plan("agent", script, {"home": "private"}, dialect=voice, shutdown=5.0)
+    answer = await run(plan, prompt, timeout=60)
+    assert (answer.outcome, answer.text) == ("ok", "whole")
+
+
+def test_a_run_has_five_minutes_unless_it_is_told_R044() -> None:
+    for function in (run, stream, proctor.ask, proctor.stream):
+        assert inspect.signature(function).parameters["timeout"].default == 300.0

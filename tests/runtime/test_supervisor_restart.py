@@ -210,6 +210,7 @@ async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
         assert await picture(sup) == {"a": 2, "b": 2, "c": 3}
 
 
+# P03
 async def test_the_count_belongs_to_the_supervisor_S32_S33() -> None:
     notes: Notes = []
     seen: list[tuple[Supervisor, Subscription]] = []
