@@ -129,7 +129,7 @@ def statements(root: Path, on: Page) -> Statements:
 
 def known(root: Path) -> frozenset[str]:
     """Every number that means something on one page or the other."""
-    return frozenset().union(*(statements(root, on).known for on in PAGES))
+    return frozenset(number for on in PAGES for number in statements(root, on).known)
 
 
 @attrs.frozen

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 
 import pytest
 
 import proctor
-from proctor.actors import agent, handle, incarnation, ladder, outcomes, runs
+from proctor.actors import agent, handle, incarnation, runs
 from proctor.actors.agent import AgentActor
+from proctor.actors.incarnation import Incarnation
+from proctor.actors.ladder import ladder
+from proctor.actors.opening import open_plan
+from proctor.actors.outcomes import answer_of, label
 from proctor.actors.trees import plan_of
 from proctor.protocols.dialect import Dialect, StopStep
 from proctor.runtime.spec import ChildSpec
@@ -26,6 +31,14 @@ SHARED: Mapping[str, str] = {
     "label": "actors/outcomes.py",
     "shaped": "actors/plan.py",
 }
+USED: Mapping[Callable[..., object], tuple[ModuleType, ...]] = {
+    Incarnation: (agent, runs),
+    ladder: (incarnation,),
+    label: (runs, incarnation),
+    answer_of: (handle, runs),
+    open_plan: (incarnation,),
+}
+"""What is shared, and who uses it: one object, whatever the command line."""
 ROOTS = {"Exception", "BaseException", "ProcessError", "AgentError", "ProtocolError"}
 LOCKS = {"Lock", "RLock", "StrictFIFOLock", "Semaphore", "Condition"}
 
@@ -64,9 +77,8 @@ def test_every_command_line_goes_through_the_same_functions_R004(kinds: list[Chi
     assert {type(plan_of(spec).dialect) for spec in kinds} == {Dialect}
     assert {plan_of(spec).reach for spec in kinds} == {plan_of(kinds[0]).reach}
     assert {type(step) for spec in kinds for step in plan_of(spec).dialect.stop} == {StopStep}
-    engine = {agent.Incarnation, runs.Incarnation, incarnation.Incarnation}
-    assert (len(engine), incarnation.ladder) == (1, ladder.ladder)
-    assert {handle.answer_of, runs.answer_of} == {outcomes.answer_of}
+    for function, users in USED.items():
+        assert [vars(user)[function.__name__] for user in users] == [function] * len(users)
 
 
 def test_what_is_shared_is_defined_once_R004() -> None:

@@ -119,9 +119,9 @@ def test_starts_content_and_ends_of_a_recording_are_typed_R081_R082(
     play: Play, name: str, kinds: set[type]
 ) -> None:
     _, events = play(name)
-    begun = [type(event) for event in events].index(v.TurnStarted)
-    [start, *_] = [event for event in events[: begun + 1] if isinstance(event, v.Started)]
-    assert start.session_id
+    [start, *_] = [event for event in events if isinstance(event, v.Started)]
+    [begun, *_] = [event for event in events if isinstance(event, v.TurnStarted)]
+    assert (bool(start.session_id), events.index(start) < events.index(begun)) == (True, True)
     assert kinds | {v.Started, v.TurnStarted, v.TurnEnded} <= {type(event) for event in events}
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +11,8 @@ from proctor.actors import errors
 from proctor.runtime import process_errors
 from proctor.runtime.exits import ExitStatus
 from proctor.runtime.process_errors import ProcessError, ProcessGone, SpawnFailed
+
+E = TypeVar("E", bound=Exception)
 
 FAILURES: Mapping[str, type[Exception]] = {
     "cannot be started": process_errors.SpawnFailed,
@@ -44,7 +47,7 @@ reason in an answer."""
 ROOTS = (ProcessError, errors.AgentError)
 
 
-def all_of(module: object, root: type[Exception]) -> set[type[Exception]]:
+def all_of(module: object, root: type[E]) -> set[type[E]]:
     kinds = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
     return {kind for kind in kinds if issubclass(kind, root) and kind is not root}
 
@@ -73,7 +76,7 @@ def made(kind: type[ProcessError]) -> ProcessError:
     return kind("it failed", stage="stdin", argv0="prog", pid=77, elapsed=1.5)
 
 
-@pytest.mark.parametrize("kind", sorted(all_of(process_errors, ProcessError), key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(all_of(process_errors, ProcessError), key=str))
 def test_a_process_error_has_its_facts_and_says_them_R106_R108(kind: type[ProcessError]) -> None:
     error = made(kind)
     assert (error.argv0, error.stage in error.args[0]) == ("prog", True)

@@ -59,7 +59,7 @@ class Daemon:
     async def _ask(self, name: str) -> None:
         what = self._chance.choice(("work", "work", "work", "crash", "hang"))
         try:
-            end = (await self._sup.agent(name).ask(what, timeout=300)).outcome
+            end: str = (await self._sup.agent(name).ask(what, timeout=300)).outcome
         except (proctor.AgentError, proctor.NoProc) as error:
             end = type(error).__name__
         self.ends[end] = self.ends.get(end, 0) + 1

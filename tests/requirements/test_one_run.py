@@ -112,10 +112,12 @@ async def test_a_reader_may_refuse_an_event_which_stops_the_run_before_the_next_
                 raise NoTools(event.name)
 
     script: list[Step] = [{"tool": "Bash", "input": {}, "seconds": 60, "result": "x"}, {"reply": "never"}]
-    with pytest.raises(NoTools, match="Bash"):
+    runs = list[Run]()
+    with pytest.raises(NoTools, match="Bash"):  # noqa: PT012
         async with stream(plan_of(tmp_path, script, shutdown=3.0), "hi", timeout=30) as live:
+            runs.append(live)
             await judged(live)
-    assert live.incarnation.exit is not None
+    assert runs[0].incarnation.exit is not None
     await run(plan_of(tmp_path), "and one that nobody refuses", timeout=30)
 
 
