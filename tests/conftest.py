@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.clis import not_run
-from tests.conformance.outcomes import Outcomes
+from tests.conformance.outcomes import Outcomes, pytest_addoption
 
 pytest_plugins = ["pytester"]
+
+__all__ = ["pytest_addoption"]
 
 PAUSES = (0.02, 0.05, 0.1, 0.3, 0.5, 1.0)
 """Seconds between two looks at processes that are on their way out."""

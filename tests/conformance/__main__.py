@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.carriers import carriers
-from tests.conformance.outcomes import Outcomes, complaints
-from tests.conformance.page import PAGES, page, statements
+from tests.conformance.outcomes import Outcomes, complaints, write
+from tests.conformance.page import PAGES, statements
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,15 +17,12 @@ ROOT = Path(__file__).parents[2]
 def main(*options: str) -> int:
     """Run, write, and say what is not proved and what is owed."""
     outcomes = Outcomes(ROOT, judges=False)
-    tests = carriers(ROOT)
-    ids = (carrier.id for carrier in tests)
+    ids = (carrier.id for carrier in carriers(ROOT))
     status = int(pytest.main(["-q", f"--rootdir={ROOT}", *options, *ids], plugins=[outcomes]))
-    for on in PAGES:
-        (ROOT / on.path).write_text(page(ROOT, on, tests, outcomes.results()), encoding="utf-8")
-        owed = statements(ROOT, on).owed
-        sys.stdout.writelines(f"{number}: owed: {by}\n" for number, by in owed.items())
+    write(ROOT, outcomes.results())
+    owed = [f"{number}: owed: {by}" for on in PAGES for number, by in statements(ROOT, on).owed.items()]
     unproved = complaints(ROOT, outcomes.results())
-    sys.stdout.writelines(f"{line}\n" for line in unproved)
+    sys.stdout.writelines(f"{line}\n" for line in (*owed, *unproved))
     return status or int(bool(unproved))
 
 

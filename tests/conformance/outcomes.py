@@ -5,6 +5,8 @@ end, and the tree is a checkout (an archive lacks tests/house); another run is n
 number has no test, when a test that carries one has a case that failed or was skipped, and when a page of conformance
 is not what the run would write. Of several workers none judges: the process that hears them all does.
 
+With `--write-pages` a whole run writes the pages before it judges.
+
 A case is good when none of its set-up, body and tear-down did other than pass. One that this machine cannot run (a real
 command line that is not installed) is told apart: it fails no number that another test proves, and proves none.
 """
@@ -22,6 +24,15 @@ from tests.conformance.page import PAGES, Page, Result, page, statements, status
 
 HOUSE = "tests/house"
 NARROWING = ("keyword", "markexpr", "ignore", "ignore_glob", "deselect", "collectonly", "lf", "stepwise")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """To be had by a conftest at the top."""
+    parser.addoption(
+        "--write-pages",
+        action="store_true",
+        help="a run of everything writes docs/conformance.md and docs/requirements.md",
+    )
 
 
 class Outcomes:
@@ -54,6 +65,8 @@ class Outcomes:
         """Judge, if this was all of it."""
         if not self.judges or not is_whole(session):
             return
+        if session.config.getoption("write_pages", default=False):
+            write(self.root, self.results())
         self.complaints = list(complaints(self.root, self.results()))
         if self.complaints and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -74,6 +87,13 @@ def is_whole(session: pytest.Session) -> bool:
     narrowed = any(config.getoption(option, None) for option in NARROWING)
     complete = config.args_source is not pytest.Config.ArgsSource.ARGS and (config.rootpath / HOUSE).is_dir()
     return complete and not narrowed and not session.shouldstop and not session.shouldfail
+
+
+def write(root: Path, results: dict[str, Result]) -> None:
+    """The pages, as these results have it."""
+    tests = carriers(root)
+    for on in PAGES:
+        (root / on.path).write_text(page(root, on, tests, results), encoding="utf-8")
 
 
 def complaints(root: Path, results: dict[str, Result]) -> Sequence[str]:

@@ -33,7 +33,7 @@ REASONS = 5
 """How many requirements may do without a test."""
 
 CONFTEST = """\
-from tests.conformance.outcomes import Outcomes
+from tests.conformance.outcomes import Outcomes, pytest_addoption
 
 def pytest_configure(config):
     config.pluginmanager.register(Outcomes(config.rootpath))
@@ -232,6 +232,17 @@ def test_a_whole_run_fails_when_a_number_is(source: str, complaint: str, whole: 
     status, said = whole(files={"tests/house/test_a.py": source})
     assert status == 1
     assert complaint in said.splitlines()
+
+
+def test_a_whole_run_writes_the_pages_when_asked_to_and_a_part_does_not(whole: Whole, tmp_path: Path) -> None:
+    stale = {on.path: "stale\n" for on in PAGES}
+    assert whole("--write-pages", "-k", "one", files=stale)[0] == 0
+    assert (tmp_path / CONFORMANCE.path).read_text() == "stale\n"
+    status, said = whole("--write-pages", files=stale)
+    assert (status, "conformance" in said) == (0, False)
+    assert "`test_two_M2` (2 cases) | proved |" in (tmp_path / CONFORMANCE.path).read_text()
+    assert "| C02 | Two. | No. | no test |\n" in (tmp_path / REQUIREMENTS.path).read_text()
+    assert "| L03 | Three. |  | owed |\n" in (tmp_path / REQUIREMENTS.path).read_text()
 
 
 @pytest.mark.parametrize(
