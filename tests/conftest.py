@@ -13,7 +13,7 @@ pytest_plugins = ["pytester"]
 
 __all__ = ["pytest_addoption"]
 
-PAUSES = (0.02, 0.05, 0.1, 0.3, 0.5, 1.0)
+PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""
 
 
