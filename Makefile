@@ -58,8 +58,8 @@ unit: $(DEV_READY) ## the tests, WORKERS at a time; PYTEST_ARGS goes to pytest
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
 
-conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md
-	$(PY) -m tests.conformance
+conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md and docs/requirements.md
+	$(PY) -m tests.conformance -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a test
 	$(PY) -m tests.mutants $(MUTANTS_ARGS)

@@ -10,6 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -105,6 +106,7 @@ class Book:
     cost_usd: float | None = None
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
+    program: Path | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
 
     def next(self) -> Job | None:
@@ -231,7 +233,10 @@ class Book:
             self.workspace.leave()
 
     async def place(self, plan: Plan) -> Plan:
-        """The plan with the folder that it works in. Raises `StartRefused` when that cannot be had."""
+        """The plan with its program, found once for all its processes (R024), and the folder that it works in. Raises
+        `NotInstalled` or `NotExecutable`, and `StartRefused` when the folder cannot be had."""
+        self.program = self.program or plan.program()
+        plan = attrs.evolve(plan, executable=self.program)
         if self.workspace is None:
             return plan
         cwd, told = await self.workspace.enter()

@@ -1,8 +1,8 @@
 """Where a CLI's executable is, and which version.
 
 Order (R022): the explicit path, the environment variable, PATH, the well-known install places. The first that is
-there decides: an explicit path that does not exist is an error, not a reason to look further. The result is absolute
-and is used for every start (R024).
+there decides: an explicit path that does not exist is an error, not a reason to look further. The result is absolute;
+an agent looks once, and uses it for every start (R024). A batch file is no program, whatever its name (L26).
 """
 
 from __future__ import annotations
@@ -110,6 +110,10 @@ SPEAKING_ACP: Mapping[str, Product] = {
 """The programs known to speak the Agent Client Protocol, by name."""
 
 
+BATCH = frozenset({".bat", ".cmd", ".ps1"})
+"""What a shell of Windows runs: arguments that it would read as its own words can be made to say anything."""
+
+
 def stranger(program: str) -> Product:
     """A program that is looked for on PATH alone, because nobody told us more about it."""
     return Product(
@@ -187,6 +191,8 @@ def _must_run(product: Product, path: Path, source: str) -> Path:
         raise NotInstalled(product.name, [source], product.install)
     if path.is_dir():
         raise NotExecutable(product.name, str(path), "it is a directory")
+    if path.suffix.lower() in BATCH:
+        raise NotExecutable(product.name, str(path), "it is a batch file; name the program that it starts")
     if not os.access(path, os.X_OK):
         raise NotExecutable(product.name, str(path), "no execute permission")
     return path

@@ -155,11 +155,14 @@ class Plan:
         """The same plan, at work in another folder."""
         return attrs.evolve(self, workplace=attrs.evolve(self.workplace, cwd=cwd))
 
+    def program(self) -> Path | None:
+        """The program that is installed, absolute; None where the dialect brings its own. Raises as `locate`."""
+        return None if self.product is None else find(self.product, self.executable)
+
     def locate(self) -> tuple[str, ...]:
         """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
-        if self.product is None:
-            return ()
-        return (str(find(self.product, self.executable)), *self.arguments)
+        program = self.program()
+        return () if program is None else (str(program), *self.arguments)
 
 
 @attrs.frozen

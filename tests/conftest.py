@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.clis import not_run
-from tests.conformance.outcomes import Outcomes
+from tests.conformance.outcomes import Outcomes, pytest_addoption
 
 pytest_plugins = ["pytester"]
+
+__all__ = ["pytest_addoption"]
+
+PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
+"""Seconds between two looks at processes that are on their way out."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,3 +28,33 @@ def state_of_the_tests_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    """Every test ends with this: what it started is dead and waited for (P07, R036, R191)."""
+    before = _children()
+    yield
+    for pause in PAUSES:
+        if not _children() - before:
+            return
+        threading.Event().wait(pause)
+    left = {pid: _command(pid) for pid in _children() - before}
+    assert left == {}, f"left behind: {left}"
+
+
+def _children() -> set[str]:
+    """The children of this process, zombies included; none are known where the system does not list them."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {pid for path in lists for pid in _text(path).split()}
+
+
+def _command(pid: str) -> str:
+    return _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ") or "a zombie"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # its thread or process has ended
+        return ""

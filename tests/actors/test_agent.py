@@ -43,7 +43,7 @@ def codes(events: Sequence[v.AnyEvent]) -> list[str]:
     return [e.code for e in events if isinstance(e, v.Notice)]
 
 
-async def test_an_agent_answers_by_name(tmp_path: Path) -> None:  # P01
+async def test_an_agent_answers_by_name(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
         agent = sup.agent("a")
         assert (await agent.ask("one")).text == "1: one"
@@ -399,6 +399,7 @@ async def test_a_one_shot_agent_starts_a_process_for_each_request(tmp_path: Path
     assert first.session_id == second.session_id
 
 
+# P01
 async def test_a_killed_idle_agent_is_back_with_its_session(tmp_path: Path) -> None:  # R041
     async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
         agent = sup.agent("a")
@@ -430,6 +431,7 @@ async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:  # S37
     assert not await trio.Path(f"/proc/{pid}").exists()
 
 
+# R014
 async def test_interrupt_and_model_reach_the_cli(tmp_path: Path) -> None:
     script: Sequence[Step] = (
         {"say": "begun"},

@@ -29,6 +29,7 @@ def test_the_explicit_path_wins(tmp_path: Path, product: Product) -> None:  # R0
     assert find(product, explicit, environ) == explicit
 
 
+# R022
 def test_then_the_variable(tmp_path: Path, product: Product) -> None:
     named = program(tmp_path / "named" / "claude")
     program(tmp_path / "path" / "claude")
@@ -36,12 +37,14 @@ def test_then_the_variable(tmp_path: Path, product: Product) -> None:
     assert find(product, None, environ) == named
 
 
+# R022
 def test_then_the_path(tmp_path: Path, product: Product) -> None:
     on_path = program(tmp_path / "path" / "claude")
     program(tmp_path / "known" / "claude")
     assert find(product, None, {"PATH": str(tmp_path / "path")}) == on_path
 
 
+# R022
 def test_then_the_usual_places(tmp_path: Path, product: Product) -> None:
     known = program(tmp_path / "known" / "claude")
     assert find(product, None, {"PATH": ""}) == known
@@ -58,6 +61,7 @@ def test_nowhere_names_every_place_and_how_to_install_it(
     assert "\n" not in text
 
 
+# R022
 def test_an_explicit_path_that_is_not_there_is_not_looked_for_elsewhere(
     tmp_path: Path, product: Product
 ) -> None:
@@ -79,6 +83,7 @@ async def test_the_version_is_three_numbers(tmp_path: Path) -> None:
     assert await version(program(tmp_path / "claude")) == (2, 1, 330)
 
 
+# R025
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -123,3 +128,19 @@ def test_a_launcher_without_its_native_program_is_run_as_it_is(tmp_path: Path) -
 def test_a_program_that_is_no_launcher_is_taken_as_it_is(tmp_path: Path) -> None:
     own = program(tmp_path / "bin" / "codex")
     assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own
+
+
+@pytest.mark.parametrize("suffix", [".cmd", ".bat", ".ps1"])
+def test_a_batch_file_is_never_taken_for_the_program_L26(
+    tmp_path: Path, product: Product, suffix: str
+) -> None:
+    shim = program(tmp_path / "path" / f"claude{suffix}")
+    program(tmp_path / "known" / f"claude{suffix}")
+    environ = {"PATH": str(tmp_path / "path"), "PATHEXT": ".EXE;.CMD;.BAT;.PS1"}
+    with pytest.raises(NotInstalled):
+        find(product, None, environ)
+    for named in (shim, None):
+        with pytest.raises(NotExecutable, match="it is a batch file"):
+            find(product, named, environ if named else {**environ, "PROCTOR_CLAUDE": str(shim)})
+    native = program(tmp_path / "known" / "claude")
+    assert find(product, None, environ) == native

@@ -48,6 +48,7 @@ async def test_an_answer_is_the_verdict_and_the_second_is_told_so(autojump_clock
     assert verdicts == [Verdict(True, input={"command": "true"})]
 
 
+# L15
 async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -> None:  # L39
     desk = Desk("a", 60.0)
     began = trio.current_time()

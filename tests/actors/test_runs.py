@@ -23,6 +23,7 @@ def kinds(events: list[v.AnyEvent]) -> list[type]:
     return [type(event) for event in events]
 
 
+# R063
 async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path) -> None:  # R008, R009
     answer, events = await played(plan_of(tmp_path))
     assert (answer.outcome, answer.text, answer.exit) == ("ok", "Hello! You said: hi", Normal())
@@ -32,6 +33,7 @@ async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path)
     assert (again.outcome, again.text, again.usage) == (answer.outcome, answer.text, answer.usage)
 
 
+# R085, R194
 async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # R009
     plan = plan_of(tmp_path, [{"reply": "slowly now", "deltas": 2, "delay": 0.2}])
     async with stream(plan, "hi") as live:
@@ -43,6 +45,8 @@ async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # 
     assert answer.text == "slowly now"
 
 
+# C15
+# R073
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
@@ -91,6 +95,7 @@ async def test_a_cli_that_no_longer_speaks_its_protocol_is_stopped(
     assert answer.outcome == "garbled"  # though the CLI may still say that it was interrupted
 
 
+# R109
 async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: Path) -> None:  # L31
     answer, _ = await played(plan_of(tmp_path, HELLO, "exit_after_success:3", mode="oneshot"))
     assert answer.ok
@@ -98,6 +103,7 @@ async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: 
     assert answer.notes == ("the CLI said completed, its process ended with exit status 3",)
 
 
+# R044
 async def test_a_hanging_turn_is_stopped_by_the_deadline_with_what_it_had_said(
     tmp_path: Path,
 ) -> None:  # R045
@@ -227,6 +233,7 @@ def own_temporary_directory(tmp_path: Path) -> Iterator[Path]:
     tempfile.tempdir = before
 
 
+# P07, C14
 async def test_200_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R146
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:

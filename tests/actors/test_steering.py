@@ -263,6 +263,7 @@ async def test_requests_beside_the_turn_tell_what_the_cli_said(tmp_path: Path) -
     assert receipts[1].why.startswith("Cannot set permission mode")
 
 
+# R102
 async def test_a_cli_that_gives_no_word_of_an_interrupt_costs_the_caller_its_time_only(
     tmp_path: Path,
 ) -> None:

@@ -85,6 +85,7 @@ async def test_a_second_reader_is_refused_and_the_first_reads_on_R096(make: Make
         assert await anext(first) == b"for the first\n"
 
 
+# R190
 async def test_messages_of_a_hundred_tasks_never_interleave_R097(make: Make) -> None:
     transport = make("echo")
     said = bytearray()
@@ -158,6 +159,7 @@ async def test_after_the_end_of_the_input_its_output_still_flows_R099(make: Make
         assert await transport.wait() == Normal()
 
 
+# R112
 async def test_a_crash_ends_the_messages_and_tells_its_status_and_stderr_R100(make: Make) -> None:
     transport = make("boom")
     async with transport.connect():

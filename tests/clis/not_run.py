@@ -13,9 +13,12 @@ NOT_RUN = "NOT RUN: "
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """A skip of this kind is `not run`."""
-    if report.skipped and _reason(report).startswith(NOT_RUN):
-        return "not run", "N", "NOT RUN"
-    return None
+    return ("not run", "N", "NOT RUN") if is_not_run(report) else None
+
+
+def is_not_run(report: pytest.TestReport) -> bool:
+    """Whether this machine could not run it."""
+    return report.skipped and _reason(report).startswith(NOT_RUN)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance`: run the tests that carry a number and write the page. Exit status 1 if one is unproved."""
+"""`python -m tests.conformance`: run the tests that carry a number and write the pages. Exit status 1 if one is unproved."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.carriers import carriers
-from tests.conformance.outcomes import Outcomes, complaints
-from tests.conformance.page import PAGE, page
+from tests.conformance.outcomes import Outcomes, complaints, write
+from tests.conformance.page import PAGES, statements
 
 ROOT = Path(__file__).parents[2]
 
 
 def main(*options: str) -> int:
-    """Run, write, and say what is not proved."""
+    """Run, write, and say what is not proved and what is owed."""
     outcomes = Outcomes(ROOT, judges=False)
-    files = sorted({carrier.file for carrier in carriers(ROOT)})
-    status = int(pytest.main(["-q", f"--rootdir={ROOT}", *options, *files], plugins=[outcomes]))
-    (ROOT / PAGE).write_text(page(ROOT, outcomes.results()), encoding="utf-8")
+    ids = (carrier.id for carrier in carriers(ROOT))
+    status = int(pytest.main(["-q", f"--rootdir={ROOT}", *options, *ids], plugins=[outcomes]))
+    write(ROOT, outcomes.results())
+    owed = [f"{number}: owed: {by}" for on in PAGES for number, by in statements(ROOT, on).owed.items()]
     unproved = complaints(ROOT, outcomes.results())
-    sys.stdout.writelines(f"{line}\n" for line in unproved)
+    sys.stdout.writelines(f"{line}\n" for line in (*owed, *unproved))
     return status or int(bool(unproved))
 
 

@@ -11,13 +11,13 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
-IN_NAME = re.compile(r"_([SMTXD]\d+)(?=_|$)")
-IN_TEXT = re.compile(r"\b[SMTXD]\d+\b")
+IN_NAME = re.compile(r"_([SMTXDRPCL]\d+)(?=_|$)")
+IN_TEXT = re.compile(r"\b[SMTXDRPCL]\d+\b")
 DEVIATIONS = frozenset(f"D{n}" for n in range(1, 12))
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -89,7 +89,7 @@ def _ids(decorator: ast.expr) -> Iterator[str]:
             yield from (value for value in constants if isinstance(value, str))
 
 
-def by_number(found: list[Carrier]) -> dict[str, list[Carrier]]:
+def by_number(found: Sequence[Carrier]) -> dict[str, list[Carrier]]:
     """The tests of each number."""
     table: dict[str, list[Carrier]] = {}
     for carrier in found:
@@ -98,7 +98,7 @@ def by_number(found: list[Carrier]) -> dict[str, list[Carrier]]:
     return table
 
 
-def unknown(found: list[Carrier], known: frozenset[str]) -> list[str]:
+def unknown(found: Sequence[Carrier], known: frozenset[str]) -> list[str]:
     """The numbers that stand on a test and mean nothing, each with the test."""
     return [
         f"{number} on {carrier.id}"

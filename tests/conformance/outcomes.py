@@ -2,10 +2,13 @@
 
 Guarantees: a run counts as whole when nothing was left out by an argument, a mark, a name or an option, it came to its
 end, and the tree is a checkout (an archive lacks tests/house); another run is not judged. A whole run fails when a
-number has no test, when a test that carries one has a case that failed or was skipped, and when the page of conformance
+number has no test, when a test that carries one has a case that failed or was skipped, and when a page of conformance
 is not what the run would write. Of several workers none judges: the process that hears them all does.
 
-A case is good when none of its set-up, body and tear-down did other than pass.
+With `--write-pages` a whole run writes the pages before it judges.
+
+A case is good when none of its set-up, body and tear-down did other than pass. One that this machine cannot run (a real
+command line that is not installed) is told apart: it fails no number that another test proves, and proves none.
 """
 
 from __future__ import annotations
@@ -15,11 +18,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.carriers import by_number, carriers
-from tests.conformance.page import PAGE, Result, page, statements, status
+from tests.clis.not_run import is_not_run
+from tests.conformance.carriers import Carrier, by_number, carriers
+from tests.conformance.page import PAGES, Page, Result, page, statements, status
 
 HOUSE = "tests/house"
 NARROWING = ("keyword", "markexpr", "ignore", "ignore_glob", "deselect", "collectonly", "lf", "stepwise")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """To be had by a conftest at the top."""
+    parser.addoption(
+        "--write-pages",
+        action="store_true",
+        help="a run of everything writes docs/conformance.md and docs/requirements.md",
+    )
 
 
 class Outcomes:
@@ -29,6 +42,7 @@ class Outcomes:
         self.root, self.judges = root, judges
         self.complaints: list[str] = []
         self._good: dict[str, bool] = {}
+        self._not_run: set[str] = set()
 
     def results(self) -> dict[str, Result]:
         """The cases of each test function so far, by its node id without parameters."""
@@ -36,18 +50,23 @@ class Outcomes:
         for case, good in self._good.items():
             name = case.split("[", 1)[0]
             before = found.get(name, Result())
-            found[name] = Result(before.cases + 1, before.passed + good)
+            not_run = case in self._not_run
+            found[name] = Result(before.cases + 1, before.passed + good, before.not_run + not_run)
         return found
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of one case is over."""
         self._good[report.nodeid] = self._good.get(report.nodeid, True) and report.outcome == "passed"
+        if is_not_run(report):
+            self._not_run.add(report.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Judge, if this was all of it."""
         if not self.judges or not is_whole(session):
             return
+        if session.config.getoption("write_pages", default=False):
+            write(self.root, self.results())
         self.complaints = list(complaints(self.root, self.results()))
         if self.complaints and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -70,11 +89,23 @@ def is_whole(session: pytest.Session) -> bool:
     return complete and not narrowed and not session.shouldstop and not session.shouldfail
 
 
+def write(root: Path, results: dict[str, Result]) -> None:
+    """The pages, as these results have it."""
+    tests = carriers(root)
+    for on in PAGES:
+        (root / on.path).write_text(page(root, on, tests, results), encoding="utf-8")
+
+
 def complaints(root: Path, results: dict[str, Result]) -> Sequence[str]:
     """What a whole run with these results leaves to be wished, in lines."""
-    table = by_number(carriers(root))
-    states = {number: status(table.get(number, []), results) for number in statements(root).said}
+    tests = carriers(root)
+    return [line for on in PAGES for line in _complaints(root, on, tests, results)]
+
+
+def _complaints(root: Path, on: Page, tests: Sequence[Carrier], results: dict[str, Result]) -> Sequence[str]:
+    table = by_number(tests)
+    states = {number: status(table.get(number, []), results) for number in statements(root, on).tested}
     found = [f"{number}: {state}" for number, state in states.items() if state != "proved"]
-    if not found and (root / PAGE).read_text(encoding="utf-8") != page(root, results):
-        found.append(f"{PAGE} is not what this run would write: make conformance")
+    if not found and (root / on.path).read_text(encoding="utf-8") != page(root, on, tests, results):
+        found.append(f"{on.path} is not what this run would write: make conformance")
     return found

@@ -4,23 +4,43 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.carriers import by_number, carriers, unknown
-from tests.conformance.page import PAGE, Result, page, statements, status, without_counts
+from tests.conformance.carriers import Carrier, by_number, carriers, unknown
+from tests.conformance.page import (
+    CONFORMANCE,
+    PAGES,
+    REQUIREMENTS,
+    Page,
+    Result,
+    known,
+    page,
+    statements,
+    status,
+    without_counts,
+)
 from tests.house.tree import ROOT, listed
 
-LAST = {"S": 74, "M": 32, "T": 20, "X": 18}
+LAST = {
+    CONFORMANCE: {"S": 74, "M": 32, "T": 20, "X": 18},
+    REQUIREMENTS: {"P": 11, "R": 194, "C": 25, "L": 40},
+}
+DIGITS = {"P": 2, "R": 3, "C": 2, "L": 2}
+REASONS = 5
+"""How many requirements may do without a test."""
 
 CONFTEST = """\
-from tests.conformance.outcomes import Outcomes
+from tests.conformance.outcomes import Outcomes, pytest_addoption
 
 def pytest_configure(config):
     config.pluginmanager.register(Outcomes(config.rootpath))
 """
 SENTENCES = '[statements]\nS1 = "One."\nM2 = "Two."\n[left_out]\nX9 = "No."\n'
+ASKED = '[statements]\nR001 = "One."\nC02 = "Two."\nL03 = "Three."\n'
+REASON, OWED = '[reasons]\nC02 = "No."\n', '[owed]\nL03 = "the others"\n'
 BOTH = """\
 import pytest
 
@@ -28,38 +48,63 @@ def test_one_S1(): pass
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_two_M2(n): pass
+
+# R001
+def test_three(): pass
 """
+
+STALE = "is not what this run would write: make conformance"
 
 Whole = Callable[..., tuple[int, str]]
 
 
-def good(root: Path) -> dict[str, Result]:
-    return {carrier.id: Result(1, 1) for carrier in carriers(root)}
+@cache
+def in_tree() -> list[Carrier]:
+    return carriers(ROOT)
 
 
-def test_every_number_has_a_sentence_of_at_most_fifteen_words() -> None:
-    said = statements(ROOT)
-    assert said.known == {f"{letter}{n}" for letter, last in LAST.items() for n in range(1, last + 1)}
-    assert set(said.left_out) == {"X9", "X15", "X18"}
-    assert [
-        number for number, words in {**said.said, **said.left_out}.items() if len(words.split()) > 15
-    ] == []
+@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
+def test_every_number_has_a_sentence_of_at_most_fifteen_words(on: Page) -> None:
+    said = statements(ROOT, on)
+    assert said.known == {
+        f"{letter}{n:0{DIGITS.get(letter, 1)}}"
+        for letter, last in LAST[on].items()
+        for n in range(1, last + 1)
+    }
+    sentences = {**said.said, **said.left_out}
+    assert [number for number, words in sentences.items() if len(words.split()) > 15] == []
+    assert [n for n in said.known if sum(chapter.has(n) for chapter in on.chapters) != 1] == []
 
 
-def test_every_number_has_a_test() -> None:
-    table = by_number(carriers(ROOT))
-    bare = [f"{number}: {words}" for number, words in statements(ROOT).said.items() if number not in table]
+def test_what_has_no_test_says_why() -> None:
+    assert set(statements(ROOT, CONFORMANCE).left_out) == {"X9", "X15", "X18"}
+    asked = statements(ROOT, REQUIREMENTS)
+    without = frozenset(asked.reasons) | frozenset(asked.owed)
+    assert (without <= asked.said.keys(), asked.left_out) == (True, {})
+    assert asked.reasons.keys().isdisjoint(asked.owed)
+    assert len(asked.reasons) <= REASONS
+    assert asked.reasons.keys().isdisjoint(by_number(in_tree()))
+
+
+@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
+def test_every_number_has_a_test(on: Page) -> None:
+    table = by_number(in_tree())
+    bare = [
+        f"{number}: {words}" for number, words in statements(ROOT, on).tested.items() if number not in table
+    ]
     assert bare == [], listed(bare)
 
 
 def test_no_test_has_a_number_that_means_nothing() -> None:
-    places = unknown(carriers(ROOT), statements(ROOT).known)
+    places = unknown(in_tree(), known(ROOT))
     assert places == [], listed(places)
 
 
-def test_the_page_names_the_tests_of_the_tree() -> None:
-    written = without_counts((ROOT / PAGE).read_text(encoding="utf-8"))
-    assert written == without_counts(page(ROOT, good(ROOT))), "make conformance"
+@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
+def test_the_page_names_the_tests_of_the_tree(on: Page) -> None:
+    good = {carrier.id: Result(1, 1) for carrier in in_tree()}
+    written = without_counts((ROOT / on.path).read_text(encoding="utf-8"))
+    assert written == without_counts(page(ROOT, on, in_tree(), good)), "make conformance"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +127,8 @@ def test_the_page_names_the_tests_of_the_tree() -> None:
         ("class TestIt:\n    def test_a_S1(self): ...", ("S1",)),
         ("class Other:\n    def test_a_S1(self): ...\ndef helps_S2(): ...", ()),
         ("def test_a_S1_S1(): ...  # S1", ("S1",)),
+        ("def test_a_R102_P01():  # C02, L40\n    ...", ("R102", "P01", "C02", "L40")),
+        ("def test_a_HR1_LRU_P(): ...  # HTTP/2, CPython, XL1", ()),
     ],
 )
 def test_a_number_stands_in_a_name_an_id_or_a_comment(
@@ -111,6 +158,19 @@ def test_a_number_is_proved_when_each_of_its_tests_ran_and_passed(tmp_path: Path
     assert status(found, {second: Result(1, 1)}) == "not proved: test_a_S1"
 
 
+def test_what_this_machine_cannot_run_proves_nothing_and_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("def test_a_R001(): ...\ndef test_b_R001(): ...\n")
+    found = carriers(tmp_path)
+    first, second = (carrier.id for carrier in found)
+    absent = Result(cases=2, not_run=2)
+    assert status(found, {first: absent, second: Result(1, 1)}) == "proved"
+    assert status(found, {first: absent, second: absent}) == "not run"
+    assert status(found, {first: Result(cases=3, passed=1, not_run=1), second: Result(1, 1)}) == (
+        "not proved: test_a_R001"
+    )
+
+
 @pytest.fixture
 def whole(tmp_path: Path) -> Whole:
     """Runs pytest on a made-up tree whose page says that all is proved: the exit status and what was said."""
@@ -118,13 +178,16 @@ def whole(tmp_path: Path) -> Whole:
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\ntestpaths = tests\n")
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "tests/conformance/statements.toml").write_text(SENTENCES)
+    (tmp_path / CONFORMANCE.source).write_text(SENTENCES)
+    (tmp_path / REQUIREMENTS.source).write_text(ASKED + REASON + OWED)
     (tmp_path / "tests/house/test_a.py").write_text(BOTH)
     passed = {
         "tests/house/test_a.py::test_one_S1": Result(1, 1),
         "tests/house/test_a.py::test_two_M2": Result(2, 2),
+        "tests/house/test_a.py::test_three": Result(1, 1),
     }
-    (tmp_path / PAGE).write_text(page(tmp_path, passed))
+    for on in PAGES:
+        (tmp_path / on.path).write_text(page(tmp_path, on, carriers(tmp_path), passed))
 
     def run(*options: str, files: dict[str, str] | None = None) -> tuple[int, str]:
         for name, text in (files or {}).items():
@@ -149,12 +212,46 @@ def test_a_whole_run_that_proves_the_page_is_good(whole: Whole) -> None:
         (BOTH.replace("n): pass", "n): pytest.xfail()"), "M2: not proved: test_two_M2"),
         (BOTH.replace("n): pass", "n): assert n == 1"), "M2: not proved: test_two_M2"),
         (BOTH.replace("test_one_S1", "test_one"), "S1: no test"),
-        (BOTH.replace("[1, 2]", "[1, 2, 3]"), f"{PAGE} is not what this run would write: make conformance"),
+        (BOTH.replace("# R001", "#"), "R001: no test"),
+        (BOTH.replace("three(): pass", "three(): pytest.skip('NOT RUN: no npm')"), "R001: not run"),
+        (BOTH.replace("[1, 2]", "[1, 2, 3]"), f"{CONFORMANCE.path} {STALE}"),
+        (BOTH.replace("# R001", "# R001, L03"), f"{REQUIREMENTS.path} {STALE}"),
     ],
-    ids=["skipped", "expected to fail", "failed in one case", "without a test", "with one case more"],
+    ids=[
+        "skipped",
+        "expected to fail",
+        "failed in one case",
+        "without a test",
+        "asked for and without a test",
+        "only tested elsewhere",
+        "with one case more",
+        "owed and has a test",
+    ],
 )
 def test_a_whole_run_fails_when_a_number_is(source: str, complaint: str, whole: Whole) -> None:
     status, said = whole(files={"tests/house/test_a.py": source})
+    assert status == 1
+    assert complaint in said.splitlines()
+
+
+def test_a_whole_run_writes_the_pages_when_asked_to_and_a_part_does_not(whole: Whole, tmp_path: Path) -> None:
+    stale = {on.path: "stale\n" for on in PAGES}
+    assert whole("--write-pages", "-k", "one", files=stale)[0] == 0
+    assert (tmp_path / CONFORMANCE.path).read_text() == "stale\n"
+    status, said = whole("--write-pages", files=stale)
+    assert (status, "conformance" in said) == (0, False)
+    assert "`test_two_M2` (2 cases) | proved |" in (tmp_path / CONFORMANCE.path).read_text()
+    assert "| C02 | Two. | No. | no test |\n" in (tmp_path / REQUIREMENTS.path).read_text()
+    assert "| L03 | Three. |  | owed |\n" in (tmp_path / REQUIREMENTS.path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [(ASKED + REASON, "L03: no test"), (ASKED + OWED, "C02: no test")],
+    ids=["nor owed", "nor a reason"],
+)
+def test_a_whole_run_fails_when_a_number_has_neither_test(rows: str, complaint: str, whole: Whole) -> None:
+    status, said = whole(files={REQUIREMENTS.source: rows})
     assert status == 1
     assert complaint in said.splitlines()
 
@@ -177,13 +274,13 @@ def test_a_test_that_fails_after_its_body_proves_nothing(whole: Whole) -> None:
     ids=" ".join,
 )
 def test_a_part_of_the_suite_is_not_judged(options: tuple[str, ...], whole: Whole) -> None:
-    status, said = whole(*options, files={PAGE: "stale\n"})
+    status, said = whole(*options, files={CONFORMANCE.path: "stale\n"})
     assert (status, "not what this run" in said) == (0, False)
 
 
 def test_a_run_that_stopped_early_or_fails_anyhow_keeps_its_own_status(whole: Whole) -> None:
     broken = {"tests/house/test_a.py": BOTH + "\ndef test_last(): assert False\n"}
-    status, said = whole("-x", files=broken | {PAGE: "stale\n"})
+    status, said = whole("-x", files=broken | {CONFORMANCE.path: "stale\n"})
     assert (status, "not what this run" in said) == (1, False)
     assert whole("--no-such-option")[0] == pytest.ExitCode.USAGE_ERROR
 

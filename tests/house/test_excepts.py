@@ -108,6 +108,7 @@ def places(search: Callable[[ast.Module], list[str]]) -> set[tuple[str, str]]:
     return {(name_of(path), where) for path in sources() for where in search(syntax(path))}
 
 
+# R192
 @pytest.mark.parametrize(
     ("search", "table"), [(broad, REASONS), (swallowed, EDGES)], ids=["errors", "interrupts"]
 )

@@ -127,6 +127,7 @@ def contracts() -> list[str]:
     return [contract["name"] for contract in settings["contracts"]]
 
 
+# R001
 def test_the_library_keeps_every_contract() -> None:
     verdicts = lint(ROOT)
     assert [name for name in contracts() if verdicts[name] != "KEPT"] == [], verdicts["report"]
@@ -142,6 +143,7 @@ def test_a_tree_with_every_room_and_no_violation_keeps_every_contract(skeleton: 
     assert [name for name in contracts() if verdicts[name] != "KEPT"] == [], verdicts["report"]
 
 
+# R001
 def test_each_contract_finds_its_violation(skeleton: Path) -> None:
     assert set(VIOLATIONS) == set(contracts())
     for path, imported in VIOLATIONS.values():

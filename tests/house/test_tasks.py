@@ -102,11 +102,13 @@ def test_every_thread_is_listed_with_its_reason() -> None:
     assert found == set(THREADS)
 
 
+# R192
 def test_no_channel_is_unbounded() -> None:  # R050
     places = everywhere(unbounded)
     assert places == [], listed(places)
 
 
+# R048
 def test_no_call_blocks_the_event_loop() -> None:  # R192
     places = everywhere(blocking, sources_without(*STANDALONE))
     assert places == [], listed(places)

@@ -84,9 +84,9 @@ def _read(fd: int) -> bytes:
         return b""
 
 
-def wait_for(path: Path, pattern: str) -> Path:
+def wait_for(path: Path, pattern: str, *, patience: float = PATIENCE) -> Path:
     """The first file below `path` that matches, when it has come."""
-    limit = time.monotonic() + PATIENCE
+    limit = time.monotonic() + patience
     while not (found := next(iter(path.glob(pattern)), None)):
         assert time.monotonic() < limit, f"no {pattern} in {path}"
         time.sleep(0.02)

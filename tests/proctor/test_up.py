@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, Ended, processes_with, proctor, running, wait_for
+from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_for
 
 Fleet = Callable[..., Path]
 
@@ -46,11 +48,37 @@ def in_order(lines: list[str], *wanted: str) -> bool:
 
 ANSWERS = ('{"reply": "All is well, {prompt}"}',)
 HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
+NO_NETWORK = """
+import sys
+def refuse(event, details):
+    named = event == "socket.connect" and not isinstance(details[1], (str, bytes))
+    if named or event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        raise SystemExit(f"{event} {details}")
+sys.addaudithook(refuse)
+"""
 CRASHES = ('{"say": "I begin."}', '{"fault": "crash"}', '{"reply": "never"}')
 
 
-def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(home: Path) -> None:
-    done = proctor("up", str(EXAMPLES / "demo.toml"), home=home)
+@pytest.fixture
+def offline(tmp_path: Path) -> dict[str, str]:
+    """An environment in which no agent is installed and the command dies of every look at a network."""
+    (tmp_path / "offline").mkdir()
+    (tmp_path / "offline" / "sitecustomize.py").write_text(NO_NETWORK)
+    path = f"{tmp_path / 'offline'}:{ROOT / 'src'}"
+    return {"PATH": str(tmp_path / "nothing-is-installed"), "PYTHONPATH": path}
+
+
+def test_without_a_network_a_look_at_it_ends_the_command(offline: dict[str, str]) -> None:
+    look = "import socket; socket.getaddrinfo('localhost', 80)"
+    done = subprocess.run([sys.executable, "-c", look], env=offline, check=False, capture_output=True)
+    assert b"socket.getaddrinfo" in done.stderr
+
+
+# P11
+def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
+    home: Path, offline: dict[str, str]
+) -> None:
+    done = proctor("up", str(EXAMPLES / "demo.toml"), home=home, env=offline)
     assert (done.status, done.err) == (0, "")
     assert in_order(
         told(done, "reader"),

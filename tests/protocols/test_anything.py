@@ -49,6 +49,7 @@ def accounted(talk: Conversation, data: bytes) -> None:
     assert len({event.frame for event in events} - {HOST}) + talk.memo.quiet.total() == len(lines)
 
 
+# R116
 @settings(max_examples=300, deadline=None)
 @given(st.lists(shaped_frames(), max_size=4), st.sampled_from([60, 2**20]))
 def test_frames_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any], limit: int) -> None:

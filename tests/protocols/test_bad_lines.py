@@ -18,6 +18,7 @@ from proctor.protocols.vocabulary import (
 from tests.protocols.lines import GREETED, INIT, RESULT, delta, in_phase, line, session
 
 
+# R072
 def test_a_bad_line_costs_only_itself() -> None:  # R070, R076
     talk = session()
     events = talk.receive(delta("a") + b"npm warn deprecated\n" + delta("b"))

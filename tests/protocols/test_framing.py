@@ -26,6 +26,7 @@ def framed(data: bytes, sizes: Sequence[int], max_line: int = 2**20) -> list[Lin
     return [*lines, *framing.end()]
 
 
+# R190
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(1, 20)))
 def test_any_cut_gives_the_lines_of_the_whole(data: bytes, sizes: list[int]) -> None:  # R068

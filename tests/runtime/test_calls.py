@@ -76,12 +76,14 @@ def desk(*shelf: list[Call], **spec: Any) -> ChildSpec:
     return ChildSpec("desk", Desk, shelf, **(fields | spec))
 
 
+# P05
 async def test_a_call_is_answered_by_value_or_reply_M13() -> None:
     async with open_supervisor([desk()]) as sup:
         assert await sup.name("desk").call(7) == 7
         assert await sup.name("desk").ref().call(None) is None
 
 
+# P05
 async def test_a_call_waits_five_seconds_or_as_told_M13_M16(autojump_clock: MockClock) -> None:
     async with open_supervisor([desk()]) as sup:
         name = sup.name("desk")
@@ -174,6 +176,7 @@ async def test_an_answer_for_a_caller_that_is_gone_is_dropped_M17() -> None:
         assert await sup.name("desk").call("next") == "next"
 
 
+# L35
 async def test_an_answer_after_the_actors_end_is_dropped_M17() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, restart="temporary")]) as sup, trio.open_nursery() as nursery:

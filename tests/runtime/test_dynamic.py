@@ -324,6 +324,7 @@ async def test_a_child_that_is_gone_or_another_supervisors_is_not_found_S66() ->
             await sup.terminate_child(ref)
 
 
+# L35
 async def test_the_ref_of_an_earlier_incarnation_is_not_found_S66_S17() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:

@@ -98,11 +98,13 @@ async def seen(kind: Restart, how: str, strategy: Strategy, restarts: RestartTab
             return await picture(sup), kinds(events)
 
 
+# P03
 def test_the_grid_is_complete() -> None:
     assert set(FATE) == set(product(KINDS, EXITS))
     assert len(list(product(FATE, STRATEGIES))) == 54
 
 
+# P03
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("how", EXITS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,6 +125,7 @@ async def holds(kind: Restart, how: str, restarts: RestartTable) -> bool:
         return False
 
 
+# P03
 @pytest.mark.parametrize(("kind", "exit_class", "action"), FLIPS, ids=str)
 async def test_the_grid_finds_a_wrong_cell(kind: Restart, exit_class: ExitClass, action: Action) -> None:
     wrong: dict[Any, Action] = {**RESTARTS, (kind, exit_class): action}

@@ -65,6 +65,7 @@ def left_in(folder: Path) -> list[str]:
 # what a killed host leaves
 
 
+# L34
 @pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
 async def test_what_a_killed_host_left_is_killed_by_the_next(tmp_path: Path, program: str) -> None:
     async with host(tmp_path, program, guarded=False) as victim:
@@ -145,6 +146,7 @@ async def test_a_marked_process_that_no_line_names_is_killed(folder: Path, orpha
     assert [one.pid for one in (await swept(folder)).killed] == [orphan.pid]
 
 
+# L34
 @pytest.mark.parametrize("start", [None, 1], ids=["its own start", "another start"])
 async def test_a_stranger_under_a_noted_number_is_untouched(
     folder: Path, stranger: Process, start: int | None
@@ -158,6 +160,7 @@ async def test_a_stranger_under_a_noted_number_is_untouched(
     assert stat.state != "T"
 
 
+# L34
 async def test_a_process_marked_by_somebody_else_is_untouched(folder: Path, orphan: Process) -> None:
     (folder / "a.ledger").write_text(title(key="f" * 32))
     assert (await swept(folder)).killed == ()

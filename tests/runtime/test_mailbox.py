@@ -84,6 +84,7 @@ async def test_a_call_sees_the_effects_of_the_casts_before_it_M2() -> None:
             assert [item async for item in items] == [50]
 
 
+# P05
 async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() -> None:
     notes: Notes = []
     gate = trio.Event()
@@ -105,6 +106,7 @@ async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() 
     ]
 
 
+# P04
 async def test_a_full_mailbox_blocks_its_senders_M4_X12_D8() -> None:
     notes: Notes = []
     gate = trio.Event()
@@ -172,6 +174,7 @@ async def test_a_full_mailbox_may_drop_and_tells_M4_X12_D8(
     assert [note for note in notes if note.startswith("end")][1:] == [f"end {n}" for n in handled]
 
 
+# P04
 async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4_X12_D8() -> None:
     notes: Notes = []
     gate = trio.Event()

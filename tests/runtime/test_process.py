@@ -38,6 +38,7 @@ async def everything(process: Process) -> bytes:
     return said
 
 
+# R106
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize(
     ("argv", "cwd", "error", "text"),
@@ -114,6 +115,7 @@ def test_a_command_does_not_show_its_environment() -> None:
     assert "secret" not in repr(Command(("x",), {"API_KEY": "secret"}))
 
 
+# C08
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize("env", [{}, {"A": "1", "PATH": "/bin"}, {"LC_ALL": "C"}], ids=repr)
 async def test_the_environment_is_the_one_given_and_nothing_else(env: dict[str, str], guard: bool) -> None:
@@ -241,6 +243,7 @@ async def test_the_last_bytes_without_a_newline_are_there_every_time() -> None: 
     assert sorted(ends) == sorted(f"one\nlast {number}".encode() for number in range(1000))
 
 
+# C05
 async def test_a_megabyte_on_stderr_before_the_first_line_blocks_nobody() -> None:  # R064
     program = "import sys; sys.stderr.write('e' * 1_000_000); print('first')"
     async with open_process(python(program), stderr_limit=1000) as process:
@@ -321,6 +324,7 @@ async def test_output_flows_after_the_input_has_ended() -> None:  # R099
             await process.send(b"more")
 
 
+# R062, R108
 async def test_writing_after_stdin_was_closed_is_an_error_at_once() -> None:  # R098
     async with open_process(sh("sleep 60"), ladder=AT_ONCE) as process:
         process.close_stdin()
@@ -330,6 +334,7 @@ async def test_writing_after_stdin_was_closed_is_an_error_at_once() -> None:  # 
             await process.send(b"x")  # R108
 
 
+# R062, R106
 async def test_writing_to_a_dead_process_is_an_error_at_once_with_its_exit_and_stderr() -> None:  # R098, R100
     said = trio.Event()
     async with open_process(sh("echo boom >&2; exit 1"), on_stderr=lambda _: said.set()) as process:
@@ -386,6 +391,7 @@ async def test_a_process_that_takes_no_input_is_told_to_stop_without_a_wait_for_
     assert process.exit == Shutdown()
 
 
+# R058
 async def test_a_second_reader_of_the_output_is_refused() -> None:
     async with open_process(sh("read x; echo $x")) as process, trio.open_nursery() as nursery:
         nursery.start_soon(process.receive)

@@ -56,6 +56,7 @@ async def test_expiry_wakes_the_consumer_of_a_pipe_that_somebody_holds_open(
     os.close(fd)
 
 
+# R058
 async def test_a_second_consumer_is_refused(reading: tuple[Outlet, int]) -> None:
     out, fd = reading
     async with trio.open_nursery() as nursery:

@@ -30,6 +30,7 @@ def steps(process: Process) -> list[str]:
 both = pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 
 
+# C15
 @both
 @pytest.mark.parametrize(
     ("script", "reason", "climbed"),
@@ -230,6 +231,7 @@ def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
+# R190
 @both
 async def test_after_many_runs_half_of_them_cancelled_nothing_is_left_T19(
     guard: bool,

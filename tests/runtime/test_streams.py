@@ -83,6 +83,7 @@ def source(notes: Notes | None = None, sinks: list[Sink] | None = None) -> Child
     return ChildSpec("s", Source, (notes, sinks), name="s", restart="temporary")
 
 
+# P05
 @pytest.mark.parametrize("demand", [1, 2, 3, 10, 1000])
 async def test_all_items_arrive_in_order_whatever_the_demand_M22(demand: int) -> None:
     async with open_supervisor([source()]) as sup:
@@ -125,6 +126,7 @@ def test_never_more_is_under_way_than_was_asked_for_M22(demand: int, steps: list
     trio.run(main)
 
 
+# P05
 async def test_closing_the_consumer_cancels_the_production_and_the_actor_lives_M24() -> None:
     notes: Notes = []
     async with open_supervisor([source(notes)]) as sup:

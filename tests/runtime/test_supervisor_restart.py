@@ -66,6 +66,7 @@ async def test_a_restart_is_a_new_incarnation_with_a_new_ref_and_mailbox_S17() -
         assert await second.call("incarnation") == 2
 
 
+# L35
 async def test_a_late_report_of_an_earlier_incarnation_changes_nothing_S17() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], strategy="one_for_all") as sup:
@@ -210,6 +211,7 @@ async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
         assert await picture(sup) == {"a": 2, "b": 2, "c": 3}
 
 
+# P03
 async def test_the_count_belongs_to_the_supervisor_S32_S33() -> None:
     notes: Notes = []
     seen: list[tuple[Supervisor, Subscription]] = []

@@ -44,6 +44,7 @@ async def codes(supervisor: Supervisor) -> list[str]:
     return [event.code for event in seen if isinstance(event, v.Notice)]
 
 
+# R189
 @pytest.mark.parametrize("dialect", SESSIONS)
 async def test_an_agent_answers_turn_after_turn_in_every_dialect(tmp_path: Path, dialect: str) -> None:
     children = child(tmp_path, dialect, [{"reply": "{turn}: {prompt}"}])

@@ -23,6 +23,7 @@ def types(lines: list[bytes]) -> list[str]:
     return [json.loads(line)["type"] for line in lines]
 
 
+# R189
 def test_crash_kills_the_process_after_its_line(tmp_path: Path) -> None:  # L32
     with Host(tmp_path, HELLO, *fault("crash@line=2")) as host:
         host.prompt("x", named=False)
@@ -91,6 +92,7 @@ def test_hang_answers_nothing_any_more_and_dies_by_sigterm(tmp_path: Path) -> No
         assert host.wait() == 143
 
 
+# R189
 @pytest.mark.parametrize(("arg", "least"), [("2500", 2500), ("300KB", 1000)])
 def test_flood_writes_so_many_lines_and_the_turn_goes_on(tmp_path: Path, arg: str, least: int) -> None:
     with Host(tmp_path, HELLO, *fault(f"flood:{arg}")) as host:
@@ -118,6 +120,7 @@ def test_ignore_eof_still_ends_when_asked(tmp_path: Path) -> None:
         assert host.wait() == 0
 
 
+# R189
 def test_ignore_term_goes_on_through_every_signal_but_kill(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("ignore_term")) as host:
         host.reply(host.request("initialize"))

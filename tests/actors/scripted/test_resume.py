@@ -146,6 +146,7 @@ def test_one_shot_prints_the_text(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"you said hello\n")
 
 
+# C22
 def test_one_shot_takes_its_prompt_from_stdin(tmp_path: Path) -> None:  # L28
     done = run_once(tmp_path, [{"reply": "you said {prompt}"}], "-p", stdin=b"hello\nthere\n")
     assert (done.returncode, done.stdout) == (0, b"you said hello\nthere\n")

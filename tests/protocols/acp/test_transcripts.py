@@ -52,6 +52,7 @@ def at_random(seed: str) -> Any:
     return cut
 
 
+# P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
     talk, events = play(name)

@@ -54,6 +54,7 @@ def kinds(events: list[AnyEvent | Send]) -> list[str]:
     return [event.kind for event in events if isinstance(event, Unrecognized)]
 
 
+# R074
 @pytest.mark.parametrize(
     ("frame", "path"),
     [
@@ -73,6 +74,7 @@ def test_what_is_not_modelled_is_named_by_its_path(frame: Block, path: str) -> N
     assert told(**frame) == [odd(path)]
 
 
+# L21
 def test_a_type_that_is_no_text_is_unrecognized() -> None:
     (event,) = told(type=5)
     assert isinstance(event, Unrecognized)

@@ -119,6 +119,7 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
 ]
 
 
+# R003, R014
 @pytest.mark.parametrize(("field", "value", "arguments"), FIELDS)
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
 def test_each_field_reaches_the_arguments_in_both_modes(

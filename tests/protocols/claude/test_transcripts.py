@@ -59,6 +59,7 @@ def at_random(seed: str) -> Any:
     return cut
 
 
+# P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
     talk, events = play(name)
@@ -175,6 +176,7 @@ def test_the_tool_results_of_a_recording_survive(name: str) -> None:  # R090
     assert [(e.id, e.text, e.is_error) for e in of(play(name)[1], ToolResult)] == raw
 
 
+# C03
 @pytest.mark.parametrize("name", NAMES)
 def test_the_text_and_tool_calls_of_a_recording_survive_in_order(name: str) -> None:  # R086, C04
     raw = [
@@ -322,6 +324,7 @@ def test_the_text_of_an_api_failure_is_not_the_agents() -> None:
     assert [notice.data for notice in of(events, Notice)] == [{"error": "server_error", "status": 500}]
 
 
+# R083, R091
 def test_a_turn_over_its_limit_gives_a_typed_end_with_the_session() -> None:  # L25
     end = of(play("j_max_turns")[1], TurnEnded)[0]
     assert (end.ending, end.error) == ("max_turns", "Reached maximum number of turns (2)")

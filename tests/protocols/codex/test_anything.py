@@ -105,6 +105,7 @@ def test_a_greeting_of_any_shape_never_raises(frames: list[Any]) -> None:
     accounted(talk, joined(frames))
 
 
+# R116
 @settings(max_examples=200, deadline=None)
 @given(st.lists(lines(), max_size=5))
 def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any]) -> None:
@@ -114,6 +115,7 @@ def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: l
     accounted(talk, joined(frames))
 
 
+# R116
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, oneshot: bool) -> None:
@@ -124,6 +126,7 @@ def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, onesho
     accounted(talk, data)
 
 
+# R116
 @settings(max_examples=200, deadline=None)
 @given(
     BYTES | BYTES.map(lambda data: b'"' + data + b'"'),

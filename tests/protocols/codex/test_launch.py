@@ -34,6 +34,7 @@ def opened(launch: Launch) -> tuple[str, dict[str, Any]]:
     return told[1]["method"], told[1]["params"]
 
 
+# R018
 def test_a_session_by_default() -> None:  # R016, L03
     assert CODEX.launch(wanted()).argv == ("codex", "app-server", *ISOLATED)
     assert opened(wanted(cwd="/w")) == (
@@ -42,11 +43,13 @@ def test_a_session_by_default() -> None:  # R016, L03
     )
 
 
+# R018
 def test_the_users_own_settings_decide_where_they_are_asked_for() -> None:
     method, params = opened(wanted(user_settings=True))
     assert (method, params) == ("thread/start", {"ephemeral": False})
 
 
+# L06
 def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:  # R017, L19
     tool = HostTool(name="weather", description="How it is", schema={"type": "object"})
     launch = wanted(
@@ -94,12 +97,15 @@ def test_deltas_are_not_said_where_nobody_wants_them() -> None:
     assert "item/agentMessage/delta" not in unsaid()
 
 
+# L06
+# R018
 def test_a_one_shot_run_by_default() -> None:
     argv = CODEX_EXEC.launch(once()).argv
     head = ("codex", "exec", "--json", "--skip-git-repo-check")
     assert argv == (*head, *ISOLATED, "--ignore-user-config", "-")
 
 
+# R003, R014
 def test_a_one_shot_run_with_everything() -> None:
     command = CODEX_EXEC.launch(
         once(

@@ -75,6 +75,7 @@ def test_every_kind_of_recording_is_there() -> None:
     assert len(EXEC) > 80
 
 
+# P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
     talk, events = play(name)

@@ -23,6 +23,7 @@ def test_the_server_that_comes_with_a_session_has_a_password() -> None:
     assert "xyz" not in repr(Launch(executable=("/o",), secret="xyz"))
 
 
+# L03
 def test_what_changes_or_reaches_anything_is_asked_about_and_nothing_is_updated_or_shared() -> None:
     found = config()
     assert (found["autoupdate"], found["share"]) == (False, "disabled")

@@ -38,6 +38,7 @@ def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 
+# P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
     talk, events = play(name)
@@ -135,6 +136,7 @@ def test_a_run_that_would_go_on_for_ever_is_given_up_once_and_early() -> None:
     assert of(events, Misplaced) == []
 
 
+# R003, R014
 def test_the_prompt_goes_by_stdin_and_the_command_line_names_what_is_wanted() -> None:  # R187
     wanted = Launch(
         executable=("/o",),

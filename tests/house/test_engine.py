@@ -1,0 +1,106 @@
+"""What every command line shares exists once, and is what every command line goes through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+
+import pytest
+
+import proctor
+from proctor.actors import agent, handle, incarnation, runs
+from proctor.actors.agent import AgentActor
+from proctor.actors.incarnation import Incarnation
+from proctor.actors.ladder import ladder
+from proctor.actors.opening import open_plan
+from proctor.actors.outcomes import answer_of, label
+from proctor.actors.trees import plan_of
+from proctor.protocols.dialect import Dialect, StopStep
+from proctor.runtime.spec import ChildSpec
+from tests.house.tree import everywhere, floor, listed, name_of, sources, syntax
+
+# the function: the one file that has it
+SHARED: Mapping[str, str] = {
+    "run_ladder": "runtime/stopping.py",
+    "ladder": "actors/ladder.py",
+    "open_plan": "actors/opening.py",
+    "build_environment": "actors/environment.py",
+    "answer_of": "actors/outcomes.py",
+    "exited_of": "actors/outcomes.py",
+    "label": "actors/outcomes.py",
+    "shaped": "actors/plan.py",
+}
+USED: Mapping[Callable[..., object], tuple[ModuleType, ...]] = {
+    Incarnation: (agent, runs),
+    ladder: (incarnation,),
+    label: (runs, incarnation),
+    answer_of: (handle, runs),
+    open_plan: (incarnation,),
+}
+"""What is shared, and who uses it: one object, whatever the command line."""
+ROOTS = {"Exception", "BaseException", "ProcessError", "AgentError", "ProtocolError"}
+LOCKS = {"Lock", "RLock", "StrictFIFOLock", "Semaphore", "Condition"}
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    return (node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def raised(tree: ast.Module) -> list[str]:
+    """What is raised that says nothing of what failed."""
+    calls = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise))
+    names = (call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name))
+    return [name for name in names if name in ROOTS]
+
+
+def locks(tree: ast.Module) -> list[str]:
+    attributes = (node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return [name for name in attributes if name in LOCKS]
+
+
+@pytest.fixture
+def kinds() -> list[ChildSpec]:
+    return [
+        proctor.claude("a"),
+        proctor.claude("a", mode="oneshot"),
+        proctor.codex("a"),
+        proctor.codex("a", mode="exec"),
+        proctor.opencode("a"),
+        proctor.opencode("a", mode="run"),
+        proctor.acp("a", ["gemini"]),
+    ]
+
+
+def test_every_command_line_goes_through_the_same_functions_R004(kinds: list[ChildSpec]) -> None:
+    assert {spec.start for spec in kinds} == {AgentActor}
+    assert {type(plan_of(spec).dialect) for spec in kinds} == {Dialect}
+    assert {plan_of(spec).reach for spec in kinds} == {plan_of(kinds[0]).reach}
+    assert {type(step) for spec in kinds for step in plan_of(spec).dialect.stop} == {StopStep}
+    for function, users in USED.items():
+        assert [vars(user)[function.__name__] for user in users] == [function] * len(users)
+
+
+def test_what_is_shared_is_defined_once_R004() -> None:
+    found = {
+        (function, name_of(path))
+        for path in sources()
+        for function in defined(syntax(path))
+        if function in SHARED
+    }
+    assert found == {*SHARED.items()}
+
+
+def test_no_error_is_raised_that_only_says_that_something_failed_R107() -> None:
+    places = everywhere(raised)
+    assert places == [], listed(places)
+
+
+def test_what_was_said_is_shared_under_no_lock_R058() -> None:
+    places = everywhere(locks, floor("actors") + floor("protocols"))
+    assert places == [], listed(places)
+
+
+def test_the_searches_find() -> None:
+    tree = ast.parse("def ladder(): ...\nraise AgentError('no')\nraise BadOption('x')\nlock = trio.Lock()\n")
+    assert (list(defined(tree)), raised(tree), locks(tree)) == (["ladder"], ["AgentError"], ["Lock"])
