@@ -127,6 +127,8 @@ def read_opened(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> O
     memo.session_id = session
     _note_options(memo, kept, reply)
     wanted = {field: getattr(memo.launch, field) for field in SETTINGS if field not in kept.profile.flags}
+    if kept.mode is not None:
+        wanted["permission_mode"] = wanted["permission_mode"] or kept.profile.mode
     kept.wanted.extend((field, value) for field, value in wanted.items() if value is not None)
     kept.replaying = asked.note == "session/load" and bool(kept.profile.history_end)
     return tuple(odd) if kept.replaying else (*odd, *_next_setting(memo, kept))

@@ -88,9 +88,10 @@ class Profile:
     counts of a turn's reply are about. `failure_sign`: the path in the `_meta` of a `session_info_update`, and the
     value there, that says that the turn has failed although it will end well, with the error as its text. `codes` and
     `texts` give an error's cause. `history_end`: the update that follows the history of a loaded session, for an agent
-    that answers before it has told it. `fruitless` bounds the model calls in a row that bring only text (None: no bound). `servers`
-    says where it is told of MCP servers: when a session is opened, or by a launch of its own; `trust` is the
-    variable that calls the working folder trusted, for an agent that starts no server in any other.
+    that answers before it has told it. `mode`: the one a session is set to when the launch names none. `fruitless` bounds
+    the model calls in a row that bring only text (None: no bound). `servers` says where it is told of MCP servers: when a
+    session is opened, or by a launch of its own; `trust` is the variable that calls the working folder trusted, for an
+    agent that starts no server in any other.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Profile:
     codes: Mapping[int, Ending] = CODES
     texts: tuple[tuple[str, Ending], ...] = TEXTS
     history_end: str = ""
+    mode: str | None = None
     fruitless: int | None = None
     servers: Literal["session", "launch"] = "session"
     trust: str = ""
@@ -164,11 +166,16 @@ GEMINI = Profile(
 CODEX_ACP = Profile(
     name="codex-acp",
     failure_sign=("codex", "threadStatus", "type", "systemError"),
+    mode="read-only",
     oldest=(2, 6, 0),
     newest_known=(2, 6, 0),
     can=_ALL | {"set_model", "set_permission_mode", "fork"},
 )
-"""codex-acp 2.6.0, the adapter over `codex app-server`. A tool goes on running after an interrupt."""
+"""codex-acp 2.6.0, the adapter over `codex app-server`. A tool goes on running after an interrupt.
+
+Its own first mode, `agent`, has a model decide what may be done: nobody would be asked. So sessions are set to `read-only`,
+where, as with Codex itself, what needs more is asked of the permission policy.
+"""
 
 CLAUDE_ACP = Profile(
     name="claude-agent-acp",

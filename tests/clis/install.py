@@ -36,6 +36,7 @@ NPM_SECONDS = 600
 # Where the program of a package is, seen from the folder that npm has put it or its platform package in.
 PROGRAMS: Mapping[str, str] = {
     "@anthropic-ai/claude-code": "@anthropic-ai/claude-code-*/claude",
+    "@agentclientprotocol/codex-acp": "{alias}/dist/index.js",
     "@google/gemini-cli": "{alias}/bundle/gemini.js",
     "@openai/codex": "@openai/codex-*/vendor/*/bin/codex",
     "opencode-linux-x64": "{alias}/bin/opencode",

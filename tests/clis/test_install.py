@@ -30,6 +30,7 @@ claude=@anthropic-ai/claude-code-linux-x64
 package node_modules/$claude 2.1.197 claude
 [ -n "$PARTIAL" ] || package node_modules/claude-2.1.330/node_modules/$claude 2.1.330 claude
 package node_modules/@openai/codex-linux-x64 0.169.0-linux-x64 vendor/x86_64-unknown-linux-musl/bin/codex
+package node_modules/codex-acp-2.6.0 2.6.0 dist/index.js
 package node_modules/gemini-0.61.0 0.61.0 bundle/gemini.js
 package node_modules/opencode-1.18.33 1.18.33 bin/opencode
 """
@@ -89,7 +90,14 @@ def test_each_alias_gets_the_executable_of_its_own_version(checkout: Checkout) -
     status, out, _ = checkout.run()
     assert (status, aliases(out)) == (
         0,
-        ["claude-2.1.197", "claude-2.1.330", "codex-0.169.0", "gemini-0.61.0", "opencode-1.18.33"],
+        [
+            "claude-2.1.197",
+            "claude-2.1.330",
+            "codex-0.169.0",
+            "codex-acp-2.6.0",
+            "gemini-0.61.0",
+            "opencode-1.18.33",
+        ],
     )
     versions = [
         json.loads(Path(line.split(" ", 1)[1]).with_name("package.json").read_text())

@@ -70,6 +70,11 @@ class ResponseRequest:
         return tuple(str(tool.get("name") or tool.get("type")) for tool in self.body.get("tools", []))
 
     @property
+    def text(self) -> str:
+        """The body as JSON, to look for what was said in it."""
+        return json.dumps(self.body)
+
+    @property
     def user_texts(self) -> tuple[str, ...]:
         """All texts of user messages, oldest first; the CLI's own are among them."""
         messages = [item for item in self._input() if item.get("role") == "user"]
@@ -87,9 +92,11 @@ class ResponseRequest:
 
 @attrs.define(eq=False)
 class ResponsesApi:
-    """The running fake: what it will say, and what it was asked."""
+    """The running fake: what it will say, and what it was asked. With `model`, other models have an answer of their own
+    and eat nothing: a CLI asks them for titles and the like."""
 
     port: int
+    model: str | None = None
     requests: list[ResponseRequest] = attrs.field(factory=list[ResponseRequest])
     unexpected: list[ResponseRequest] = attrs.field(factory=list[ResponseRequest])
     _steps: deque[Step] = attrs.field(factory=deque[Step])
@@ -104,6 +111,17 @@ class ResponsesApi:
     def play(self, *steps: Step) -> None:
         """Append steps to the script."""
         self._steps.extend(steps)
+
+    @property
+    def scripted(self) -> list[ResponseRequest]:
+        """The requests since the scene began, in order of arrival."""
+        return self.requests
+
+    def begin_anew(self) -> None:
+        """Forget what is left of the script and what was asked: for the next scene of a process that goes on."""
+        for kept in (self._steps, self.requests, self.unexpected):
+            kept.clear()
+        self._arrived.value = 0
 
     async def wait_requests(self, number: int) -> ResponseRequest:
         """The `number`th request, counted from 1, once it has arrived."""
@@ -127,6 +145,8 @@ class ResponsesApi:
 
     def _next(self, body: bytes, headers: Mapping[str, str]) -> Plain | Held:
         request = ResponseRequest(msgspec.json.decode(body, type=dict[str, Any]), headers)
+        if self.model not in (None, request.model):
+            return OVER
         self.requests.append(request)
         self._arrived.value += 1
         if not self._steps:
@@ -179,11 +199,11 @@ class ResponsesApi:
 
 
 @asynccontextmanager
-async def open_responses_api(*steps: Step) -> AsyncGenerator[ResponsesApi]:
+async def open_responses_api(*steps: Step, model: str | None = None) -> AsyncGenerator[ResponsesApi]:
     """A fake that listens on 127.0.0.1, on a port of the system's choice, until the block ends."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port: int = listeners[0].socket.getsockname()[1]
-    api = ResponsesApi(port)
+    api = ResponsesApi(port, model)
     api.play(*steps)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, api.serve, listeners)

@@ -18,6 +18,7 @@ import proctor
 from proctor.actors.handle import Agent
 from proctor.actors.trees import Supervisor
 from tests.fakes.model_api import ModelApi
+from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
 from tests.real.homes import ClaudeHome, until
 
@@ -29,16 +30,18 @@ WORDS = {"allowed": True, FOREVER: True, "denied": False}
 
 @attrs.frozen
 class Stage:
-    """One agent, the fake it asks, where it works, and the name of its shell tool."""
+    """One agent, the fake it asks, where it works, a call of its shell tool, and that tool's name."""
 
     agent: Agent
-    api: ModelApi
+    api: ModelApi | ResponsesApi
     home: ClaudeHome
+    shell: Callable[[str], Tool]
     tool: str
 
-    def shell(self, command: str) -> Tool:
-        """A call of the shell tool."""
-        return Tool(self.tool, {"command": command, "description": "x"})
+
+def shell(name: str) -> Callable[[str], Tool]:
+    """Calls of a shell tool of this name, of the usual arguments."""
+    return lambda command: Tool(name, {"command": command, "description": "x"})
 
 
 Scene = Callable[[Stage], Awaitable[None]]

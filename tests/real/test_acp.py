@@ -70,7 +70,7 @@ async def test_gemini_goes_through_every_scene_and_leaves_nothing_behind(
     plan: Plan, api: ModelApi, home: ClaudeHome
 ) -> None:
     async with proctor.open_supervisor([agent_spec("a", plan, {})], intensity=1, period=600) as sup:
-        stage = Stage(sup.agent("a"), api, home, "run_shell_command")
+        stage = Stage(sup.agent("a"), api, home, plays.shell("run_shell_command"), "run_shell_command")
         await plays.play_all(stage, SCENES)
         assert (await stage.agent.status()).model == "gemini-2.5-pro"
         await plays.stopped_while_a_tool_runs(stage, sup)

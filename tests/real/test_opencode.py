@@ -42,6 +42,7 @@ def options(opencode_cli: Path, home: ClaudeHome) -> AgentOptions:
 
 
 async def model_calls_without_end_are_ended(stage: Stage) -> None:
+    assert isinstance(stage.api, ModelApi)
     stage.api.play(*[Unfinished(Text("partial "))] * 60)
     answer = await stage.agent.ask("hi", timeout=BOUND)
     assert (answer.outcome, answer.ending, answer.detail) == ("failed", "api_error", "endless")
@@ -69,7 +70,7 @@ async def test_a_session_goes_through_every_scene_and_leaves_nothing_behind(
 ) -> None:
     plan = opencode_plan("a", {**options, "permission": by_word(plays.WORDS), "approval_deadline": 0.5})
     async with proctor.open_supervisor([agent_spec("a", plan, {})], intensity=1, period=600) as sup:
-        stage = Stage(sup.agent("a"), api, home, "bash")
+        stage = Stage(sup.agent("a"), api, home, plays.shell("bash"), "bash")
         await plays.play_all(stage, SCENES)
         assert (await stage.agent.status()).model == "fake/m1"
         await plays.stopped_while_a_tool_runs(stage, sup)

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from proctor.protocols import jsonrpc
 from proctor.protocols.acp import PROFILES, acp_dialect
 from proctor.protocols.conversation import Conversation
@@ -28,8 +30,9 @@ Json = dict[str, Any]
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect of the agent that was recorded."""
-    return acp_dialect(PROFILES[name.partition("_")[0].removesuffix("-acp")])
+    """The dialect of the agent that was recorded, whose session was in its own first mode."""
+    profile = PROFILES[name.partition("_")[0].removesuffix("-acp")]
+    return acp_dialect(attrs.evolve(profile, mode=None))
 
 
 @cache

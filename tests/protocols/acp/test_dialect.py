@@ -430,9 +430,39 @@ def test_model_calls_that_use_tools_are_progress() -> None:
     assert talk.take_owed() == b""
 
 
+@pytest.mark.parametrize(
+    ("profile", "named", "set_to"),
+    [
+        (CODEX_ACP, None, ["read-only"]),
+        (CODEX_ACP, "agent", ["agent"]),
+        (CODEX_ACP, "ask", []),
+        (GENERIC, None, []),
+    ],
+    ids=["the profile's", "the launch's", "it is in it", "none"],
+)
+def test_a_session_is_set_to_the_mode_of_its_profile_unless_the_launch_names_one(
+    profile: Profile, named: str | None, set_to: list[str]
+) -> None:
+    talk = talk_to(profile, permission_mode=named)
+    talk.receive(reply(1, **INITIALIZED))
+    talk.take_owed()
+    talk.receive(reply(2, **OPENED))
+    assert [each["params"]["modeId"] for each in sent(talk.take_owed())] == set_to
+
+
+def test_an_agent_without_modes_is_not_asked_for_the_one_of_its_profile() -> None:
+    talk = talk_to(CODEX_ACP)
+    talk.receive(reply(1, **INITIALIZED))
+    talk.take_owed()
+    events = talk.receive(reply(2, sessionId="s1"))
+    assert talk.take_owed() == b""
+    codes = [event.code for event in events if isinstance(event, Notice)]
+    assert "option_ignored" not in codes
+
+
 def test_a_failed_turn_of_codex_does_not_make_the_next_one_fail() -> None:
     sign = {"codex": {"threadStatus": {"type": "systemError"}}}
-    talk = session(CODEX_ACP, "p1")
+    talk = session(attrs.evolve(CODEX_ACP, mode=None), "p1")
     said = update("agent_message_chunk", content={"type": "text", "text": "Rate limit reached"})
     [*_, end] = talk.receive(
         update("session_info_update", _meta=sign) + said + reply(3, stopReason="end_turn")
