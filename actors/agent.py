@@ -21,7 +21,7 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.book import QUEUE, Book, Job, open_book
+from proctor.actors.book import Book, Job, open_book
 from proctor.actors.errors import (
     AgentError,
     BadOption,
@@ -37,6 +37,7 @@ from proctor.actors.incarnation import Incarnation
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
+from proctor.actors.routes import prepared
 from proctor.actors.telling import tell
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -44,9 +45,6 @@ from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
 from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.process_errors import ProcessError
-
-CONTINUE = "Continue where you stopped."
-"""What a resumed conversation is told when its turn was cut."""
 
 
 @attrs.frozen
@@ -101,12 +99,12 @@ class AgentActor(Actor):
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
         self._written = trio.Event()
         self._written.set()
-        return plan
+        return prepared(plan, self.book.inquiry)
 
     async def handle_continue(self, arg: object) -> None:
         self.gate.leave()
         job = self.book.current
-        if job is not None and not job.withdrawn and (job.parked or self.plan.conduct.on_crash != "fail"):
+        if job is not None and job.outlives_a_process(self.plan.conduct.on_crash):
             self._admit(job, "the incarnation that held it is gone")
         else:
             self.book.current = None  # its caller has been told by the `Exited` of the one that held it
@@ -127,8 +125,8 @@ class AgentActor(Actor):
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Begin() if self.book.is_full:
-                reply_error(from_, NotExecuted(self.plan.name, f"{QUEUE} requests wait already"))
+            case Begin(job) if (refusal := self.book.refusal(job, self.plan, self.live)) is not None:
+                reply_error(from_, refusal)
                 return NO_REPLY
             case Begin(job):
                 return self._accept(job)
@@ -184,13 +182,14 @@ class AgentActor(Actor):
             self.book.ownership.take(session)
         number = self.book.directory.incarnations + 1
         live = Incarnation(
-            self.plan,
+            self.book.launched(self.plan),
             self.book.log,
             self.book.directory,
             number=number,
             resume=resume,
             fork=fork,
             total_cost_usd=self.book.total_cost_usd,
+            attachments=self.book.current.attachments if self.book.current is not None else (),
             listen=self._hear,
         )
         await self.background.start(self._serve, live)
@@ -236,6 +235,7 @@ class AgentActor(Actor):
 
     def _accept(self, job: Job) -> Accepted:
         position = self.book.log.end
+        job.taken_by(self.plan)
         self.book.waiting.append(job)
         self._advance()
         repeats = self.plan.conduct.on_crash != "fail"
@@ -259,14 +259,11 @@ class AgentActor(Actor):
             self._send(job, why)
 
     def _send(self, job: Job, why: str) -> None:
-        told_before, job.parked = job.prompt is not None, False
-        text = CONTINUE if job.begun and self.plan.conduct.on_crash == "resume" else job.text
-        job.prompt = prompt = str(uuid.uuid4()) if told_before else job.ticket
-        job.attempts += 1
-        self.book.note("sent", why, ticket=job.ticket, prompt=prompt, attempt=job.attempts)
-        self.book.move("prompt", f"{len(text)} characters: {why}")
+        prompt = job.next_prompt(self.plan.conduct.on_crash)
+        self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
+        self.book.move("prompt", f"{len(prompt.text)} characters: {why}")
         self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, job, v.Prompt(prompt, text), written)
+        self.background.start_soon(self._deliver, job, prompt, written)
 
     async def _deliver(self, job: Job, prompt: v.Prompt, written: trio.Event) -> None:
         try:
@@ -365,13 +362,16 @@ class AgentActor(Actor):
         resets_at = self.live.resets_at if self.live is not None else None
         if reaction == "park" and resets_at is not None:
             self.gate.limited(resets_at)
-            if self.plan.conduct.park and (hold := self.gate.hold()) is not None:
+            if self.plan.conduct.park and not job.is_met and (hold := self.gate.hold()) is not None:
                 self._park(job, hold)
                 return
         else:
             self.gate.passed()
-        self.book.current = None
-        self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
+        if job.inquiry is not None and (again := job.inquiry.judge(event)) is not None:
+            self.book.ask_again(job, again)
+        else:
+            self.book.current = None
+            self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
         self._advance()
 
     # -- limits and budgets

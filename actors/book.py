@@ -6,6 +6,7 @@ each successor, and closed when the spec is dropped.
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
@@ -14,22 +15,31 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.errors import AgentError, NotExecuted, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
+from proctor.actors.incarnation import Incarnation
 from proctor.actors.ownership import Ownership
-from proctor.actors.plan import Plan
+from proctor.actors.payloads import refuse_unsupported
+from proctor.actors.plan import OnCrash, Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
 from proctor.actors.states import Happening, Status, follow
+from proctor.actors.structured import Inquiry
 from proctor.actors.workspaces import Workspace, workspace_of
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Notice,
+    Prompt,
     TurnEnded,
 )
+
+CONTINUE = "Continue where you stopped."
+"""What a resumed conversation is told when its turn was cut."""
 
 QUEUE = 1000
 """Requests that may wait behind the one being served."""
@@ -38,15 +48,42 @@ QUEUE = 1000
 @attrs.define
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent."""
+    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent.
+    `inquiry` is what its answer is held against."""
 
     ticket: str
     text: str
+    attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
     begun: bool = False
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
+    inquiry: Inquiry | None = None
+
+    @property
+    def is_met(self) -> bool:
+        """Was an answer handed in that fits? Nothing that comes after it matters."""
+        return self.inquiry is not None and self.inquiry.met
+
+    def outlives_a_process(self, on_crash: OnCrash) -> bool:
+        """Is it to be sent once more when the process that had it is gone?"""
+        return not (self.withdrawn or self.is_met) and (self.parked or on_crash != "fail")
+
+    def taken_by(self, plan: Plan) -> None:
+        """An agent of this plan is to answer it."""
+        if self.inquiry is not None:
+            self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
+            self.text = self.inquiry.worded(self.text)
+
+    def next_prompt(self, on_crash: OnCrash) -> Prompt:
+        """What it is sent as now, each time under an id of its own."""
+        self.prompt, self.parked = self.ticket if self.prompt is None else str(uuid.uuid4()), False
+        self.attempts += 1
+        schema = None if self.inquiry is None else self.inquiry.turn_schema
+        if self.begun and on_crash == "resume":
+            return Prompt(self.prompt, CONTINUE, schema=schema)  # the session has the rest already
+        return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
 def _unheard(job: Job) -> None:
@@ -82,6 +119,26 @@ class Book:
         """It was not sent: it waits again, before all others."""
         self.current = None
         self.waiting.appendleft(job)
+
+    def ask_again(self, job: Job, text: str) -> None:
+        """Its answer was not what was asked for: what is wrong is asked next, before all others."""
+        job.text, job.begun = text, False
+        if job.inquiry is None or not job.inquiry.forgets:
+            job.attachments = ()
+        self.note("unmet", text, ticket=job.ticket, attempt=job.attempts)
+        self.move("turn_ended", "its answer does not fit")
+        self.put_back(job)
+
+    def inquiry(self) -> Inquiry | None:
+        """What the answer to the request that is served now is held against, None for nothing."""
+        return None if self.current is None else self.current.inquiry
+
+    def launched(self, plan: Plan) -> Plan:
+        """The plan of the process that starts now: of the request, where it has a process of its own.
+
+        Raises `BadOption` when a tool of the plan's own has a name of one that the request needs."""
+        inquiry = self.inquiry()
+        return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
     def withdraw(self, job: Job) -> None:
         """Its caller has left. Never waits and is never lost: whoever writes in the book now, or later, learns it."""
@@ -142,10 +199,16 @@ class Book:
 
     # -- who waits
 
-    @property
-    def is_full(self) -> bool:
-        """No room for another request."""
-        return sum(not job.withdrawn for job in self.waiting) >= QUEUE
+    def refusal(self, job: Job, plan: Plan, live: Incarnation | None) -> AgentError | None:
+        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent. `live` is
+        the one that runs."""
+        if sum(not job.withdrawn for job in self.waiting) >= QUEUE:
+            return NotExecuted(plan.name, f"{QUEUE} requests wait already")
+        try:
+            refuse_unsupported(plan, job.attachments, None if live is None else live.conversation.memo)
+        except UnsupportedPayload as error:
+            return error
+        return None
 
     def rest(self) -> None:
         """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""

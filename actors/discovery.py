@@ -161,7 +161,12 @@ async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] |
     with trio.move_on_after(timeout):
         try:
             done = await trio.run_process(
-                [path, "--version"], capture_stdout=True, capture_stderr=True, check=False, env=env
+                [path, "--version"],
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                env=env,
+                deliver_cancel=_kill,
             )
         except OSError as error:
             raise VersionCheckFailed(str(path), "", f"cannot be started: {error.strerror}") from error
@@ -170,6 +175,10 @@ async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] |
             return int(match[1]), int(match[2]), int(match[3])
         raise VersionCheckFailed(str(path), output, f"exit status {done.returncode}, expected a version")
     raise VersionCheckFailed(str(path), output, f"no answer within {timeout:g} s")
+
+
+async def _kill(process: trio.Process) -> None:
+    process.kill()
 
 
 def _must_run(product: Product, path: Path, source: str) -> Path:

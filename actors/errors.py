@@ -1,15 +1,20 @@
 """What can go wrong between a caller and its agent, by who must act.
 
-The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`. The caller: `BadOption`,
-`FleetFaults`, `TransportMisuse`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with:
-`MaybeExecuted`, `NotExecuted`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`,
-`ServerLost`.
+The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
+caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
+`UnknownProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
+`NotExecuted`, `NoPlace`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
+completions meets these behind a `ProviderError`, behind a `CompletionError`.
+
+What a repetition may heal is a table, by type: `RETRYABLE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from proctor.runtime import process_errors as process
 
 
 class AgentError(Exception):
@@ -18,6 +23,16 @@ class AgentError(Exception):
 
 class BadOption(AgentError, ValueError):
     """An option has a value that nothing can be made of; the text names the option and what is accepted."""
+
+
+class UnsupportedPayload(AgentError, ValueError):
+    """This command line has no way to take a payload of this kind and MIME type; nothing was sent (R147)."""
+
+    def __init__(self, cli: str, kind: str, mime: str, text: str) -> None:
+        super().__init__(text)
+        self.cli = cli
+        self.kind = kind
+        self.mime = mime
 
 
 class FleetFaults(AgentError, ValueError):
@@ -102,6 +117,14 @@ class GreetingTimeout(AgentError):
         self.stderr = stderr
 
 
+class SchemaUnmet(AgentError, ValueError):
+    """Data is not what was declared; `violations` are all that is wrong, each with its place."""
+
+    def __init__(self, name: str, violations: Sequence[str]) -> None:
+        super().__init__(f"this is no {name}: {'; '.join(violations)}")
+        self.violations = tuple(violations)
+
+
 class AskTimeout(AgentError, TimeoutError):
     """The caller's deadline passed before the turn ended; the turn was interrupted."""
 
@@ -115,6 +138,17 @@ class NotExecuted(AgentError):
 
     def __init__(self, agent: str, why: str) -> None:
         super().__init__(f"{agent} did not take the request: {why}")
+
+
+class NoPlace(NotExecuted):
+    """There was no room for the request: the time was up, too many waited, or what has the places was closed.
+
+    `place` is the name of the pool, or what else is full.
+    """
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(place, why)
+        self.place = place
 
 
 class ServerLost(AgentError):
@@ -145,3 +179,106 @@ class RecordingFailed(AgentError):
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
         self.path = path
+
+
+class ConfigRefused(AgentError):
+    """Another program's configuration file was left as it is; the text says which and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
+
+
+class ProviderError(AgentError):
+    """A provider has no valid answer to give; the `__cause__` is what its agent raised, if it raised.
+
+    `provider` says which it is. Where its agent answered: `outcome` is the label of the answer, `ending` the CLI's own
+    word, `code` the exit status, `stderr` its end, `resets_at` the end of a usage limit (Unix seconds).
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        why: str,
+        *,
+        outcome: str | None = None,
+        ending: str | None = None,
+        code: int | None = None,
+        stderr: str = "",
+        resets_at: float | None = None,
+    ) -> None:
+        super().__init__(f"provider {provider!r}: {why}")
+        self.provider = provider
+        self.outcome = outcome
+        self.ending = ending
+        self.code = code
+        self.stderr = stderr
+        self.resets_at = resets_at
+
+
+class CompletionError(AgentError):
+    """A completion failed; the `__cause__` is the `ProviderError`, and its cause what the agent raised (R105)."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no completion: {why}")
+
+
+class ContextMissing(AgentError):
+    """A provider needs to be told for whom it works before it is asked anything; nothing was started (R115)."""
+
+    def __init__(self, provider: str, missing: Sequence[str]) -> None:
+        super().__init__(f"its context was not set: {', '.join(missing)}; call within() first")
+        self.provider = provider
+        self.missing = tuple(missing)
+
+
+class UnknownProvider(AgentError, LookupError):
+    """No provider of this name was registered; the text lists those that were (R166)."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"no provider {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+        self.name = name
+        self.known = tuple(known)
+
+
+RETRYABLE: Mapping[type[Exception], bool] = {
+    AgentError: False,
+    BadOption: False,
+    FleetFaults: False,
+    UnsupportedPayload: False,
+    SchemaUnmet: False,
+    TransportMisuse: False,
+    NotInstalled: False,
+    NotExecutable: False,
+    VersionCheckFailed: False,
+    StartRefused: False,
+    SessionOwned: True,
+    BudgetExceeded: False,
+    GreetingTimeout: True,
+    AskTimeout: False,
+    NotExecuted: True,
+    NoPlace: False,
+    ServerLost: True,
+    MaybeExecuted: False,
+    RecordingFailed: False,
+    ConfigRefused: False,
+    ProviderError: False,
+    CompletionError: False,
+    ContextMissing: False,
+    UnknownProvider: False,
+    process.ProcessError: False,
+    process.SpawnFailed: True,
+    process.NotFound: False,
+    process.NotExecutable: False,
+    process.CwdMissing: False,
+    process.PortTaken: False,
+    process.ProcessGone: True,
+}
+"""Error → whether the same request may go well the next time. What is not named is as what it is derived from."""
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether repeating may heal it (R111): not what the caller, the machine's owner or the account has to mend first."""
+    named = (RETRYABLE[kind] for kind in type(error).__mro__ if kind in RETRYABLE)
+    return next(named, False)

@@ -81,7 +81,7 @@ class Gate:
 
     def limited(self, resets_at: float) -> None:
         """The agent ran into the limit, which resets then (Unix seconds)."""
-        self._account.limited(max(0.0, resets_at - time.time()), trio.current_time())
+        self._account.limited(seconds_to(resets_at), trio.current_time())
         self._fellows.tell()
 
     def passed(self) -> None:
@@ -116,3 +116,8 @@ def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
     spendings = tuple(spending for spending in (own, fellows.spending) if spending is not None)
     account = fellows.account(account_of(plan))
     return Gate(path, fellows, account, spendings, waits=plan.conduct.park)
+
+
+def seconds_to(moment: float) -> float:
+    """How long it is to a moment in Unix seconds; 0.0 when it is over."""
+    return max(0.0, moment - time.time())

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from operator import length_hint
+from typing import cast
 
 import trio
 
@@ -20,10 +22,13 @@ from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
-from proctor.actors.outcomes import Answer, answer_of
+from proctor.actors.memory import Memory, memory_of
+from proctor.actors.outcomes import Answer, Outcome, answer_of
+from proctor.actors.payloads import Payload, attachments_of
 from proctor.actors.questions import Approvals, Desk
 from proctor.actors.receipts import Receipt, Watch
 from proctor.actors.states import Status
+from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.calls import Name, Ref
 from proctor.runtime.errors import ActorExited
@@ -41,28 +46,53 @@ class Agent:
         self.name = name
         self._address = address
 
-    async def ask(self, prompt: str, *, timeout: float | None = None) -> Answer:
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        timeout: float | None = None,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
         """Send `prompt` and wait for the end of its turn; `timeout` in seconds, None waits without limit.
+
+        `schema` is what the answer is to be (a msgspec Struct, an attrs class, a TypedDict, a JSON schema as a mapping, or
+        an `Expected` of one with bounds): `Answer.value` is then that, or the outcome is not ok. An answer that does not
+        fit is asked for again; `BadOption` is raised for a schema that is none.
 
         An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
         interrupted), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a restart is waited out.
+        `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
+        inquiry = inquiry_of(schema)
         with trio.move_on_after(float("inf") if timeout is None else timeout):
-            async with self.stream(prompt) as turn:
+            async with self._stream(prompt, inquiry, payloads) as turn:
                 return await turn.finish()
+        if inquiry is not None and inquiry.met:
+            return inquiry.settled(Answer(agent=self.name, outcome="deadline"))
         raise AskTimeout(self.name, timeout or 0.0)
 
+    def stream(
+        self, prompt: str, *, schema: object = None, payloads: Sequence[Payload] = ()
+    ) -> AbstractAsyncContextManager[Turn]:
+        """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request.
+
+        `schema` and `payloads` as for `ask`; the events are those of all attempts.
+        """
+        return self._stream(prompt, inquiry_of(schema), payloads)
+
     @asynccontextmanager
-    async def stream(self, prompt: str) -> AsyncGenerator[Turn]:
-        """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request."""
-        job = Job(str(uuid.uuid4()), prompt)
+    async def _stream(
+        self, prompt: str, inquiry: Inquiry | None, payloads: Sequence[Payload]
+    ) -> AsyncGenerator[Turn]:
+        job = Job(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
         try:
             accepted = await self._request(Begin(job))
         except BaseException:
             job.withdrawn = True  # it may still lie in the mailbox
             raise
         assert isinstance(accepted, Accepted)
-        turn = Turn(self.name, job.ticket, accepted)
+        turn = Turn(self.name, job.ticket, accepted, inquiry)
         try:
             yield turn
         finally:
@@ -185,6 +215,13 @@ class Agent:
         assert isinstance(status, Status)
         return status
 
+    async def memory(self) -> Memory | None:
+        """What its processes hold of the machine's memory now; None when none runs, and where nobody tells (not Linux).
+
+        Raises `NoProc` as `status` does.
+        """
+        return memory_of((await self.status()).pid)
+
     @asynccontextmanager
     async def events(self, since: int | None = None) -> AsyncGenerator[Cursor]:
         """Follow the agent's log, through its restarts, from position `since` (default: from now on).
@@ -199,11 +236,12 @@ class Agent:
 class Turn:
     """One request's events, in order, up to the end of its turn. `answer` is there after the end."""
 
-    def __init__(self, agent: str, ticket: str, accepted: Accepted) -> None:
+    def __init__(self, agent: str, ticket: str, accepted: Accepted, inquiry: Inquiry | None = None) -> None:
         self.agent = agent
         self.over = False
         self.withdraw = accepted.withdraw
         self._ticket = ticket
+        self._inquiry = inquiry
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)
         self._left: Iterator[v.AnyEvent] = iter(())
@@ -219,6 +257,16 @@ class Turn:
         if self._answer is None:
             raise RuntimeError(f"the turn of {self.agent} has not ended; read its events, or await finish()")
         return self._answer
+
+    @property
+    def log(self) -> EventLog:
+        """The agent's log, where its events are."""
+        return self._cursor.log
+
+    @property
+    def position(self) -> int:
+        """The place in the log behind the event that was given last, or where the reading begins."""
+        return self._cursor.position - length_hint(self._left)
 
     async def finish(self) -> Answer:
         """Read to the end and return the answer. Raises what iterating raises."""
@@ -238,9 +286,10 @@ class Turn:
                 if ours or self._prompt is not None:
                     self._partial.append(event)
                     return event
-            if not (batch := await self._cursor.batch()):
-                raise self._lost("the agent has stopped", "stopped")
-            self._left = iter(batch)
+            if batch := await self._cursor.batch():
+                self._left = iter(batch)
+            else:
+                self._lose("the agent has stopped", "stopped")
         raise StopAsyncIteration
 
     def _hear(self, event: v.AnyEvent) -> bool:
@@ -248,16 +297,15 @@ class Turn:
         match event:
             case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
                 self._prompt, self._parked, self._goes_on = prompt, False, False
-            case v.Notice(code="parked" | "unsettled" as code, data={"ticket": self._ticket}):
-                self._goes_on, self._parked = True, code == "parked"
+            case v.Notice(code="parked" | "unsettled" | "unmet" as code, data={"ticket": self._ticket}):
+                self._goes_on, self._parked = True, code != "unsettled"
                 return True
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if self._prompt is not None and self._prompt in event.prompts:
                 self._ended(event)
-            case v.Exited() if self._prompt is not None and not self._repeats and not self._parked:
-                self.over = True
-                raise self._lost(event.stderr.strip()[-300:] or "its process ended", event.outcome)
+            case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
+                self._lose(event.stderr.strip()[-300:] or "its process ended", event.outcome)
             case _:
                 pass
         return False
@@ -266,14 +314,30 @@ class Turn:
         if self._goes_on:
             self._goes_on = False
             return
-        self.over = True
-        self._answer = answer_of(self.agent, event, self._resets_at)
+        answer = answer_of(self.agent, event, self._resets_at)
+        self._settle(answer if self._inquiry is None else self._inquiry.settled(answer))
 
-    def _lost(self, why: str, outcome: str) -> MaybeExecuted | NotExecuted:
+    def _settle(self, answer: Answer) -> None:
+        self.over, self._answer = True, answer
+
+    @property
+    def _is_met(self) -> bool:
+        return self._inquiry is not None and self._inquiry.met
+
+    @property
+    def _waits(self) -> bool:
+        """Will the request be sent again, or for the first time, after the end of a process?"""
+        return self._repeats or self._parked
+
+    def _lose(self, why: str, outcome: str) -> None:
+        """The agent is gone: the end of the request, which is answered if a valid answer was handed in before."""
         self.over = True
+        if self._inquiry is not None and self._inquiry.met:
+            lost = Answer(agent=self.agent, outcome=cast("Outcome", outcome), error=why)
+            return self._settle(self._inquiry.settled(lost))
         if self._prompt is None:
-            return NotExecuted(self.agent, why)
-        return MaybeExecuted(self.agent, outcome, why, self._partial)
+            raise NotExecuted(self.agent, why)
+        raise MaybeExecuted(self.agent, outcome, why, self._partial)
 
 
 async def _finished(agent: str, ticket: str, accepted: Accepted) -> Answer:

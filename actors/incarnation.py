@@ -20,7 +20,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import attrs
 import trio
 
 from proctor.actors.approvals import answer
@@ -28,6 +27,7 @@ from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Star
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
+from proctor.actors.logs import LifeLog
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
@@ -37,6 +37,7 @@ from proctor.actors.signs import Signs
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport
 from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import Crash, ExitReason, Killed
@@ -64,6 +65,7 @@ class Incarnation:
         resume: str | None = None,
         fork: bool = False,
         total_cost_usd: float | None = None,
+        attachments: tuple[Attachment, ...] = (),
         listen: Listener = _ignore,
     ) -> None:
         self.plan = plan
@@ -74,7 +76,7 @@ class Incarnation:
         tools = socket_path(directory.scratch, number) if plan.relays else None
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork, tools=tools),
+            launch=plan.opening(resume=resume, fork=fork, tools=tools, attachments=attachments),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -87,14 +89,13 @@ class Incarnation:
         self._transport: Transport | None = None
         self._directory = directory
         self._listen = listen
-        self._greeted = trio.Event()
-        self._drained = trio.Event()
+        self._greeted, self._drained = trio.Event(), trio.Event()
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
-        offered = plan.launch.host_tools
-        self._tools = None if tools is None else ToolSocket(tools, offered, memo, self._take)
+        self._tools = None if tools is None else ToolSocket(tools, plan.launch.host_tools, memo, self._take)
+        self._life = LifeLog(plan.name, plan.dialect.name, number)
         who = partial(caller, plan.name, conduct.context, memo)
         self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
@@ -111,11 +112,12 @@ class Incarnation:
         try:
             wanted = self.conversation.memo.launch
             opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
+            self._life.executable = opening.program
             try:
                 self.log.append(opening.notices)
                 ready = await self._connected(opening.transport, task_status)
             finally:
-                opening.forget()
+                opening.clear()
             if not ready:
                 raise self._refusal()
         finally:
@@ -124,8 +126,7 @@ class Incarnation:
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
         async with tools, transport.connect():
-            self._transport = transport
-            self.pid = transport.pid
+            self._transport, self.pid = transport, transport.pid
             self._outbox = Outbox(transport, self._recording, self._on_unread)
             return await self._live(task_status)
 
@@ -136,6 +137,7 @@ class Incarnation:
             if self._tools is not None:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
+                self._life.ready(self.pid)
                 task_status.started()
                 self._nursery.start_soon(self._watch_silence)
                 self.exit = await self.transport.wait()
@@ -208,6 +210,8 @@ class Incarnation:
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
             self._signs.ending = None  # the turn before speaks for this one no more
+        if isinstance(request, v.Prompt):
+            self._life.asked(len(request.text))
         self._silence.hear()
         self._silence.look_again()
         try:
@@ -273,11 +277,8 @@ class Incarnation:
             return self.exit.error  # the way to the far end broke: nobody has refused anything
         stderr = self.stderr_end()
         said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
-        why = (
-            said
-            or stderr.strip()[-500:]
-            or f"it ended with {self.exit} before it was ready, and said nothing"
-        )
+        mute = f"it ended with {self.exit} before it was ready, and said nothing"
+        why = said or stderr.strip()[-500:] or mute
         return StartRefused(self.plan.name, why, resumed=self.resume, stderr=stderr)
 
     # -- reading and writing
@@ -331,6 +332,8 @@ class Incarnation:
 
     def _on_turn_ended(self, tell: Listener, event: v.TurnEnded) -> None:
         tell(event)
+        if not self.cut(event):
+            self._life.ended(event)
         if self.plan.launch.mode == "oneshot":
             self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
 
@@ -351,10 +354,8 @@ class Incarnation:
         self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        conduct = self.plan.conduct
-        if is_approved(self.conversation.memo.launch.mcp, event.tool):
-            conduct = attrs.evolve(conduct, permission="allow")
-        self._nursery.start_soon(answer, event, conduct, self.send, self.note)
+        approved = is_approved(self.conversation.memo.launch.mcp, event.tool)
+        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note, approved)
 
     # -- clocks and the end
 
@@ -395,4 +396,5 @@ class Incarnation:
         self.stderr = self.stderr_end()
         exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
         self.log.append([exited])
+        self._life.exited(exited.outcome)
         self._listen(exited)

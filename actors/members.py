@@ -154,6 +154,7 @@ class Member:
     mcp_config: Path | None = None
     context: dict[str, str] | None = None
     json_schema: str | None = None
+    schemas: bool | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
     user_settings: bool | None = None

@@ -20,15 +20,16 @@ from proctor.runtime.process import Command
 
 @attrs.frozen(kw_only=True)
 class Opening:
-    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed; `files` were
-    written for it."""
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is
+    run. `files` were written for this incarnation alone."""
 
     transport: Transport
+    program: str
     notices: tuple[Notice, ...]
     files: tuple[Path, ...] = ()
 
-    def forget(self) -> None:
-        """Remove the files that were written for it, which may hold secrets; its process has ended."""
+    def clear(self) -> None:
+        """Remove the files, which may hold secrets; those of a directory that is gone are gone."""
         for path in self.files:
             path.unlink(missing_ok=True)
 
@@ -47,9 +48,9 @@ def open_plan(
         command = plan.dialect.launch(launch)
     except Misuse as error:
         raise BadOption(str(error)) from error
-    files = {directory.scratch / name: text for name, text in command.files.items()}
-    for path, text in files.items():
-        write_private(path, text)
+    files = {directory.scratch / name: content for name, content in command.files.items()}
+    for path, content in files.items():
+        write_private(path, content)
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
@@ -62,7 +63,7 @@ def open_plan(
         marker=f"{directory.path.name}/{number}",
     )
     notices = _notices(plan, command.ignored, environment)
-    return Opening(transport=plan.reach(start), notices=notices, files=tuple(files))
+    return Opening(transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files))
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

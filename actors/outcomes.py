@@ -8,7 +8,7 @@ how the process went (L32). `REACTIONS` says what restarts, what parks, and what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -114,6 +114,9 @@ class Answer:
     `usage` (tokens), `cost_usd` and `duration` (seconds) are None where the CLI gave none. `notes` records where
     the CLI's word and its exit disagree. `exit` and `stderr` (its end) are those of a process that ended with the
     request, None and "" while it lives.
+
+    `value` is what a request's `schema` declared, None without one or where none came; `structured_output` is the same as
+    plain data. `attempts` counts those it took; cost, tokens and time are those of all of them.
     """
 
     agent: str
@@ -129,6 +132,8 @@ class Answer:
     model_turns: int | None = None
     session_id: str | None = None
     structured_output: object = None
+    value: Any = None
+    attempts: int = 1
     denied_tools: tuple[str, ...] = ()
     resets_at: float | None = None
     exit: ExitReason | None = None

@@ -31,6 +31,7 @@ from proctor.actors.transport import ProcessTransport, Reach
 from proctor.actors.workspaces import WorkspaceKind, check_name
 from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
@@ -42,7 +43,10 @@ AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 T = TypeVar("T")
 
 _MADE_HERE = frozenset(
-    {"executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "mcp", "starter", "agent"}
+    {
+        *("executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "attachments"),
+        *("mcp", "starter", "agent"),
+    }
 )
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
 
@@ -87,6 +91,7 @@ class Conduct:
 
     `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
+    `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
     `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
@@ -98,6 +103,7 @@ class Conduct:
     context: Mapping[str, str] = attrs.field(factory=dict[str, str])
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
+    schemas: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -122,15 +128,29 @@ class Plan:
         """Whether the CLI can reach the host's tools by a server of MCP alone."""
         return bool(self.conduct.host_tools) and self.launch.mode in self.dialect.relayed
 
-    def opening(self, *, resume: str | None, fork: bool, tools: Path | None = None) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder. `tools` is the socket at
-        which the host's tools are, where they are relayed."""
-        cwd = str(self.workplace.cwd or Path.cwd())
-        secret, env, mcp = secrets.token_urlsafe(), self.workplace.env, self.launch.mcp
+    def opening(
+        self,
+        *,
+        resume: str | None,
+        fork: bool,
+        attachments: tuple[Attachment, ...] = (),
+        tools: Path | None = None,
+    ) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
+        the one prompt of a one-shot run, `tools` is the socket at which the host's tools are, where they are relayed."""
+        mcp, one_shot = self.launch.mcp, self.launch.mode == "oneshot"
         if tools is not None:
             mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
-        facts: dict[str, Any] = {"cwd": cwd, "secret": secret, "env": env, "mcp": mcp, "starter": STARTER}
-        return attrs.evolve(self.launch, resume=resume, fork=fork, agent=self.name, **facts)
+        facts: dict[str, Any] = {
+            "cwd": str(self.workplace.cwd or Path.cwd()),
+            "secret": secrets.token_urlsafe(),
+            "env": self.workplace.env,
+            "attachments": attachments if one_shot else (),
+            "mcp": mcp,
+            "starter": STARTER,
+            "agent": self.name,
+        }
+        return attrs.evolve(self.launch, resume=resume, fork=fork, **facts)
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""
@@ -187,7 +207,7 @@ class AgentOptions(TypedDict, total=False):
     json_schema: str | None
     max_turns: int | None
     max_budget_usd: float | None
-    persist: bool
+    persist: bool | None
     user_settings: bool
     retries: int | None
     sandbox: str | None
@@ -204,6 +224,7 @@ class AgentOptions(TypedDict, total=False):
     account: str | None
     host_tools: Sequence[Tool]
     hooks: Sequence[Hook]
+    schemas: bool
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:

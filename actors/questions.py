@@ -120,6 +120,10 @@ class Desk:
         later = ((n, one) for n, one in self._open.items() if n > number and one.settled is None)
         return next(later, None)
 
+    def open(self) -> tuple[Approval, ...]:
+        """The questions that nobody has answered yet, oldest first."""
+        return tuple(one for one in self._open.values() if one.settled is None)
+
     async def changed(self) -> None:
         """Wait for the next question, or the end."""
         await self._lot.park()
@@ -131,6 +135,10 @@ class Approvals:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._number = 0
+
+    def open(self) -> tuple[Approval, ...]:
+        """Those that nobody has answered yet, oldest first, handed out before or not. Does not wait."""
+        return self._desk.open()
 
     def __aiter__(self) -> Approvals:
         return self

@@ -149,13 +149,13 @@ class Recording:
             raise RecordingFailed(str(self.path), error) from error
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """A file that only its owner may read; one of this name is replaced. Raises `RecordingFailed`."""
     try:
         path.unlink(missing_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except OSError as error:
         raise RecordingFailed(str(path), error) from error
 

@@ -1,10 +1,14 @@
-"""One prompt, one process, no tree: for scripts and for the command line.
+"""One request, no tree: for scripts and for the command line.
 
 `run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
 The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045). Reading slowly costs the CLI nothing and does not count (Q13).
+answer's outcome is `deadline` (R044, R045), for all attempts at an answer in a shape together. Reading slowly costs the
+CLI nothing and does not count (Q13).
+
+`opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
+on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
 """
 
 from __future__ import annotations
@@ -12,63 +16,113 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
+from trio_util import wait_any
 
+from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.host import noted
 from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
+from proctor.actors.outcomes import Answer
 from proctor.actors.ownership import Ownership
+from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import Attachment, Untaken
 from proctor.runtime.process_errors import ProcessError
 
 DEADLINE = 300.0
 
 
-async def run(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
-    """Carry out `prompt` and return the answer, whatever its outcome.
+async def run(
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer:
+    """Carry out `prompt` and return the answer, whatever its outcome. `schema` is what it is to be, as for `Agent.ask`.
 
     Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
-    `SessionOwned` when another agent runs the session that it is to resume) and `RecordingFailed`.
+    `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`,
+    `UnsupportedPayload` for one of `payloads` that this CLI cannot take, and `BadOption` for a schema that is none.
     """
-    async with stream(plan, prompt, timeout=timeout) as live:
+    async with stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
         return await live.finish()
 
 
 @asynccontextmanager
-async def stream(plan: Plan, prompt: str, *, timeout: float | None = DEADLINE) -> AsyncGenerator[Run]:
+async def stream(
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> AsyncGenerator[Run]:
     """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
-    async with noted(), _begun(plan, prompt, timeout) as live:
+    attachments = attachments_of(payloads)
+    refuse_unsupported(plan, attachments)
+    if (inquiry := inquiry_of(schema)) is not None:
+        plan = inquiry.launched(plan)
+    async with opened(plan, attachments=attachments) as live:
+        live.begin(prompt, timeout, inquiry)
         yield live
 
 
 @asynccontextmanager
-async def _begun(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def opened(
+    plan: Plan,
+    *,
+    starts: AbstractAsyncContextManager[object] | None = None,
+    attachments: tuple[Attachment, ...] = (),
+) -> AsyncGenerator[Run]:
+    """A `Run` that waits for its prompt: its process starts now, within a block of `starts` up to its greeting.
+
+    `attachments` go with that prompt. Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
+    """
+    begun = _recorded(_unkept(plan), starts or nullcontext(), attachments)
+    async with noted(), _owned(plan), begun as live:
+        yield live
+
+
+@asynccontextmanager
+async def _owned(plan: Plan) -> AsyncGenerator[None]:
     ownership = Ownership(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
         ownership.take(plan.launch.resume)
     try:
-        async with _recorded(plan, prompt, timeout) as live:
-            yield live
+        yield
     finally:
         ownership.release()
 
 
+def _unkept(plan: Plan) -> Plan:
+    launch = plan.launch
+    if (launch.persist, launch.resume, launch.session_id) != (None, None, None):
+        return plan
+    return attrs.evolve(plan, launch=attrs.evolve(launch, persist=False))
+
+
 @asynccontextmanager
-async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGenerator[Run]:
+async def _recorded(
+    plan: Plan, starts: AbstractAsyncContextManager[object], attachments: tuple[Attachment, ...]
+) -> AsyncGenerator[Run]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
+    live: Run | None = None
     raised: Exception | None = None
     try:
         log = EventLog(directory.path / "events.ndjson")
@@ -76,16 +130,16 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
             cwd, told = await workspace.enter()
             log.append([told] if told is not None else [])
             plan = plan.at(cwd)
-        live = Run(plan, directory, log, workspace)
+        live = Run(plan, directory, log, workspace, attachments)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(live.conduct, prompt, math.inf if timeout is None else timeout)
+            nursery.start_soon(live.conduct, starts)
             try:
                 yield live
             except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
                 raised = error
             nursery.cancel_scope.cancel("the caller is done")
     finally:
-        if log is not None:
+        if log is not None and not (live is not None and live.lent):
             log.release()
         directory.close()
         if workspace is not None:
@@ -95,16 +149,32 @@ async def _recorded(plan: Plan, prompt: str, timeout: float | None) -> AsyncGene
 
 
 class Run:
-    """A one-shot run: events in order, then `answer`. `directory` holds its recording."""
+    """A one-shot run: events in order, then `answer`. `directory` holds its recording. `over` is set when it has ended;
+    `ready` when its process is, or never will be. `lent`: another task reads it, so its log goes with that reader."""
 
     def __init__(
-        self, plan: Plan, directory: RunDirectory, log: EventLog, workspace: Workspace | None = None
+        self,
+        plan: Plan,
+        directory: RunDirectory,
+        log: EventLog,
+        workspace: Workspace | None = None,
+        attachments: tuple[Attachment, ...] = (),
     ) -> None:
         self.directory: Path = directory.path
         self.incarnation = Incarnation(
-            plan, log, directory, resume=plan.launch.resume, fork=plan.launch.fork, listen=self._hear
+            plan,
+            log,
+            directory,
+            resume=plan.launch.resume,
+            fork=plan.launch.fork,
+            attachments=attachments,
+            listen=self._hear,
         )
+        self._attachments = attachments
+        self._recordings = directory
         self._plan = plan
+        self._inquiry: Inquiry | None = None
+        self._again: str | None = None
         self._log = log
         self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
@@ -113,7 +183,48 @@ class Run:
         self._ended: v.TurnEnded | None = None
         self._late = False
         self._prompt = str(uuid.uuid4())
-        self._done = trio.Event()
+        self._text: str | None = None
+        self._asked = trio.Event()
+        self._told = trio.Event()
+        self._taken = False
+        self._left = trio.Event()
+        self._deadline = math.inf
+        self._starting = trio.CancelScope()
+        self.ready = trio.Event()
+        self.over = trio.Event()
+        self.lent = False
+
+    # -- who starts it, and who asks
+
+    @property
+    def failure(self) -> Exception | None:
+        """What kept its process from getting ready, once it is known."""
+        return self._failure
+
+    def is_fit(self) -> bool:
+        """Whether its process is ready for a prompt and, as far as is known here, alive."""
+        live, begun = self.incarnation, self._asked.is_set() or self._left.is_set()
+        if begun or not self.ready.is_set() or self._failure is not None or self.over.is_set():
+            return False
+        return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
+
+    def begin(self, prompt: str, timeout: float | None = DEADLINE, inquiry: Inquiry | None = None) -> None:
+        """Ask; the deadline counts from now. `inquiry` is one that has chosen its way. Raises RuntimeError the second time."""
+        if self._asked.is_set():
+            raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
+        self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
+        self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
+        self._starting.deadline = self._deadline
+        self._asked.set()
+
+    async def taken(self) -> bool:
+        """Whether the prompt was written, as soon as that is known. If not, repeating it elsewhere is safe."""
+        await self._told.wait()
+        return self._taken
+
+    def leave(self) -> None:
+        """Stop, by the ladder, and do not wait for it."""
+        self._left.set()
 
     def __aiter__(self) -> Run:
         return self
@@ -140,7 +251,7 @@ class Run:
         return self.answer
 
     async def _settled(self) -> None:
-        await self._done.wait()
+        await self.over.wait()
         if self._failure is not None:
             raise self._failure from None
 
@@ -149,7 +260,7 @@ class Run:
         """How it ended. Raises RuntimeError before its end, and what kept it from starting."""
         if self._failure is not None:
             raise self._failure
-        if not self._done.is_set():
+        if not self.over.is_set():
             raise RuntimeError(
                 f"the run of {self._plan.name} has not ended; read its events, or await finish()"
             )
@@ -161,102 +272,122 @@ class Run:
 
     # -- the run's one task
 
-    async def conduct(self, prompt: str, timeout: float) -> None:
-        """Start, ask, wait, stop; cancelled from outside it still goes down the ladder."""
+    async def conduct(self, starts: AbstractAsyncContextManager[object]) -> None:
+        """Start, wait for the prompt, ask, wait, stop; cancelled from outside it still goes down the ladder."""
         try:
             async with trio.open_nursery() as outer:
-                left = trio.Event()
-                outer.start_soon(_sentinel, left)
+                outer.start_soon(_sentinel, self._left)
                 with trio.CancelScope(shield=True):
-                    await self._within(prompt, timeout, left)
+                    await self._attempts(starts)
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
             self._log.close()
-            self._done.set()
+            for event in (self.ready, self._told, self.over):
+                event.set()
+
+    async def _attempts(self, starts: AbstractAsyncContextManager[object]) -> None:
+        await self._within(starts)
+        while self._goes_on():
+            self._new_process()
+            await self._within(nullcontext())
+
+    def _goes_on(self) -> bool:
+        over = self._late or self._left.is_set() or self._failure is not None
+        return self._again is not None and not over and self._plan.launch.mode == "oneshot"
+
+    def _new_process(self) -> None:
+        last, self._text, self._again = self.incarnation, self._again, None
+        if not (forgets := self._inquiry is not None and self._inquiry.forgets):
+            self._attachments = ()
+        self._starting = trio.CancelScope(deadline=self._deadline)
+        self.incarnation = Incarnation(
+            self._plan,
+            self._log,
+            self._recordings,
+            number=last.number + 1,
+            resume=None if forgets else last.session_id,
+            total_cost_usd=last.conversation.memo.total_cost_usd,
+            attachments=self._attachments,
+            listen=self._hear,
+        )
 
     async def _vacate(self) -> None:
         told = None if self._workspace is None else await self._workspace.close()
         self._log.append([told] if told is not None else [])
 
-    async def _within(self, prompt: str, timeout: float, left: trio.Event) -> None:
-        deadline = trio.current_time() + timeout
+    async def _within(self, starts: AbstractAsyncContextManager[object]) -> None:
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_when, left, nursery.cancel_scope)
-                with trio.move_on_at(deadline) as starting:
-                    await nursery.start(self.incarnation.serve)
-                self._late = starting.cancelled_caught
-                if not self._late:
-                    await self._turn(prompt, deadline, left)
+                await self._start(nursery, starts)
+                if self.ready.is_set():
+                    await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = _leaf(group)
+            self._failure = cause_of(group)
 
-    async def _turn(self, prompt: str, deadline: float, left: trio.Event) -> None:
+    async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(_cancel_when, self._left, self._starting)
+            with self._starting:
+                async with starts:
+                    await nursery.start(self.incarnation.serve)
+                self.ready.set()
+            beside.cancel_scope.cancel("it has started")
+        self._late = not self.ready.is_set() and not self._left.is_set()
+
+    async def _turn(self) -> None:
         live = self.incarnation
         with trio.CancelScope(shield=True):
-            with trio.move_on_at(deadline) as clock:
-                await self._until(prompt, left, live.over)
+            await wait_any(self._asked.wait, self._left.wait, live.over.wait)
+            with trio.move_on_at(self._deadline) as clock:
+                await wait_any(self._ask, self._left.wait, live.over.wait)
             self._late = clock.cancelled_caught and self._ended is None
             await live.stop("deadline" if self._late else "owner")
 
-    async def _until(self, prompt: str, *ends: trio.Event) -> None:
-        async with trio.open_nursery() as nursery:
-            for end in ends:
-                nursery.start_soon(_cancel_when, end, nursery.cancel_scope)
-            await self._ask(prompt)
-            nursery.cancel_scope.cancel("the turn is over")
-
-    async def _ask(self, prompt: str) -> None:
-        try:
-            await self.incarnation.send(v.Prompt(self._prompt, prompt))
-        except NotExecuted as error:
-            self.incarnation.note("not_sent", str(error))
-            await self.incarnation.over.wait()
-        await self._turn_over.wait()
+    async def _ask(self) -> None:
+        if self._text is None:
+            return
+        await self._say(self._text, self._attachments)
+        while self._plan.launch.mode == "session" and (again := self._again) is not None:
+            self._again = None
+            await self._say(again)
         if self._plan.launch.mode == "oneshot":
             await self.incarnation.over.wait()
+
+    async def _say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        self._ended, self._turn_over, self._prompt = None, trio.Event(), str(uuid.uuid4())
+        schema = None if self._inquiry is None else self._inquiry.turn_schema
+        try:
+            await self.incarnation.send(v.Prompt(self._prompt, text, attachments=attachments, schema=schema))
+        except Untaken as error:
+            raise unsupported(error) from error
+        except NotExecuted as error:
+            self.incarnation.note("not_sent", str(error))
+            self._told.set()
+            await self.incarnation.over.wait()
+        else:
+            self._taken = True
+            self._told.set()
+        await self._turn_over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
+            self._judge(event)
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()
 
+    def _judge(self, end: v.TurnEnded) -> None:
+        if self._inquiry is None or self.incarnation.cut(end):
+            return
+        self._again = self._inquiry.judge(end)
+        if self._again is not None:
+            self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
+
     def _answer(self) -> Answer:
-        live = self.incarnation
-        if self._ended is None or live.cut(self._ended):
-            outcome: Outcome = "deadline" if self._late else label(None, live.exit, live.stopper)
-            said = live.stderr.strip()[-500:]
-            return Answer(
-                agent=self._plan.name,
-                outcome=outcome,
-                error=said or f"no answer before its process ended ({live.exit or 'never started'})",
-                session_id=live.session_id,
-                exit=live.exit,
-                stderr=live.stderr,
-            )
-        answer = answer_of(self._plan.name, self._ended, live.resets_at)
-        if live.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
-            answer = attrs.evolve(answer, outcome="deadline")
-        return attrs.evolve(answer, exit=live.exit, stderr=live.stderr, notes=_disagreement(answer, live))
-
-
-def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
-    bad_exit = live.stopper == "nobody" and exit_class(live.exit) != "clean"
-    return (
-        (f"the CLI said {answer.ending}, its process ended with {live.exit}",)
-        if answer.ok and bad_exit
-        else ()
-    )
-
-
-def _leaf(group: ExceptionGroup[AgentError | ProcessError]) -> Exception:
-    found: Exception = group
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
+        answer = answer_at_end(self.incarnation, self._ended, late=self._late)
+        return self._inquiry.settled(answer) if self._inquiry else answer
 
 
 async def _sentinel(left: trio.Event) -> None:

@@ -11,6 +11,8 @@ from proctor.actors.played import PlayedTransport
 from proctor.actors.transport import Reach, Start
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
 
+OF_THE_SERVER = frozenset(("env", "home", "executable"))
+"""Options of a process, which an agent on a server has none of."""
 EXTRA = "an agent on a server needs more packages: pip install 'proctor[opencode]'"
 
 
@@ -23,6 +25,10 @@ def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdow
     """An OpenCode agent on `server`, an `opencode_server` that stands before it. Raises `BadOption`."""
     if not server:
         raise BadOption(f"mode 'serve' of {name!r} needs server=ID, the id of an opencode_server")
+    if theirs := sorted(OF_THE_SERVER & options.keys()):
+        raise BadOption(
+            f"{', '.join(theirs)} of {name!r} means nothing on a server: give it to opencode_server {server!r}"
+        )
     return shaped(Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server), shutdown=shutdown), options)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, overload
 
 import attrs
@@ -38,10 +39,13 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 @attrs.frozen
 class ToolResult:
-    """What a call gave: its text, and whether it is an error."""
+    """What a call gave: its text, and whether it is an error. `data` is a JSON value that says the same for programs,
+    None where there is none; `facts` is what programs may want to know about the call."""
 
     text: str
     is_error: bool = False
+    data: object = None
+    facts: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
 
 
 @attrs.frozen(kw_only=True)
@@ -65,14 +69,15 @@ NOBODY = ToolContext()
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make.
+    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make (None:
+    the function takes them as one mapping and judges them itself).
 
     `timeout` is in seconds, `takes_context` names the parameters that a `ToolContext` is for. It stays an async function: called, it calls what it was made of.
     """
 
     declared: HostTool
     function: Function
-    parameters: type[msgspec.Struct]
+    parameters: type[msgspec.Struct] | None
     timeout: float = DEADLINE
     takes_context: tuple[str, ...] = ()
 
@@ -87,17 +92,25 @@ class Tool:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext = NOBODY) -> ToolResult:
         """Carry out one call. Raises nothing but what is no `Exception`."""
         try:
-            given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
+            call = self._call(arguments, context)
         except msgspec.ValidationError as error:
             return ToolResult(f"wrong arguments for {self.name!r}: {error}", is_error=True)
         with trio.move_on_after(self.timeout):
-            values = {name: getattr(given, name) for name in given.__struct_fields__}
-            return await self._called({**values, **dict.fromkeys(self.takes_context, context)})
+            return await self._called(call)
         return ToolResult(f"{self.name!r} gave no result within {self.timeout:g} s", is_error=True)
 
-    async def _called(self, arguments: Mapping[str, Any]) -> ToolResult:
+    def _call(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Awaitable[object]]:
+        if self.parameters is None:
+            return partial(self.function, arguments)
+        given = msgspec.convert(dict(arguments), self.parameters, str_keys=True)
+        values = {name: getattr(given, name) for name in given.__struct_fields__}
+        return partial(self.function, **values, **dict.fromkeys(self.takes_context, context))
+
+    async def _called(self, call: Callable[[], Awaitable[object]]) -> ToolResult:
         try:
-            result = await self.function(**arguments)
+            result = await call()
+            if isinstance(result, ToolResult):
+                return result
             return ToolResult(result if isinstance(result, str) else msgspec.json.encode(result).decode())
         except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read (L20)
             return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
@@ -129,8 +142,9 @@ def tool(
     """Make a typed async function a `Tool`, bare or with options.
 
     The name is the function's, the description its docstring, unless given. Each parameter needs a type that msgspec
-    can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string that is returned is the result
-    as it is, anything else as JSON. A parameter of the type `ToolContext` is told who calls. Raises `BadOption` for what no tool can be made of.
+    can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string or a `ToolResult` that is
+    returned is the result as it is, anything else as JSON. A parameter of the type `ToolContext` is told who calls.
+    Raises `BadOption` for what no tool can be made of.
     """
 
     def made(function: Function) -> Tool:

@@ -18,6 +18,7 @@ from proctor.actors.fellows import FELLOWS, Fellows
 from proctor.actors.handle import Agent
 from proctor.actors.host import noted
 from proctor.actors.outcomes import Answer
+from proctor.actors.payloads import Payload
 from proctor.actors.plan import (
     SHUTDOWN,
     AgentOptions,
@@ -204,20 +205,34 @@ async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) ->
         FELLOWS.set(around)
 
 
-async def ask(agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
-    """One prompt to one agent without a tree; see `runs.run`."""
-    return await run_plan(plan_of(agent), prompt, timeout=timeout)
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer:
+    """One prompt to one agent without a tree; see `runs.run`. `schema` is what the answer is to be, see `Agent.ask`."""
+    return await run_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
 
 
 def stream(
-    agent: ChildSpec, prompt: str, *, timeout: float | None = DEADLINE
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
 ) -> AbstractAsyncContextManager[Run]:
     """The same, with events; see `runs.stream`."""
-    return stream_plan(plan_of(agent), prompt, timeout=timeout)
+    return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
 
 
-def plan_of(spec: ChildSpec) -> Plan:
-    """The plan inside an agent's spec. Raises `BadOption` for a spec that is not an agent's."""
+def plan_of(spec: ChildSpec | Plan) -> Plan:
+    """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
+    if isinstance(spec, Plan):
+        return spec
     plan = spec.args[0] if spec.args else None
     if not isinstance(plan, Plan):
         raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")

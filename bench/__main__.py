@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn
+from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, warm
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -39,6 +39,7 @@ def main() -> None:
         "Long lines": lambda: longline.table(rounds),
         "Fleet": lambda: fleet.table(fleet.rows(fleet.Fleet(chosen.children, fleet.RATE, chosen.seconds), 1)),
         "Overhead": lambda: overhead.table(overhead.rows(chosen.turns, chosen.starts, ("scripted",))),
+        "Warm": lambda: warm.table(warm.rows(chosen.starts)),
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),

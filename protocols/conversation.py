@@ -19,10 +19,12 @@ Not handled here: time, processes, and which of several prompts the host should 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, cast
 
 import msgspec
 
+from proctor.protocols.attachment import refuse_untaken
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
@@ -215,6 +217,9 @@ class Conversation:
                 request, f"cannot be sent in phase {self.phase!r} of a {self.memo.mode} conversation"
             )
         self._check_id(request)
+        if isinstance(request, Prompt) and request.attachments:
+            takes = partial(self.dialect.takes, self.memo)
+            refuse_untaken(self.dialect.name, request.attachments, takes)
         data = self.dialect.write(self.memo, request)
         if isinstance(request, Prompt):
             self.memo.prompts.append(request.id)
@@ -386,6 +391,8 @@ class Conversation:
                 raise self._misuse(request, f"answers nothing: no open request has the id {request.id!r}")
         elif request.id in self.memo.prompts or request.id in self.memo.asked:
             raise self._misuse(request, f"with the id {request.id!r} was sent before and is not answered yet")
+        if isinstance(request, Prompt) and request.schema and not self.dialect.can("turn_schema", None):
+            raise self._misuse(request, f"with a schema of its own means nothing to {self.dialect.name}")
 
     def _misuse(self, request: AnyRequest, what: str) -> Misuse:
         name = str(request.__struct_config__.tag)

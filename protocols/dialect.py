@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
+from proctor.protocols.attachment import Attachment
 from proctor.protocols.mcp import Server, Servers
 from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
 
@@ -57,6 +58,8 @@ class Launch:
     `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
     its command and environment, for a CLI that could be told of them only by its arguments. `agent`
     tells this agent from the others of its tree, for a CLI that they share.
+    `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
+    `persist` False keeps no session that could be resumed; None is as the CLI has it.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -79,7 +82,7 @@ class Launch:
     json_schema: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
-    persist: bool = True
+    persist: bool | None = None
     user_settings: bool = False
     retries: int | None = None
     sandbox: str | None = None
@@ -88,6 +91,7 @@ class Launch:
     host_hooks: tuple[HostHook, ...] = ()
     starter: tuple[str, ...] = ()
     agent: str = ""
+    attachments: tuple[Attachment, ...] = ()
     cwd: str = ""
     scratch: str = ""
     secret: str = attrs.field(default="", repr=False)
@@ -97,14 +101,14 @@ class Launch:
 
 @attrs.frozen(kw_only=True)
 class Command:
-    """How to start the process: `env` is added to what the host passes on, `files` (name: text) are written to
+    """How to start the process: `env` is added to what the host passes on, `files` (name: content) are written to
     `Launch.scratch` first, `ignored` names fields not honoured. `joined` is environment that was made of what the owner
     named, and so comes in its place."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = attrs.field(factory=dict[str, str])
     joined: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    files: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    files: Mapping[str, str | bytes] = attrs.field(factory=dict[str, str | bytes])
     ignored: tuple[str, ...] = ()
 
 
@@ -203,6 +207,22 @@ class Memo:
         return [prompt for prompt in self.prompts if prompt not in taken]
 
 
+SchemaForm = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""A JSON schema as a CLI's model takes it for its answer; None where it takes none like this."""
+
+COMBINING = ("allOf", "anyOf", "oneOf", "not", "if")
+
+
+def record_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A schema of an object as it is: it travels as the input of a tool, which can be nothing else."""
+    plain = schema.get("type") == "object" and not any(word in schema for word in COMBINING)
+    return schema if plain else None
+
+
+def _text_alone(memo: Memo, attachment: Attachment) -> bool:
+    return False
+
+
 LinesReader = Callable[[Memo, Sequence[bytes]], Iterator[Run | Out]]
 
 
@@ -212,9 +232,11 @@ class Dialect:
 
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
-    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `oldest` and `newest_known` are the versions it was tested with;
-    `capabilities` names what not all of them can, with the first version known to. In the modes of `relayed` the wire has
-    no way to the host's tools: they come as the MCP server `host`.
+    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `takes` says
+    whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and `newest_known` are the versions it was tested with;
+    `capabilities` names what not all of them can, with the first version known to. `schema_form` is for those that can
+    be told a JSON schema of the answer, at the launch (`structured_output`) or with a prompt (`turn_schema`). In the modes
+    of `relayed` the wire has no way to the host's tools: they come as the MCP server `host`.
     """
 
     name: str
@@ -224,6 +246,8 @@ class Dialect:
     write: Callable[[Memo, AnyRequest], bytes]
     stop: tuple[StopStep, ...]
     read_lines: LinesReader | None = None
+    takes: Callable[[Memo, Attachment], bool] = _text_alone
+    schema_form: SchemaForm = record_schema
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from proctor.protocols.attachment import Attachment
+
 HOST = -1
 """The `frame` of an event that no line of the CLI caused."""
 
@@ -301,12 +303,16 @@ class Prompt(Request, frozen=True, tag=_snake, omit_defaults=True):
     """A user message: plain text, or content blocks in the shape of the CLI's own API.
 
     `commands` lets the CLI take a leading slash as one of its commands and `@path` as a file. Without it the text is
-    only text, where the CLI can be told so.
+    only text, where the CLI can be told so. `attachments` are translated to what the CLI takes; what of them travels
+    by the arguments of a process is named in its launch as well. `schema` is the JSON schema of the answer to this prompt,
+    for a CLI that takes one with each (the capability `turn_schema`).
     """
 
     text: str
     blocks: tuple[dict[str, Any], ...] = ()
     commands: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    schema: dict[str, Any] | None = None
 
 
 class Decision(Request, frozen=True, tag=_snake, omit_defaults=True):

@@ -15,6 +15,7 @@ import attrs
 from proctor.runtime.spawning import MARKER
 
 _PROC = Path("/proc")
+_PAGE = os.sysconf("SC_PAGESIZE")
 _GONE = (FileNotFoundError, ProcessLookupError)
 _MARKED = f"\0{MARKER}=".encode()
 
@@ -49,6 +50,34 @@ def marker_of(pid: int) -> str | None:
     except _GONE:
         return None
     return after.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def children_of(pid: int) -> list[int]:
+    """The numbers of those it has started and of those it has inherited; none when it is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += _children(f"/proc/{pid}/task/{task}/children")
+    except (*_GONE, PermissionError):
+        pass
+    return found
+
+
+def _children(path: str) -> list[int]:
+    try:
+        with open(path, "rb") as line:
+            return [*map(int, line.read().split())]
+    except _GONE:  # a thread that has ended
+        return []
+
+
+def resident_of(pid: int) -> int | None:
+    """Bytes of it that are in memory, what it shares with others included; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as line:
+            return int(line.read().split()[1]) * _PAGE
+    except (*_GONE, PermissionError):
+        return None
 
 
 def numbers() -> list[int]:

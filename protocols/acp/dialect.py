@@ -19,7 +19,7 @@ from proctor.protocols.acp.frames import read
 from proctor.protocols.acp.notes import notes
 from proctor.protocols.acp.profile import GENERIC, Profile
 from proctor.protocols.acp.tools import settle_questions, write_decision
-from proctor.protocols.acp.turns import write_prompt
+from proctor.protocols.acp.turns import takes, write_prompt
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
@@ -125,6 +125,7 @@ def acp_dialect(profile: Profile = GENERIC) -> Dialect:
         greet=partial(_greet, profile),
         read=partial(read, profile),
         write=partial(_write, profile),
+        takes=takes,
         stop=profile.stop,
         oldest=profile.oldest,
         newest_known=profile.newest_known,

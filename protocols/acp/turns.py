@@ -26,6 +26,7 @@ from proctor.protocols.acp.notes import Notes, TurnNotes, notes
 from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
 from proctor.protocols.acp.runs import end_runs
 from proctor.protocols.acp.wire import Prompted
+from proctor.protocols.attachment import PICTURES, Attachment, Untaken, parts
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
 from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import (
@@ -63,6 +64,8 @@ WORDS: Mapping[str, str] = {
 def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     """The bytes of a prompt; none yet for one that has to wait."""
     kept = notes(memo)
+    if not memo.greeted and (media := [a for a in prompt.attachments if a.text is None]):
+        raise Untaken(f"{kept.profile.name}, which has not said yet what it takes,", media[0])
     if not memo.greeted or kept.current is not None:
         kept.held.append(prompt)
         return b""
@@ -71,9 +74,28 @@ def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
 
 def _ask(memo: Memo, kept: Notes, prompt: Prompt) -> bytes:
     kept.current = prompt.id
-    blocks = [{"type": "text", "text": prompt.text}] if prompt.text or not prompt.blocks else []
-    params = {"sessionId": memo.session_id, "prompt": [*blocks, *prompt.blocks]}
+    blocks = [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks] or [_text("")]
+    params = {"sessionId": memo.session_id, "prompt": blocks}
     return jsonrpc.ask(memo, "prompt", "session/prompt", params, request=prompt.id)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _carried(attachment: Attachment) -> dict[str, Any]:
+    kind = attachment.mime.partition("/")[0]
+    return {"type": kind, "mimeType": attachment.mime, "data": attachment.base64}
+
+
+def takes(memo: Memo, attachment: Attachment) -> bool:
+    """Pictures and sounds, where this agent said so in the greeting. Resources of bytes are left out by some, silently."""
+    if not memo.greeted:
+        return attachment.mime.startswith(("image/", "audio/"))
+    said = notes(memo).abilities.prompt_capabilities
+    if attachment.mime.startswith("audio/"):
+        return said.audio
+    return said.image and attachment.mime in PICTURES
 
 
 def send_held(memo: Memo) -> Out:

@@ -92,12 +92,23 @@ class Reached(Wire, frozen=True, gc=False):
 NOT_REACHED = Reached()
 
 
+class Parts(Wire, frozen=True, gc=False):
+    """What a prompt may hold beside text."""
+
+    image: bool = False
+    audio: bool = False
+
+
+NO_PARTS = Parts()
+
+
 class Abilities(Wire, frozen=True, gc=False):
     """`session_capabilities` has a member for each optional method."""
 
     load_session: bool = False
     session_capabilities: dict[str, Any] = {}
     mcp_capabilities: Reached = NOT_REACHED
+    prompt_capabilities: Parts = NO_PARTS
 
 
 NO_ABILITIES = Abilities()

@@ -16,10 +16,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proctor.protocols import jsonrpc, mcp
+from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts, whole_text
 from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
+from proctor.protocols.claude.schemas import loose_schema
 from proctor.protocols.claude.turns import is_uuid
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
@@ -119,7 +121,7 @@ def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
     for field, flag in SWITCHES.items():
         if getattr(wanted, field):
             yield field, flag
-    if not wanted.persist:
+    if wanted.persist is False:
         yield "persist", "--no-session-persistence"
     if wanted.permission_mode is not None:
         # "manual" is the newer name of "default", which every version takes.
@@ -235,7 +237,7 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     if memo.mode == "oneshot":
         if prompt.blocks:
             raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
-        return prompt.text.encode("utf-8", "replace")
+        return whole_text(prompt.text, prompt.attachments).encode("utf-8", "replace")
     return _write_message(memo, prompt.id, _content(prompt), commands=prompt.commands)
 
 
@@ -266,10 +268,24 @@ def _write_message(
 
 
 def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
-    if not prompt.blocks:
+    if not (prompt.blocks or prompt.attachments):
         return prompt.text
-    text = [{"type": "text", "text": prompt.text}] if prompt.text else []
-    return [*text, *prompt.blocks]
+    return [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _carried(attachment: Attachment) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": attachment.mime, "data": attachment.base64}
+    if attachment.mime == PDF:
+        return {"type": "document", "source": source, "title": attachment.name}
+    return {"type": "image", "source": source}
+
+
+def _takes(memo: Memo, attachment: Attachment) -> bool:
+    return memo.mode == "session" and (attachment.mime in PICTURES or attachment.mime == PDF)
 
 
 def _write_decision(memo: Memo, decision: Decision) -> bytes:
@@ -289,6 +305,7 @@ CLAUDE = Dialect(
     read=read,
     read_lines=read_lines,
     write=write,
+    takes=_takes,
     stop=(
         StopStep("interrupt", 2.0),
         StopStep("end", 3.0),
@@ -298,6 +315,7 @@ CLAUDE = Dialect(
     ),
     oldest=(2, 1, 197),
     newest_known=(2, 1, 330),
+    schema_form=loose_schema,
     capabilities=CAPABILITIES,
     relayed=frozenset({"oneshot"}),
 )

@@ -15,7 +15,8 @@ from typing import cast
 
 import msgspec
 
-from proctor.protocols.dialect import Launch
+from proctor.protocols.attachment import PICTURES, Attachment
+from proctor.protocols.dialect import Launch, Memo
 from proctor.protocols.errors import ArgumentTooLong, Misuse
 from proctor.protocols.salvage import Refusal
 
@@ -44,6 +45,11 @@ NEVER = (
 """Fields that Codex has nothing for, in either mode."""
 
 _PROVIDER = re.compile(r"""model_provider\s*=\s*["']?([\w.-]+)["']?""", re.ASCII)
+
+
+def takes(memo: Memo, attachment: Attachment) -> bool:
+    """Pictures, in either mode."""
+    return attachment.mime in PICTURES
 
 
 def setting(field: str, key: str, value: object) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from proctor.protocols.codex import command
 from proctor.protocols.codex.frames import read
 from proctor.protocols.codex.opening import greet
 from proctor.protocols.codex.replies import write
+from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.dialect import Command, Dialect, Launch, StopStep, Version
 
 EVERY: Version = (0, 0, 0)
@@ -28,6 +29,7 @@ CAPABILITIES: Mapping[str, Version] = {
     "steer": EVERY,
     "stop_task": EVERY,
     "structured_output": EVERY,
+    "turn_schema": EVERY,
 }
 """What it can. A prompt in mid-turn joins the turn, so there is no queue; and it names no price."""
 
@@ -53,7 +55,7 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
     names = command.ignored(wanted)
     if not wanted.user_settings:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
-    if wanted.resume is not None and not wanted.persist:
+    if wanted.resume is not None and wanted.persist is False:
         names.append("persist")
     return tuple(names)
 
@@ -64,6 +66,7 @@ CODEX = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=command.takes,
     stop=(
         StopStep("interrupt", 0.5),
         StopStep("close_stdin", 3.0),
@@ -72,6 +75,7 @@ CODEX = Dialect(
     ),
     oldest=(0, 169, 0),
     newest_known=(0, 169, 0),
+    schema_form=strict_schema,
     capabilities=CAPABILITIES,
 )
 """The dialect of `codex app-server` 0.169.0. One that cannot write obeys a SIGTERM after five seconds, no end of stdin."""

@@ -71,7 +71,7 @@ def _open_thread(memo: Memo) -> bytes:
     params = _settings(wanted)
     if wanted.resume is None:
         params["dynamicTools"] = _host_tools(wanted)
-        return _ask(memo, "thread/start", {**params, "ephemeral": not wanted.persist})
+        return _ask(memo, "thread/start", {**params, "ephemeral": wanted.persist is False})
     params |= {"threadId": wanted.resume, "excludeTurns": True}
     return _ask(memo, "thread/fork" if wanted.fork else "thread/resume", params)
 

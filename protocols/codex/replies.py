@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from proctor.protocols import jsonrpc
+from proctor.protocols.attachment import Attachment, parts
 from proctor.protocols.codex.command import schema_of
 from proctor.protocols.codex.opening import read_hello, read_thread
 from proctor.protocols.codex.questions import write_decision, write_return
@@ -88,7 +89,7 @@ def _ask_of_turn(memo: Memo, request: Steer | Interrupt) -> bytes:
     turn = own.current or ""
     if isinstance(request, Interrupt):
         return _send(memo, request, "interrupt", "turn/interrupt", {"turnId": turn})
-    params = {"expectedTurnId": turn, "input": _text(request.text)}
+    params = {"expectedTurnId": turn, "input": [_text(request.text)]}
     return _send(memo, request, "steer", "turn/steer", params)
 
 
@@ -98,14 +99,18 @@ def _send(memo: Memo, request: AnyRequest, kind: str, method: str, params: dict[
     return jsonrpc.ask(memo, kind, method, whole, request=request.id, note=note, tag=False)
 
 
-def _text(text: str) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": text}]
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _picture(attachment: Attachment) -> dict[str, Any]:
+    return {"type": "image", "url": attachment.url}
 
 
 def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
-    parts = [*(_text(prompt.text) if prompt.text or not prompt.blocks else []), *prompt.blocks]
-    schema = schema_of(memo.launch)
-    return {"input": parts} if schema is None else {"input": parts, "outputSchema": schema}
+    said = [*parts(prompt.text, prompt.attachments, _text, _picture), *prompt.blocks] or [_text("")]
+    schema = schema_of(memo.launch) if prompt.schema is None else prompt.schema
+    return {"input": said} if schema is None else {"input": said, "outputSchema": schema}
 
 
 def release(memo: Memo) -> Out:

@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
+from proctor.protocols.attachment import files, whole_text
 from proctor.protocols.codex import command, items, servers
 from proctor.protocols.codex.causes import by_words, status_of
+from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
 from proctor.protocols.codex.wire import Item
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
@@ -104,7 +106,7 @@ def launch(wanted: Launch) -> Command:
     return Command(
         argv=argv,
         env=servers.environment(wanted),
-        files={**schema, **servers.files(wanted)},
+        files={**schema, **servers.files(wanted), **files(wanted.attachments)},
         ignored=_ignored(wanted),
     )
 
@@ -112,7 +114,7 @@ def launch(wanted: Launch) -> Command:
 def _flags(wanted: Launch) -> Iterator[str]:
     if not wanted.user_settings:
         yield "--ignore-user-config"
-    if not wanted.persist:
+    if wanted.persist is False:
         yield "--ephemeral"
     if wanted.model is not None:
         yield f"--model={wanted.model}"
@@ -124,6 +126,8 @@ def _flags(wanted: Launch) -> Iterator[str]:
         )
     if wanted.json_schema is not None:
         yield f"--output-schema={wanted.scratch}/{SCHEMA}"
+    for name in files(wanted.attachments):
+        yield f"--image={wanted.scratch}/{name}"
 
 
 def _ignored(wanted: Launch) -> tuple[str, ...]:
@@ -145,7 +149,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
         raise Misuse(f"a one-shot run has no way to be told {request!r}", request="write")
     if request.blocks:
         raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
-    return request.text.encode("utf-8", "replace")
+    return whole_text(request.text, request.attachments).encode("utf-8", "replace")
 
 
 def read(memo: Memo, line: bytes) -> Out:
@@ -292,9 +296,11 @@ CODEX_EXEC = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=command.takes,
     stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),
     oldest=(0, 169, 0),
     newest_known=(0, 169, 0),
+    schema_form=strict_schema,
     capabilities={"fork": EVERY, "host_tools": EVERY, "resume": EVERY, "structured_output": EVERY},
     relayed=frozenset({"oneshot"}),
 )

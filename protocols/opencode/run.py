@@ -16,6 +16,7 @@ import attrs
 import msgspec
 
 from proctor.protocols.acp import STATUSES, cause_of, ignored
+from proctor.protocols.attachment import PDF, PICTURES, Attachment, files, whole_text
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.launch import configuration, environment
@@ -78,6 +79,7 @@ HONOURED = frozenset(
         "scratch",
         "secret",
         "env",
+        "attachments",
         "extra",
         "partial",
     )
@@ -132,13 +134,19 @@ def launch(wanted: Launch) -> Command:
         flags.append("--fork")
     if wanted.partial:
         flags.append("--thinking")
+    flags += [f"--file={wanted.scratch}/{name}" for name in files(wanted.attachments)]
     argv = (*wanted.executable, "run", "--format=json", *flags, *wanted.extra)
     return Command(
         argv=argv,
         env=environment(wanted),
         joined=configuration(wanted, wanted.mcp),
+        files=files(wanted.attachments),
         ignored=ignored(wanted, HONOURED),
     )
+
+
+def _takes(memo: Memo, attachment: Attachment) -> bool:
+    return attachment.mime in PICTURES or attachment.mime == PDF
 
 
 def greet(memo: Memo) -> bytes:
@@ -149,7 +157,7 @@ def greet(memo: Memo) -> bytes:
 def write(memo: Memo, request: AnyRequest) -> bytes:
     """The prompt as plain text. Raises Misuse for anything else."""
     if isinstance(request, Prompt) and not request.blocks:
-        return request.text.encode("utf-8", "replace")
+        return whole_text(request.text, request.attachments).encode("utf-8", "replace")
     kind = str(request.__struct_config__.tag)
     raise Misuse(f"a one-shot run takes a prompt of plain text, not {kind!r} with blocks", request=kind)
 
@@ -314,6 +322,7 @@ OPENCODE_RUN = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=_takes,
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_known=(1, 18, 33),

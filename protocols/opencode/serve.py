@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import msgspec
 
+from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode import serve_servers
@@ -25,8 +26,8 @@ from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Inter
 ALL: Version = (0, 0, 0)
 CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
     (
-        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "resume", "fork"),
-        *("deltas", "cost", "host_tools"),
+        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "turn_schema"),
+        *("resume", "fork", "deltas", "cost", "host_tools"),
     ),
     ALL,
 )
@@ -76,7 +77,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
     """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
     match request:
         case Prompt():
-            return _prompt(memo, request.id, _parts(request))
+            return _prompt(memo, request.id, _parts(request), request.schema)
         case Steer():
             return _prompt(memo, request.id, [_text(request.text)])
         case Decision():
@@ -106,9 +107,11 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
     return ask(memo, "decision", "POST", f"/permission/{decision.id}/reply", answer, request=decision.id)
 
 
-def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]]) -> bytes:
+def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:
     notes(memo).sent.append(id)
     body = {"parts": parts, **dict(_settings(memo))}
+    if schema is not None:
+        body["format"] = _format(schema)
     return ask(memo, "prompt", "POST", f"/session/{memo.session_id}/prompt_async", body, request=id)
 
 
@@ -124,7 +127,11 @@ def _settings(memo: Memo) -> Iterator[tuple[str, Any]]:
     if wanted.effort is not None:
         yield "variant", wanted.effort
     if wanted.json_schema is not None:
-        yield "format", {"type": "json_schema", "schema": msgspec.Raw(wanted.json_schema.encode())}
+        yield "format", _format(msgspec.Raw(wanted.json_schema.encode()))
+
+
+def _format(schema: object) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
 
 
 def _set_model(memo: Memo, request: SetModel) -> bytes:
@@ -136,8 +143,15 @@ def _set_model(memo: Memo, request: SetModel) -> bytes:
 
 
 def _parts(prompt: Prompt) -> list[dict[str, Any]]:
-    text = [_text(prompt.text)] if prompt.text or not prompt.blocks else []
-    return [*text, *prompt.blocks]
+    return [*parts(prompt.text, prompt.attachments, _text, _file), *prompt.blocks] or [_text("")]
+
+
+def _file(attachment: Attachment) -> dict[str, Any]:
+    return {"type": "file", "mime": attachment.mime, "filename": attachment.name, "url": attachment.url}
+
+
+def _takes(memo: Memo, attachment: Attachment) -> bool:
+    return attachment.mime in PICTURES or attachment.mime == PDF
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -150,6 +164,7 @@ OPENCODE_SERVE = Dialect(
     greet=greet,
     read=read,
     write=write,
+    takes=_takes,
     stop=(
         StopStep("interrupt", 2.0),
         StopStep("end", 0.0),

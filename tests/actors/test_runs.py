@@ -227,7 +227,7 @@ def own_temporary_directory(tmp_path: Path) -> Iterator[Path]:
     tempfile.tempdir = before
 
 
-async def test_a_thousand_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R146
+async def test_200_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R146
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     plan = plan_of(tmp_path, [{"reply": "words and words", "deltas": 3, "delay": 0.01}], shutdown=1.0)
@@ -248,12 +248,12 @@ async def test_a_thousand_runs_half_of_them_cancelled_leave_nothing(  # R031, R0
     gc.collect()  # what earlier tests left to the collector is not ours
     before, tasks = resources(), trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as nursery:
-        for n in range(1000):
+        for n in range(200):
             nursery.start_soon(one, n % 2 == 0)
     assert resources() - before == set()
     assert trio.lowlevel.current_statistics().tasks_living == tasks
-    assert sum(ended.values()) == 1000
-    assert ended["ok"] >= 500
+    assert sum(ended.values()) == 200
+    assert ended["ok"] >= 100
     assert set(ended) <= {"ok", "cancelled"}
 
 

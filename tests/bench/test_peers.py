@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import fleet
 from bench.contest import Contender, Stopwatch, Work, hold, table
 from bench.peers import entries, keepers
 from bench.peers.entries import Peer, in_part
@@ -24,6 +25,13 @@ ALL = (
     *entries.IDLERS,
     entries.SERVER,
 )
+WORKS = {
+    "NDJSON": {"NDJSON": 9},
+    "Mailbox": {"call, 1": 14, "call, 2": 14, "cast, 1": 13, "cast, 2": 13, "stream items": 3},
+    "Starts": {"start, 1": 8, "start, 64": 8, "guarded start, 1": 2},
+    "Restarts": {"restart, 1": 9, "restart, 2": 9},
+}
+"""The rows of each work, in the tables that have one work or more."""
 
 
 def watched(wall: float, cpu: float) -> Stopwatch:
@@ -96,10 +104,19 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     command = [sys.executable, "-m", "bench", *(f"--{size}" for size in sizes)]
     env = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=480, check=True)
-    titles = [line for line in done.stdout.splitlines() if line.startswith("#")]
-    missing = Counter(cell for row in cells(done.stdout) if "not installed" in row for cell in row)
-    names = ("NDJSON", "Long lines", "Fleet", "Overhead", "Mailbox", "Starts", "Restarts", "Idle")
-    assert titles == [f"## {name}" for name in names]
+    tables = {
+        title: [row for row in cells(table) if row][2:]
+        for title, table in (part.split("\n", 1) for part in done.stdout.split("## ")[1:])
+    }
+    assert {title: Counter(row[0] for row in rows) for title, rows in tables.items() if title in WORKS} == {
+        title: Counter(works) for title, works in WORKS.items()
+    }
+    assert [*tables] == [
+        "NDJSON", "Long lines", "Fleet", "Overhead", "Mailbox", "Starts", "Restarts", "Idle",
+    ]  # fmt: skip
+    missing = Counter(
+        cell for rows in tables.values() for row in rows if "not installed" in row for cell in row
+    )
     assert {peer.name: missing[peer.name] for peer in ALL if peer.needs == "program"} == {
         "Erlang ports, self-reported": 1,
         "Erlang gen_server": 4,
@@ -111,6 +128,10 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
         "circus": 2,
         "an Erlang gen_server, self-reported": 1,
     }
+    told = {name: figures for name, *figures in tables["Fleet"]}
+    assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in entries.FLEETS)}
+    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
+    assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
     assert done.stderr == ""
 
 

@@ -6,41 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from bench import fleet, idle, longline, overhead
+from bench import fleet, idle, longline, overhead, warm
 from bench.contest import Contender, Stopwatch, Work, hold, table
-from bench.peers.entries import FLEETS, IDLERS, SERVER, crowds
+from bench.peers.entries import IDLERS, SERVER, crowds
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "works"),
-    [
-        ("bench.ndjson", ["--lines=20"], {"NDJSON": 9}),
-        (
-            "bench.mailbox",
-            ["--operations=20", "--actors=4"],
-            {"call, 1": 14, "call, 4": 14, "cast, 1": 13, "cast, 4": 13, "stream items": 3},
-        ),
-    ],
-)
-def test_a_script_prints_one_table(script: str, arguments: list[str], works: dict[str, int]) -> None:
-    command = [sys.executable, "-m", script, "--rounds=1", *arguments]
+def test_a_script_alone_prints_its_table() -> None:
+    command = [sys.executable, "-m", "bench.ndjson", "--rounds=1", "--lines=20"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     first = [line.split("|")[1].strip() for line in done.stdout.splitlines()]
     assert first[0] == "work"
-    assert first[2:] == [name for name, rows in works.items() for _ in range(rows)]
-    assert done.stderr == ""
-
-
-def test_a_fleet_tells_of_each_contender_what_it_delivered_and_when() -> None:
-    command = [sys.executable, "-m", "bench.fleet", "--children=3", "--seconds=1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
-    told = {name: figures for name, *figures in rows}
-    assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in FLEETS)}
-    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
-    assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
+    assert first[2:] == ["NDJSON"] * 9
     assert done.stderr == ""
 
 
@@ -63,6 +41,12 @@ def test_what_is_added_to_a_command_line_is_told_and_one_that_is_absent_has_a_ro
     table = overhead.table({**rows, "gone": None}).splitlines()
     assert table[2].startswith("| scripted | ")
     assert table[3] == "| gone | not installed |  |  |  |  |"
+
+
+def test_a_run_that_finds_a_process_ready_is_measured_beside_one_that_starts_its_own_R126_L14() -> None:
+    taken = warm.rows(1)
+    assert {*taken} == {"cold", "warm"}
+    assert [line.split(" | ")[0] for line in warm.table(taken).splitlines()[2:]] == ["| cold", "| warm"]
 
 
 def test_a_kind_of_idle_actor_that_is_not_there_has_a_row_that_says_so() -> None:

@@ -27,6 +27,7 @@ class Part(msgspec.Struct, frozen=True):
     tool_use_id: str = ""
     is_error: bool = False
     content: str | list[Part] | dict[str, Any] | None = None
+    source: dict[str, Any] | None = None
 
 
 class Turn(msgspec.Struct, frozen=True):

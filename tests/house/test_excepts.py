@@ -38,6 +38,14 @@ REASONS: Mapping[tuple[str, str], str] = {
         "actors/tools.py",
         "Tool._called",
     ): "the user's tool: an error in it is a result that the model reads (L20)",
+    (
+        "actors/toolset.py",
+        "_carried_out",
+    ): "a tool's function is not ours: an error in it is a result that the model reads (L18)",
+    (
+        "actors/schemas.py",
+        "Schema._converted",
+    ): "the declared class's own code: its fault is a violation of the answer",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }

@@ -182,12 +182,16 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(*words: str, home: Path) -> Generator[Running]:
+def running(*words: str, home: Path, env: Mapping[str, str] | None = None) -> Generator[Running]:
     """The command with pipes, gone after the block."""
     pipe = subprocess.PIPE
     command = [*PROCTOR, *words]
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment(home)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        env=environment(home, **(env or {})),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -82,7 +82,7 @@ def test_an_agent_on_a_virtual_clock_is_refused(told: Told) -> None:
         ("pytest.kept = os.open('/dev/null', os.O_RDONLY)", "(/dev/null)"),
         ("pytest.kept = subprocess.Popen(['sleep', '30'])", "(sleep)"),
         (
-            "threading.Thread(target=threading.Event().wait, args=(15,), name='mine').start()",
+            "threading.Thread(target=threading.Event().wait, args=(6,), name='mine').start()",
             "thread mine",
         ),
         ("tempfile.mkdtemp()", "file "),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import attrs
 import pytest
@@ -46,9 +47,21 @@ def installed_clis(request: pytest.FixtureRequest) -> Mapping[str, Path]:
     try:
         return install(say)
     except InstallError as error:
-        if REQUIRED:
-            pytest.fail(f"PROCTOR_REQUIRE_REAL=1, but a CLI under test is missing: {error}", pytrace=False)
-        pytest.skip(f"{NOT_RUN}{error}")
+        _missing(str(error))
+
+
+def _missing(why: str) -> NoReturn:
+    if REQUIRED:
+        pytest.fail(f"PROCTOR_REQUIRE_REAL=1, but a CLI under test is missing: {why}", pytrace=False)
+    pytest.skip(f"{NOT_RUN}{why}")
+
+
+@pytest.fixture
+def opencode_cli(installed_clis: Mapping[str, Path]) -> Path:
+    """The pinned OpenCode."""
+    if "opencode-1.18.33" not in installed_clis:
+        _missing("OpenCode is only pinned for Linux on x86-64")
+    return installed_clis["opencode-1.18.33"]
 
 
 @pytest.fixture(params=sorted(alias for alias in pinned() if alias.startswith("claude-")))

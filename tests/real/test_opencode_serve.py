@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Unpack
 
@@ -15,7 +15,6 @@ from proctor.actors.server import Where, opencode_server
 from proctor.actors.trees import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
-from tests.clis.not_run import NOT_RUN
 from tests.fakes.model_api import COMPLETIONS, ModelApi, open_model_api
 from tests.fakes.steps import Hang, Text, Tool
 from tests.real.agents import opencode_home
@@ -38,12 +37,8 @@ def home(tmp_path: Path, api: ModelApi) -> Generator[ClaudeHome]:
 
 
 @pytest.fixture
-def server(installed_clis: Mapping[str, Path], home: ClaudeHome) -> ChildSpec:
-    if "opencode-1.18.33" not in installed_clis:
-        pytest.skip(f"{NOT_RUN}OpenCode is only pinned for Linux on x86-64")
-    return opencode_server(
-        "hub", executable=installed_clis["opencode-1.18.33"], cwd=home.work, env=home.environment, start=BOUND
-    )
+def server(opencode_cli: Path, home: ClaudeHome) -> ChildSpec:
+    return opencode_server("hub", executable=opencode_cli, cwd=home.work, env=home.environment, start=BOUND)
 
 
 def agent(name: str, place: ClaudeHome, **options: Unpack[AgentOptions]) -> ChildSpec:

@@ -14,7 +14,7 @@ from tests.real.homes import ClaudeHome
 
 MEGABYTE = 1_000_000
 ANSWER = 60 * MEGABYTE
-PAUSE = float(os.environ.get("PROCTOR_SLOW_READER", "15"))
+PAUSE = float(os.environ.get("PROCTOR_SLOW_READER", "8"))
 """Seconds the reader sleeps in mid-stream."""
 
 

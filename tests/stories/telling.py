@@ -118,7 +118,7 @@ class Session:
     def __init__(self, dialect: Dialect, launch: Launch, folder: Path) -> None:
         command = dialect.launch(launch)
         for name, text in command.files.items():
-            (folder / name).write_text(text)
+            (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
         self.conversation = open_conversation(dialect, launch)
         self.process = start(command, folder)
         self.parts: list[bytes | v.AnyRequest] = []

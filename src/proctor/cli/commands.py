@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from proctor.cli.codes import OK, USAGE
+from proctor.cli.upkeep import health, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 VALUED = frozenset(
     (
@@ -36,9 +38,12 @@ Examples:
   git diff | proctor run claude - --json
   proctor run scripted:examples/hello.ndjson "hi"
   proctor up examples/demo.toml
+  proctor web examples/review.toml
   proctor record -o runs -- claude -p "Hello."
   proctor replay runs --speed 1
   proctor doctor
+  proctor setup --dry-run
+  proctor serve --agents claude,codex --root ~/projects
 
 Exit status:
     0  answered                       75  parked on a usage limit
@@ -47,20 +52,35 @@ Exit status:
    69  the agent is not installed    141  stdout was closed
 """
 
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "http": ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client"),
+}
+"""What an extra brings, for the commands that need it."""
+
 _Flag = Parameter(negative="", show_default=False)
 
 
 def dispatch(argv: Sequence[str]) -> int:
     """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    from proctor.cli.logs import log_to_stderr
     from proctor.cli.prompts import settle
 
-    words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv)
+    if wrong := log_to_stderr(os.environ):
+        complain(wrong)
+
+    words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
     try:
         status = _app()(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         complain(f"{told(error)} (see proctor --help)")
         return USAGE
     return status if isinstance(status, int) else OK
+
+
+def _unsaid() -> list[str]:
+    """No word: whoever starts us with a pipe and says nothing wants to be served (R176)."""
+    stdin: TextIO | None = sys.stdin
+    return [] if stdin is None or stdin.isatty() else ["serve"]
 
 
 def told(error: CycloptsError) -> str:
@@ -86,10 +106,22 @@ def _app() -> App:
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)
+    app.command(web)
     app.command(doctor)
     app.command(record)
     app.command(replay)
+    app.command(setup)
+    app.command(health)
+    app.command(serve)
     return app
+
+
+def _missing(extra: str) -> str:
+    """What to say when the packages of an extra are not all there, "" when they are."""
+    from importlib.util import find_spec
+
+    missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
+    return f"this needs {', '.join(missing)}: pip install 'proctor[{extra}]'" if missing else ""
 
 
 def _version() -> str:
@@ -195,6 +227,57 @@ def up(fleet: str, /) -> int:
     return up_command(fleet)
 
 
+def web(
+    fleet: str,
+    /,
+    *,
+    listen: str = "127.0.0.1:8321",
+    token_env: Annotated[str | None, Parameter(negative="")] = None,
+    origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    grace: str = "10s",
+    metrics: Annotated[bool, _Flag] = False,
+) -> int:
+    """Run a fleet of agents and serve it over HTTP, until it is interrupted.
+
+    Parameters
+    ----------
+    fleet
+        The fleet file (TOML).
+    listen
+        PORT, HOST:PORT or unix:PATH. What other machines can reach needs a token.
+    token_env
+        The environment variable with the token, or with @ and the path of its file.
+    origin
+        A page that may ask, such as https://example.org. Can be repeated.
+    grace
+        How long turns that run have when it is to stop.
+    metrics
+        Serve /metrics.
+    """
+    from proctor.actors.durations import duration
+
+    if missing := _missing("http"):
+        complain(missing)
+        return USAGE
+    from proctor.cli.web import WebOptions, web_command
+
+    try:
+        seconds = duration(grace)
+    except ValueError as error:
+        complain(f"--grace: {error} (see proctor web --help)")
+        return USAGE
+    return web_command(
+        WebOptions(
+            fleet=fleet,
+            listen=listen,
+            token_env=token_env,
+            origins=origin,
+            grace=seconds,
+            metrics=metrics,
+        )
+    )
+
+
 def doctor(
     *,
     prove_cleanup: Annotated[bool, _Flag] = False,
@@ -279,3 +362,87 @@ def replay(
     return replay_command(
         ReplayOptions(recording=recording, faults=fault, speed=speed, json=json, quiet=quiet)
     )
+
+
+def serve(
+    *,
+    http: str | None = None,
+    fleet: str | None = None,
+    agents: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    root: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    permission: Literal["deny", "allow"] = "deny",
+    timeout: str = "300",
+    env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    record: Annotated[str | None, Parameter(negative="")] = None,
+    no_record: Annotated[bool, _Flag] = False,
+    sessions: Annotated[str | None, Parameter(negative="")] = None,
+    limit: int | None = None,
+    token_env: str | None = None,
+) -> int:
+    """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
+
+    Without any word proctor does the same when its stdin is no terminal.
+
+    Parameters
+    ----------
+    http
+        Serve HTTP instead of stdio, at PORT, HOST:PORT or unix:PATH; the protocol is at /mcp.
+    fleet
+        A fleet file (TOML): its agents are started, and each is a tool.
+    agents
+        Kinds of agents, as for run, between commas. Default: claude,codex,opencode,gemini; none beside a fleet.
+    root
+        A folder that callers may have agents work in, and all below it. Can be repeated. Default: this one.
+    permission
+        What tools may do that ask.
+    timeout
+        Seconds that a turn may take unless its caller says otherwise, or a duration such as 5m.
+    env
+        NAME to pass a variable on to the agents, NAME=VALUE to set it. Can be repeated.
+    record
+        The folder for recordings. Default: the user's state folder.
+    no_record
+        Keep no recording.
+    sessions
+        A folder that keeps the sessions callers name, from one server to the next. Default: they go with the server.
+    limit
+        How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
+    token_env
+        The environment variable with the token that HTTP clients must send. Needed beyond this machine.
+    """
+    from proctor.actors.durations import limit as duration
+
+    if missing := _missing("mcp", "jsonschema_rs", *(("hypercorn",) if http else ())):
+        complain(
+            f"serve needs extra packages ({missing}): pip install 'proctor[mcp{',http' if http else ''}]'"
+        )
+        return USAGE
+    try:
+        seconds = duration(timeout)
+    except ValueError as error:
+        complain(f"--timeout: {error}")
+        return USAGE
+    from proctor.cli.serve import ServeOptions, serve_command
+
+    return serve_command(
+        ServeOptions(
+            http=http,
+            fleet=fleet,
+            agents=tuple(name for names in agents for name in names.split(",") if name),
+            roots=root,
+            permission=permission,
+            timeout=seconds,
+            env=env,
+            record=record,
+            recorded=not no_record,
+            sessions=sessions,
+            limit=limit,
+            token_env=token_env,
+        )
+    )
+
+
+def _missing(*names: str) -> str:
+    from importlib.util import find_spec
+
+    return ", ".join(name for name in names if find_spec(name) is None)

@@ -139,6 +139,7 @@ def agent_options(options: RunOptions, screen: Output) -> AgentOptions:
         "model": options.model,
         "mode": options.mode,
         "resume": options.resume,
+        "persist": True,  # `--resume` of a later run names this one's session
         "permission": _policy(options.permission, screen),
     }
     if options.executable is not None:

@@ -34,10 +34,10 @@ from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
-from proctor.cli.verdicts import status_of
+from proctor.cli.verdicts import innermost, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded, StartError
-from proctor.runtime.exits import Crash, DeliveryError, NoProc, is_clean
+from proctor.runtime.exits import DeliveryError, NoProc, is_clean
 
 _LOOK = 0.25
 _CAUSES = 3
@@ -213,11 +213,3 @@ def _why(error: MaxRestartsExceeded, child: str | None) -> str:
     ]
     restarts = error.message.rpartition(": ")[2]
     return f"{restarts}{f' of {child}' if child else ''}; the last causes: {', '.join(last)}"
-
-
-def innermost(error: StartError) -> Exception:
-    """What a start failed of, through every supervisor that passed it on."""
-    cause = error.reason.error if isinstance(error.reason, Crash) else error
-    if isinstance(cause, StartError) and cause is not error:
-        return innermost(cause)
-    return cause if isinstance(cause, Exception) else error

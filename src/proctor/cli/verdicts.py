@@ -9,6 +9,8 @@ from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import DEADLINE, FAILED, LIMITED, NOT_INSTALLED, OK, USAGE
 from proctor.cli.wording import last_line, one_line, until
+from proctor.runtime.errors import StartError
+from proctor.runtime.exits import Crash
 
 OUTCOMES: Mapping[Outcome, tuple[int, str]] = {
     "ok": (OK, "answered"),
@@ -43,6 +45,14 @@ ERRORS: Mapping[type[Exception], int] = {
 def status_of(error: Exception) -> int:
     """The exit status of an error that is told in one line."""
     return next((status for kind, status in ERRORS.items() if isinstance(error, kind)), FAILED)
+
+
+def innermost(error: StartError) -> Exception:
+    """What a start failed of, through every supervisor that passed it on."""
+    cause = error.reason.error if isinstance(error.reason, Crash) else error
+    if isinstance(cause, StartError) and cause is not error:
+        return innermost(cause)
+    return cause if isinstance(cause, Exception) else error
 
 
 def verdict(answer: Answer, now: float) -> str:

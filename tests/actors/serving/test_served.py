@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 import trio
@@ -128,6 +128,15 @@ async def test_an_agent_on_a_server_needs_a_tree(tmp_path: Path) -> None:
 def test_mode_serve_without_a_server_is_a_bad_option() -> None:
     with pytest.raises(BadOption, match="needs server=ID"):
         served_plan("a", {}, server=None)
+
+
+@pytest.mark.parametrize("option", ["env", "home", "executable"])
+def test_what_only_a_process_has_is_refused_for_a_session_on_a_server(option: str) -> None:
+    options: dict[str, Any] = {option: {"A": "b"}}
+    with pytest.raises(
+        BadOption, match=f"{option} of 'a' means nothing on a server: give it to opencode_server 'hub'"
+    ):
+        proctor.opencode("a", mode="serve", server="hub", **options)
 
 
 async def test_a_server_that_ends_before_it_listens_is_a_refused_start(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_no_field_of_a_launch_is_without_a_test() -> None:  # L19
     elsewhere = {"executable", "version", "mode", "fork", "disallowed_tools", "user_settings", "retries"}
     elsewhere |= {"sandbox", "host_hooks"}  # `ignored`
     elsewhere |= {"host_tools", "starter", "agent"}  # by the greeting; by a file; not shared
-    elsewhere |= {"cwd", "scratch", "secret", "env"}  # the host's own business
+    elsewhere |= {"cwd", "scratch", "secret", "env", "attachments"}  # the host's own business
     assert tested | elsewhere == {field.name for field in attrs.fields(Launch)}
 
 

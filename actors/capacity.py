@@ -1,0 +1,43 @@
+"""How many agents a machine bears: the size of a pool that nobody has chosen, and how many may be started at once.
+
+A command line costs 200 to 500 MB while it works, and mostly waits for its model. So the places are as many as the memory
+holds at 500 MB each in half of it, but not more than four for each core, nor than ten. Starting one takes a core for a
+second or so: only as many start at once as there are cores.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+MOST = 10
+"""Places of a pool by default, where the machine bears them (R121)."""
+EACH = 500 * 2**20
+"""Bytes that one agent is expected to hold."""
+SHARE = 0.5
+"""Of the memory, for all agents."""
+PER_CORE = 4
+_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def default_limit(memory: int | None = None, cores: int | None = None) -> int:
+    """The places of a pool on a machine of so much memory (bytes) and so many cores; by default this one. At least 1."""
+    memory = total_memory() if memory is None else memory
+    fitting = int(memory * SHARE / EACH)
+    return max(1, min(MOST, fitting, PER_CORE * (usable_cores() if cores is None else cores)))
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def total_memory(limit: Path = _LIMIT) -> int:
+    """Bytes of this machine, or of the container where that has less: `limit` holds a number, or says that there is none."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    try:
+        return min(machine, int(limit.read_text()))
+    except (OSError, ValueError):
+        return machine

@@ -1,0 +1,13 @@
+"""Agents of a running tree over HTTP: their states, turns, events and open questions; see docs/http.md.
+
+async with open_gateway({"a": sup.agent("a")}) as gateway:
+    await serve(Entrance(application(gateway), where), bound, shutdown=shutdown)
+"""
+
+from __future__ import annotations
+
+from proctor.actors.gateways.http.application import application
+from proctor.actors.gateways.http.entrance import Entrance, check_door
+from proctor.actors.gateways.http.gateway import Check, Gateway, Hooks, open_gateway
+
+__all__ = ["Check", "Entrance", "Gateway", "Hooks", "application", "check_door", "open_gateway"]

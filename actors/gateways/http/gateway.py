@@ -1,0 +1,108 @@
+"""What the requests of one gateway share, and its end.
+
+Guarantees: at its end nothing is cut off without a word. `drain` takes no new turns (503), gives those that run their
+grace, interrupts the rest, and has every stream say why it ends; it returns within `grace` and a moment. The turns of
+a gateway whose block is left are withdrawn.
+
+Not here: the socket (`webserver`), who may come in (`entrance`), the agents' own end (the tree's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+from starlette.routing import BaseRoute
+
+from proctor.actors.gateways.http.bells import Bell
+from proctor.actors.gateways.http.bodies import LIMIT
+from proctor.actors.gateways.http.frames import Shelf
+from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
+from proctor.actors.gateways.http.streams import HEARTBEAT
+from proctor.actors.gateways.http.turns import Tell, Turns
+from proctor.actors.handle import Agent
+
+LAST_WORDS = 0.3
+"""Seconds that interrupted turns have to say so."""
+
+Check = Callable[[], Awaitable[str | None]]
+"""What is wrong, None when nothing is."""
+
+
+def _forget(what: str, facts: Mapping[str, Any]) -> None:
+    return
+
+
+@attrs.frozen(kw_only=True)
+class Hooks:
+    """What a gateway is given beside its agents: what `/readyz` checks, by name; the bytes of `/metrics`, asked for in
+    a thread; further routes; who is told of turns and streams that end."""
+
+    checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
+    metrics: Callable[[], bytes] | None = None
+    routes: Sequence[BaseRoute] = ()
+    tell: Tell = _forget
+
+
+@attrs.define(eq=False)
+class Gateway:
+    """Made by `open_gateway`. `not_ready` says why, for `/readyz`; whoever starts the agents may set and clear it."""
+
+    agents: Mapping[str, Agent]
+    hooks: Hooks
+    turns: Turns
+    limit: int
+    heartbeat: float
+    closing: Bell = attrs.field(factory=Bell)
+    shelf: Shelf = attrs.field(factory=Shelf)
+    not_ready: str | None = None
+    stopping: str | None = None
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name. Raises `Problem`."""
+        agent = self.agents.get(name)
+        if agent is None:
+            detail, remedy = f"there is no agent {name!r}", "GET /agents lists them"
+            raise problem(404, "no-such-agent", detail, remedy, where="name")
+        return agent
+
+    def take_work(self) -> None:
+        """Raises `Problem` while stopping."""
+        if self.stopping is not None:
+            headers = {"retry-after": str(RETRY_AFTER)}
+            remedy = "ask again later, or another server"
+            raise problem(503, "no-new-work", self.stopping, remedy, headers=headers)
+
+    async def drain(self, grace: float, why: str = "the server is stopping") -> None:
+        """Take no more turns, wait `grace` seconds for those that run, interrupt the rest, end every stream."""
+        self.stopping = self.stopping or why
+        with trio.move_on_after(grace):
+            await self.turns.wait_settled()
+        detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
+        self.turns.withdraw_all(
+            problem(503, "stopping", detail, "look at what the agent did before asking again")
+        )
+        with trio.move_on_after(LAST_WORDS):
+            await self.turns.wait_settled()
+        self.closing.ring(why)
+
+
+@asynccontextmanager
+async def open_gateway(
+    agents: Mapping[str, Agent],
+    hooks: Hooks | None = None,
+    *,
+    limit: int = LIMIT,
+    heartbeat: float = HEARTBEAT,
+) -> AsyncGenerator[Gateway]:
+    """A gateway over `agents` by name, which may come and go. Its turns are withdrawn when the block is left.
+
+    `limit`: bytes of a body; `heartbeat`: seconds between two comments of a stream that has nothing to say.
+    """
+    hooks = hooks or Hooks()
+    async with trio.open_nursery() as nursery:
+        yield Gateway(agents, hooks, Turns(nursery, hooks.tell), limit, heartbeat)
+        nursery.cancel_scope.cancel("the gateway is closed")

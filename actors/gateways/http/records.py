@@ -1,0 +1,218 @@
+"""What travels: the bodies that are taken and given. The document's schemas are made of these, and bodies checked by them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+import trio
+
+from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.questions import Approval
+from proctor.actors.receipts import Fate, Receipt
+from proctor.actors.states import Status
+from proctor.protocols.vocabulary import Ending, Usage
+
+Prompt = Annotated[str, msgspec.Meta(min_length=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400 * 30)]
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A body that a client sends."""
+
+
+class TurnRequest(Taken, frozen=True, kw_only=True):
+    """A prompt for a turn. `timeout` (seconds) interrupts it; `schema` is the JSON schema of its answer."""
+
+    prompt: Prompt
+    timeout: Seconds | None = None
+    schema: dict[str, Any] | None = None
+
+
+class SteerRequest(Taken, frozen=True, kw_only=True):
+    """Text for the turn that runs. `timeout`: seconds to wait for the command line's word."""
+
+    text: Prompt
+    timeout: Seconds | None = None
+
+
+class QueueRequest(Taken, frozen=True, kw_only=True):
+    """A prompt for a turn of its own, whoever leaves meanwhile."""
+
+    prompt: Prompt
+
+
+class DecisionRequest(Taken, frozen=True, kw_only=True):
+    """The answer to an open question. `message` tells the model why not; `input` replaces the tool's, if allowed."""
+
+    decision: Literal["allow", "deny"]
+    message: str = ""
+    input: dict[str, Any] | None = None
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent at one moment. `seconds`: how long it has been in that state; `until`: when it wakes (Unix seconds)."""
+
+    name: str
+    state: str
+    evidence: str = ""
+    seconds: float | None = None
+    pid: int | None = None
+    incarnation: int = 0
+    session_id: str | None = None
+    model: str | None = None
+    queued: int = 0
+    until: float | None = None
+    turns: int = 0
+    cost_usd: float | None = None
+
+
+class AgentList(msgspec.Struct, frozen=True, kw_only=True):
+    """Every agent that is served."""
+
+    agents: tuple[AgentRecord, ...]
+
+
+class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for."""
+
+    agent: str
+    ok: bool
+    outcome: Outcome
+    text: str = ""
+    error: str | None = None
+    ending: Ending | None = None
+    detail: str | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    duration: float | None = None
+    model: str | None = None
+    model_turns: int | None = None
+    session_id: str | None = None
+    value: Any = None
+    denied_tools: tuple[str, ...] = ()
+    resets_at: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a body: `where` is a JSON pointer, "" for the whole."""
+
+    where: str
+    what: str
+
+
+class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why there is no result (RFC 9457): what went wrong, `where` in the request, and the `remedy`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    remedy: str
+    where: str = ""
+    violations: tuple[ViolationRecord, ...] = ()
+
+
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that was asked for here. `first` is its first event's position in the agent's log, `duration` in seconds.
+
+    One that ended has an `answer`, or a `problem` that says why there is none.
+    """
+
+    id: str
+    agent: str
+    url: str
+    state: Literal["waiting", "running", "ended"]
+    first: int | None = None
+    duration: float | None = None
+    answer: AnswerRecord | None = None
+    problem: ProblemRecord | None = None
+
+
+class TurnList(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns of an agent that were asked for here and are still known, oldest first."""
+
+    turns: tuple[TurnRecord, ...]
+
+
+class EndRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last event of a stream: `why` it ends, after how many seconds, and what became of its turn."""
+
+    why: str
+    duration: float
+    turn: TurnRecord | None = None
+
+
+class ReceiptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The fate of what was said to an agent beside its prompts."""
+
+    request: str
+    fate: Fate
+    why: str = ""
+    turn: str | None = None
+
+
+class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that wants to run. It is denied in `seconds_left`."""
+
+    agent: str
+    id: str
+    tool: str
+    input: dict[str, Any]
+    description: str | None = None
+    tool_call: str | None = None
+    seconds_left: float = 0.0
+
+
+class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
+    """The open questions of an agent."""
+
+    approvals: tuple[ApprovalRecord, ...]
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How a question was settled."""
+
+    id: str
+    settled: str
+
+
+class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`ready` is false while starting or stopping, and when a check failed; `checks` says of each what is wrong, null if nothing."""
+
+    ready: bool
+    why: str = ""
+    checks: dict[str, str | None] = {}
+
+
+def agent_record(status: Status) -> AgentRecord:
+    """A status as it travels; Trio's clock means nothing elsewhere."""
+    facts = {name: getattr(status, name) for name in AgentRecord.__struct_fields__ if name != "seconds"}
+    return AgentRecord(
+        **facts, seconds=round(trio.current_time() - status.since, 3) if status.since else None
+    )
+
+
+def answer_record(answer: Answer) -> AnswerRecord:
+    """An answer as it travels."""
+    facts = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
+    return AnswerRecord(**facts)
+
+
+def receipt_record(receipt: Receipt) -> ReceiptRecord:
+    """A receipt as it travels."""
+    return ReceiptRecord(request=receipt.request, fate=receipt.fate, why=receipt.why, turn=receipt.turn)
+
+
+def approval_record(approval: Approval) -> ApprovalRecord:
+    """An open question as it travels."""
+    return ApprovalRecord(
+        agent=approval.agent,
+        id=approval.id,
+        tool=approval.tool,
+        input=approval.input,
+        description=approval.description,
+        tool_call=approval.tool_call,
+        seconds_left=round(max(0.0, approval.deadline - trio.current_time()), 3),
+    )

@@ -1,0 +1,187 @@
+"""Turns that were asked for over HTTP: each a task of the gateway, with an address that outlives its connection.
+
+Guarantees: a turn settles once, with an answer or with a problem that says why there is none; whoever waits for it or
+reads its events is told. One whose client waits with its connection is withdrawn when that client leaves; one that was
+asked for with `Prefer: respond-async` goes on. At the end of the gateway's grace, what still runs is interrupted and
+settled with the reason. Of those that ended the last `KEPT` are known.
+
+Not here: what is told to whom (`endpoints`), the events themselves (the agent's log).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, AskTimeout
+from proctor.actors.eventlog import EventLog
+from proctor.actors.gateways.http.bells import Bell
+from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
+from proctor.actors.gateways.http.records import AnswerRecord, TurnRecord, TurnRequest, answer_record
+from proctor.actors.handle import Agent
+from proctor.runtime.errors import ActorExited, CallTimeout
+from proctor.runtime.exits import DeliveryError
+
+KEPT = 1000
+RUNNING = 1000
+"""Turns that may run or wait at a time."""
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+"""Is told what happens here: a stable word, and facts about it. Must not wait."""
+
+
+@attrs.define(eq=False)
+class ServedTurn:
+    """One of them. `first` and `end` are positions in `log`; `over` rings when it is settled."""
+
+    id: str
+    agent: str
+    began: float
+    over: Bell = attrs.field(factory=Bell)
+    accepted: trio.Event = attrs.field(factory=trio.Event)
+    settled: trio.Event = attrs.field(factory=trio.Event)
+    log: EventLog | None = None
+    first: int | None = None
+    end: int = 0
+    seconds: float | None = None
+    answer: AnswerRecord | None = None
+    problem: Problem | None = None
+    _readers: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _why: Problem | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address, without the server's."""
+        return f"/agents/{quote(self.agent, safe='')}/turns/{self.id}"
+
+    def record(self) -> TurnRecord:
+        """It at this moment."""
+        begun: Literal["waiting", "running"] = "waiting" if self.first is None else "running"
+        return TurnRecord(
+            id=self.id,
+            agent=self.agent,
+            url=self.url,
+            state="ended" if self.settled.is_set() else begun,
+            first=self.first,
+            duration=self.seconds,
+            answer=self.answer,
+            problem=None if self.problem is None else self.problem.record,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What a log says of its end."""
+        outcome = self.answer.outcome if self.answer is not None else self.record().state
+        why = None if self.problem is None else self.problem.record.type
+        return {"agent": self.agent, "turn": self.id, "seconds": self.seconds, "outcome": why or outcome}
+
+    async def changed(self) -> None:
+        """Wait until it has another event."""
+        await self._readers.park()
+
+    def withdraw(self, why: Problem) -> None:
+        """Nobody wants it any more: it is forgotten, or interrupted."""
+        self._why = self._why or why
+        self._scope.cancel(str(why))
+
+    async def run(self, agent: Agent, request: TurnRequest) -> None:
+        """Its whole life. Raises nothing of the agent's."""
+        try:
+            self._scope.relative_deadline = float("inf") if request.timeout is None else request.timeout
+            with self._scope:
+                await self._live(agent, request)
+        except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:
+            self._settle(failure=problem_of(error))
+        if self._scope.cancelled_caught:
+            self._settle(failure=self._why or problem_of(AskTimeout(self.agent, request.timeout or 0.0)))
+
+    async def _live(self, agent: Agent, request: TurnRequest) -> None:
+        async with agent.stream(request.prompt, schema=request.schema) as turn:
+            self.log, self.end = turn.log, turn.position
+            self.accepted.set()
+            try:
+                async for _ in turn:
+                    self._reach(turn.position)
+            finally:
+                if self.first is not None:
+                    self._reach(turn.position)  # what ended it without being one of its events, too
+            self._settle(answer=answer_record(turn.answer))
+
+    def _reach(self, position: int) -> None:
+        self.end = position
+        if self.first is None:
+            self.first = position - 1
+        if self._readers:
+            self._readers.unpark_all()
+
+    def _settle(self, answer: AnswerRecord | None = None, failure: Problem | None = None) -> None:
+        if self.settled.is_set():
+            return
+        self.answer, self.problem = answer, failure
+        self.seconds = round(trio.current_time() - self.began, 3)
+        self.settled.set()
+        self.accepted.set()
+        self.over.ring("the turn has ended")
+
+
+class Turns:
+    """Those of one gateway; `nursery` runs them."""
+
+    def __init__(self, nursery: trio.Nursery, tell: Tell) -> None:
+        self._nursery = nursery
+        self._tell = tell
+        self._running: dict[str, ServedTurn] = {}
+        self._ended: dict[str, ServedTurn] = {}
+        self._rest = trio.Event()
+
+    def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
+        """Start one. Raises `Problem` when too many run."""
+        if len(self._running) >= RUNNING:
+            headers = {"retry-after": str(RETRY_AFTER)}
+            detail = f"{RUNNING} turns run or wait already"
+            raise problem(503, "no-new-work", detail, "ask again when some have ended", headers=headers)
+        turn = ServedTurn(str(uuid.uuid4()), agent.name, trio.current_time())
+        self._running[turn.id] = turn
+        self._nursery.start_soon(self._run, turn, agent, request)
+        return turn
+
+    def find(self, agent: str, id: str) -> ServedTurn:
+        """Raises `Problem` when it is not known, or not any more."""
+        turn = self._running.get(id) or self._ended.get(id)
+        if turn is None or turn.agent != agent:
+            detail = f"agent {agent!r} has no turn {id!r} that is known here"
+            raise problem(
+                404, "no-such-turn", detail, f"GET /agents/{agent}/turns lists the last {KEPT}", where="id"
+            )
+        return turn
+
+    def of(self, agent: str) -> Iterable[ServedTurn]:
+        """Those of one agent, the ended ones first."""
+        return (t for turns in (self._ended, self._running) for t in turns.values() if t.agent == agent)
+
+    async def wait_settled(self) -> None:
+        """Wait until none runs."""
+        while self._running:
+            self._rest = trio.Event()
+            await self._rest.wait()
+
+    def withdraw_all(self, why: Problem) -> None:
+        """Interrupt what runs."""
+        for turn in self._running.values():
+            turn.withdraw(why)
+
+    async def _run(self, turn: ServedTurn, agent: Agent, request: TurnRequest) -> None:
+        try:
+            await turn.run(agent, request)
+        finally:
+            del self._running[turn.id]
+            self._ended[turn.id] = turn
+            while len(self._ended) > KEPT:
+                del self._ended[next(iter(self._ended))]
+            self._rest.set()
+        self._tell("turn ended", turn.facts())

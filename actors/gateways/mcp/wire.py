@@ -1,0 +1,167 @@
+"""MCP's lines over two streams, for a Trio program that can be stopped while it serves.
+
+Guarantees: reading and writing can be cancelled at any time. The wire knows which requests are owed an answer: one
+that was withdrawn is not, one whose answer is written is not any more. A line that is no JSON, no request, or too
+long is answered as JSON-RPC has it and costs nothing else. When the input ends or nobody reads the output `over` is
+set, and the wire stays silent: it is closed by cancelling whoever reads it, once nothing is owed.
+
+`standard_streams` takes the descriptors 0 and 1 for the protocol alone: what else reads stdin meets its end, what else
+writes to stdout writes to stderr, and what we start inherits neither.
+
+Not here: what the messages mean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import trio
+from mcp.types import INVALID_REQUEST, PARSE_ERROR
+from trio_util import AsyncValue
+
+from proctor.protocols.framing import Framing, Oversized
+
+CHUNK = 64 * 1024
+Id = int | str
+
+
+class _Frame(msgspec.Struct):
+    id: Id | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+class _Withdrawn(msgspec.Struct, rename="camel"):
+    request_id: Id | None = None
+
+
+class Wire:
+    """Lines in and out, as the SDK's stdio transport takes them from files."""
+
+    def __init__(self, rx: trio.abc.ReceiveStream, tx: trio.abc.SendStream) -> None:
+        self.over = trio.Event()
+        self._rx, self._tx = rx, tx
+        self._ended = False
+        self._writing = trio.Lock()
+        self._framing = Framing()
+        self._lines = deque[bytes | Oversized]()
+        self._owed = set[Id]()
+        self._debts = AsyncValue(0)
+
+    async def settled(self) -> None:
+        """Wait until no request is owed an answer."""
+        await self._debts.wait_value(0)
+
+    def __aiter__(self) -> Wire:
+        return self
+
+    async def __anext__(self) -> str:
+        """The next message; never ends by itself, see `over`."""
+        while True:
+            while self._lines:
+                if (message := await self._accepted(self._lines.popleft())) is not None:
+                    return message
+            if self._ended:
+                self.over.set()
+                await trio.sleep_forever()
+            await self._read()
+
+    async def _read(self) -> None:
+        try:
+            chunk = bytes(await self._rx.receive_some(CHUNK))
+        except (OSError, trio.BrokenResourceError):
+            chunk = b""
+        self._lines.extend(self._framing.feed(chunk) if chunk else self._framing.end())
+        self._ended = not chunk
+
+    async def _accepted(self, line: bytes | Oversized) -> str | None:
+        if isinstance(line, Oversized):
+            await self._refuse(INVALID_REQUEST, f"a message of {line.size} bytes is too long")
+            return None
+        if not line.strip():
+            return None
+        try:
+            frame = msgspec.json.decode(line, type=_Frame)
+        except msgspec.ValidationError as error:
+            await self._refuse(INVALID_REQUEST, f"no message of JSON-RPC: {error}")
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            await self._refuse(PARSE_ERROR, f"no JSON: {error}")
+        else:
+            return line.decode("utf-8", "replace") if await self._noted(frame) else None
+        return None
+
+    async def _noted(self, frame: _Frame) -> bool:
+        if frame.method is None:
+            if answers := bool(bytes(frame.result) or bytes(frame.error)):
+                return answers
+            await self._refuse(INVALID_REQUEST, "a message has a method, a result or an error", frame.id)
+            return False
+        if frame.id is not None:
+            self._owe(frame.id)
+        elif frame.method == "notifications/cancelled" and (withdrawn := _withdrawn(frame)) is not None:
+            self._settle(withdrawn)
+        return True
+
+    def _owe(self, request: Id) -> None:
+        self._owed.add(request)
+        self._debts.value = len(self._owed)
+
+    def _settle(self, request: Id) -> None:
+        self._owed.discard(request)
+        self._debts.value = len(self._owed)
+
+    async def _refuse(self, code: int, message: str, request: Id | None = None) -> None:
+        error: dict[str, Any] = {"code": code, "message": message}
+        await self._send(msgspec.json.encode({"jsonrpc": "2.0", "id": request, "error": error}) + b"\n")
+
+    async def write(self, text: str) -> None:
+        """Write one message; to nobody, once nobody reads."""
+        data = text.encode()
+        await self._send(data)
+        frame = msgspec.json.decode(data, type=_Frame)
+        if frame.method is None and frame.id is not None:
+            self._settle(frame.id)
+
+    async def _send(self, data: bytes) -> None:
+        async with self._writing:
+            try:
+                await self._tx.send_all(data)
+            except (OSError, trio.BrokenResourceError):
+                self.over.set()
+
+    async def flush(self) -> None:
+        """What is written is with the system."""
+
+
+def _withdrawn(frame: _Frame) -> Id | None:
+    try:
+        return msgspec.json.decode(frame.params, type=_Withdrawn).request_id
+    except msgspec.DecodeError:
+        return None
+
+
+@asynccontextmanager
+async def standard_streams() -> AsyncGenerator[tuple[trio.abc.ReceiveStream, trio.abc.SendStream]]:
+    """Stdin and stdout for the protocol; both are given back after the block."""
+    sys.stdout.flush()
+    stdin, stdout = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
+    async with trio.lowlevel.FdStream(stdin) as rx, trio.lowlevel.FdStream(stdout) as tx:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        try:
+            yield rx, tx
+        finally:
+            sys.stdout.flush()
+            os.dup2(stdin, 0)
+            os.dup2(stdout, 1)

@@ -1,0 +1,7 @@
+"""Agents behind the HTTP API that clients of OpenAI's speak: `/v1/chat/completions` and `/v1/models`."""
+
+from __future__ import annotations
+
+from proctor.actors.gateways.openai.serving import routes
+
+__all__ = ["routes"]

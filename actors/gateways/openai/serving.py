@@ -1,0 +1,209 @@
+"""The routes of the chat API. What is asked is in `asking`, what is told in `telling`; here is who waits for whom.
+
+Guarantees: a client that leaves ends its run, streamed or not (R142); an error before the first piece has its own status,
+one behind it is the last piece, and in both the causes are named; a stream that has nothing to tell yet is kept open by
+comments. A stream's answer to a schema is one piece, the value as JSON: the agent's words on the way are not it.
+
+Not here: who may ask, and the server. `routes` is for whatever Starlette application its owner makes.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+
+import attrs
+import msgspec
+import trio
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from proctor.actors.completion import CompletionStream, Model
+from proctor.actors.errors import UnknownProvider
+from proctor.actors.gateways.openai.asking import Asked, Refused, asked_of
+from proctor.actors.gateways.openai.telling import (
+    LEFT,
+    Body,
+    Fault,
+    content_of,
+    fault_of,
+    piece,
+    tool_of,
+    usage_of,
+    whole,
+)
+from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
+
+LARGEST = 32 * 2**20
+"""Bytes that the body of a request may have."""
+
+PATIENCE = 15.0
+"""Seconds without a piece after which a stream says that it lives."""
+
+
+def routes(models: Mapping[str, Model]) -> list[Route]:
+    """`POST /v1/chat/completions`, `GET /v1/models` and `GET /v1/models/{id}` for these models, by name.
+
+    The mapping is looked at for each request: its owner may change it.
+    """
+    served = _Served(models)
+    return [
+        Route("/v1/chat/completions", served.complete, methods=["POST"]),
+        Route("/v1/models", served.all_models, methods=["GET"]),
+        Route("/v1/models/{name:path}", served.one_model, methods=["GET"]),
+    ]
+
+
+@attrs.frozen
+class _Served:
+    models: Mapping[str, Model]
+
+    async def all_models(self, request: Request) -> Response:
+        return _json({"object": "list", "data": [_model(name) for name in sorted(self.models)]})
+
+    async def one_model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return _json(_model(name)) if name in self.models else self._unknown(name)
+
+    async def complete(self, request: Request) -> Response:
+        try:
+            asked = asked_of(await _body(request))
+        except Refused as error:
+            return _failed(fault_of(error, status=413 if error.param == "body" else None))
+        except ClientDisconnect:
+            return Response(status_code=LEFT)
+        if asked.model not in self.models:
+            return self._unknown(asked.model)
+        return _Answering(asked, self.models[asked.model])
+
+    def _unknown(self, name: str) -> Response:
+        return _failed(fault_of(UnknownProvider(name, [*self.models]), code="model_not_found"))
+
+
+async def _body(request: Request) -> bytes:
+    read = bytearray()
+    async for part in request.stream():
+        read += part
+        if len(read) > LARGEST:
+            raise Refused("body", f"the body is larger than {LARGEST} bytes")
+    return bytes(read)
+
+
+def _model(name: str) -> Body:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "proctor"}
+
+
+def _json(body: Body, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
+
+
+def _failed(fault: Fault) -> Response:
+    after = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
+    return _json(fault.body, fault.status, after)
+
+
+class _Answering(Response):
+    """The answer to one request, made while the client is there."""
+
+    def __init__(self, asked: Asked, model: Model) -> None:
+        super().__init__()
+        self._asked = asked
+        self._model = model
+        self._head: Body = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": asked.model,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
+            async with self._model.stream(self._asked.request) as stream:
+                if self._asked.stream:
+                    await self._stream(stream, send)
+                else:
+                    response = await self._whole(stream)
+                    await response(scope, receive, send)
+            nursery.cancel_scope.cancel("the request is answered")
+
+    async def _whole(self, stream: CompletionStream) -> Response:
+        chunks = [chunk async for chunk in stream if isinstance(chunk, Complete | Failed)]
+        last = chunks[-1]
+        if isinstance(last, Failed):
+            return _failed(fault_of(last.error))
+        return _json(whole(self._head, stream.response, last.metadata, structured=self._asked.structured))
+
+    async def _stream(self, stream: CompletionStream, send: Send) -> None:
+        chunks = _kept_alive(stream)
+        first = await anext(chunks, None)
+        if isinstance(first, Failed):
+            await _tell_whole(_failed(fault_of(first.error)), send)
+            return
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await _tell(send, _event(piece(self._head, {"role": "assistant", "content": ""})))
+        await _tell(send, self._told(first, stream))
+        async for chunk in chunks:
+            await _tell(send, self._told(chunk, stream))
+        await _tell(send, b"data: [DONE]\n\n", more=False)
+
+    def _told(self, chunk: Chunk | None, stream: CompletionStream) -> bytes:
+        match chunk:
+            case None:
+                return b": still at work\n\n"
+            case TextPiece(text=text):
+                return b"" if self._asked.structured else _event(piece(self._head, {"content": text}))
+            case ToolUse():
+                return _event(piece(self._head, {"executed_tools": [tool_of(chunk)]}))
+            case Failed(error=error):
+                return _event(fault_of(error).body)
+            case Complete():
+                return self._end(chunk, stream)
+
+    def _end(self, end: Complete, stream: CompletionStream) -> bytes:
+        told = b""
+        if self._asked.structured:
+            value = content_of(stream.response, structured=True)
+            told = _event(piece(self._head, {"content": value}))
+        told += _event(piece(self._head, {}, last=True, proctor=dict(end.metadata)))
+        if self._asked.include_usage:
+            counted: Body = {**piece(self._head, {}), "choices": [], "usage": usage_of(end.usage)}
+            told += _event(counted)
+        return told
+
+
+async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel("the client is gone")
+
+
+async def _kept_alive(stream: CompletionStream) -> AsyncIterator[Chunk | None]:
+    """The chunks, and None for each stretch of patience without one."""
+    over = False
+    while not over:
+        chunk: Chunk | None = None
+        with trio.move_on_after(PATIENCE) as clock:
+            chunk = await anext(stream, None)
+        over = chunk is None and not clock.cancelled_caught
+        if not over:
+            yield chunk
+
+
+def _event(body: Body) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+async def _tell(send: Send, data: bytes, *, more: bool = True) -> None:
+    if data:
+        await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _tell_whole(response: Response, send: Send) -> None:
+    await send(
+        {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+    )
+    await _tell(send, bytes(response.body), more=False)

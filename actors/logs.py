@@ -1,0 +1,80 @@
+"""What the life of an agent leaves in the program's log: records of `proctor.agent`, each with its facts as fields.
+
+The library configures no logging. Every logger of it is below `proctor`; a record carries `event` and the facts named in
+`FACTS` as attributes (`extra`), which a formatter may show. What was asked and what was said is never among them, only
+how long it was; nor are arguments, which may hold a secret, only the program's path.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from proctor.actors.outcomes import ENDINGS
+from proctor.protocols import vocabulary as v
+
+FACTS: Mapping[str, Sequence[str]] = {
+    "adapter_init": ("agent", "kind", "incarnation", "executable", "child_pid", "seconds"),
+    "run_start": ("agent", "kind", "incarnation", "executable", "prompt_chars"),
+    "stream_end": ("agent", "kind", "incarnation", "outcome", "seconds"),
+    "adapter_exit": ("agent", "kind", "incarnation", "outcome", "seconds"),
+}
+"""What each event of an agent's tells."""
+
+_log = logging.getLogger("proctor.agent")
+
+
+class LifeLog:
+    """That of one incarnation. `executable` is set when it is known; times are Trio's, told as seconds that passed."""
+
+    def __init__(self, agent: str, kind: str, incarnation: int) -> None:
+        self.executable = ""
+        self._always = {"agent": agent, "kind": kind, "incarnation": incarnation}
+        self._born = trio.current_time()
+        self._asked: float | None = None
+
+    def ready(self, pid: int | None) -> None:
+        """The command line runs and takes prompts."""
+        self._tell(
+            "adapter_init",
+            "%(agent)s: %(executable)s is ready after %(seconds).2f s",
+            executable=self.executable,
+            child_pid=pid,
+            seconds=trio.current_time() - self._born,
+        )
+
+    def asked(self, characters: int) -> None:
+        """A prompt goes out."""
+        self._asked = trio.current_time()
+        self._tell(
+            "run_start",
+            "%(agent)s: %(executable)s is asked with %(prompt_chars)d characters",
+            executable=self.executable,
+            prompt_chars=characters,
+        )
+
+    def ended(self, event: v.TurnEnded) -> None:
+        """A turn is over."""
+        if self._asked is not None:
+            self._end(ENDINGS[event.ending])
+
+    def exited(self, outcome: str) -> None:
+        """The command line is gone, and a turn that ran with it."""
+        if self._asked is not None:
+            self._end(outcome)
+        seconds = trio.current_time() - self._born
+        message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s"
+        self._tell("adapter_exit", message, outcome=outcome, seconds=seconds)
+
+    def _end(self, outcome: str) -> None:
+        seconds = trio.current_time() - (self._asked or 0.0)
+        self._asked = None
+        message = "%(agent)s: the turn ended after %(seconds).2f s: %(outcome)s"
+        self._tell("stream_end", message, outcome=outcome, seconds=seconds)
+
+    def _tell(self, event: str, message: str, **facts: object) -> None:
+        if _log.isEnabledFor(logging.INFO):
+            told = {**self._always, **facts}
+            _log.info(message, told, extra={"event": event, **told})

@@ -1,0 +1,93 @@
+"""What goes with a prompt beside its words, before any command line has translated it.
+
+An attachment that is text can be told to every model, in the prompt itself; `told` writes it so that its content cannot
+end it. Any other is bytes of a MIME type, and each dialect says which it takes (`Dialect.takes`) and how it carries them.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from proctor.protocols.errors import Misuse
+
+Kind = Literal["file", "binary", "json"]
+T = TypeVar("T")
+
+PICTURES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+"""The pictures that models of today see."""
+
+PDF = "application/pdf"
+
+_FENCE = re.compile("`{3,}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`kind` is the caller's word for it, `name` what the model knows it by; `text` is whole, or None and `data` is."""
+
+    kind: Kind
+    name: str
+    mime: str
+    text: str | None = None
+    data: bytes = b""
+
+    @property
+    def base64(self) -> str:
+        """The data as JSON carries it."""
+        return base64.b64encode(self.data).decode()
+
+    @property
+    def url(self) -> str:
+        """The data as a URL that holds it."""
+        return f"data:{self.mime};base64,{self.base64}"
+
+
+class Untaken(Misuse):
+    """This command line has no way to take an attachment; `cli` and `attachment` say which."""
+
+    def __init__(self, cli: str, attachment: Attachment) -> None:
+        text = (
+            f"{cli} cannot take a {attachment.kind} payload of type {attachment.mime} ({attachment.name!r})"
+        )
+        super().__init__(text, request="prompt")
+        self.cli = cli
+        self.attachment = attachment
+
+
+def refuse_untaken(cli: str, attachments: Iterable[Attachment], takes: Callable[[Attachment], bool]) -> None:
+    """Raises `Untaken` for the first that is no text and that `takes` does not take."""
+    for attachment in attachments:
+        if attachment.text is None and not takes(attachment):
+            raise Untaken(cli, attachment)
+
+
+def told(attachment: Attachment) -> str:
+    """A textual attachment as a part of a prompt: its name, its type, and its content behind a fence it does not hold."""
+    content = attachment.text or ""
+    longest = max((len(run) for run in _FENCE.findall(content)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{attachment.name} ({attachment.mime}):\n{fence}\n{content}\n{fence}"
+
+
+def whole_text(text: str, attachments: Sequence[Attachment]) -> str:
+    """The prompt with its textual attachments behind it, for who takes nothing but text."""
+    return "\n\n".join([*([text] if text else []), *(told(a) for a in attachments if a.text is not None)])
+
+
+def parts(
+    text: str, attachments: Sequence[Attachment], said: Callable[[str], T], carried: Callable[[Attachment], T]
+) -> list[T]:
+    """The prompt as parts in their order: what is text by `said`, the rest by `carried`."""
+    own = [said(text)] if text else []
+    return [*own, *(carried(a) if a.text is None else said(told(a)) for a in attachments)]
+
+
+def files(attachments: Sequence[Attachment]) -> dict[str, bytes]:
+    """Names of files, no two alike, and their content, for those that are no text."""
+    carried = [a for a in attachments if a.text is None]
+    return {f"{n}-{_UNSAFE.sub('_', a.name)[-80:]}": a.data for n, a in enumerate(carried, 1)}

@@ -1,0 +1,250 @@
+"""`proctor serve`: agents as tools of the Model Context Protocol, over stdio or HTTP.
+
+In this order, each step logged: look for the command lines and start the fleet, make the tools, serve. A command line
+that is missing, and an agent of the fleet that does not start, is left out; the log and the server's instructions say
+why. stdout is the protocol's alone.
+
+It ends when stdin ends (exit status 0), and on a signal (SIGTERM: 0): calls that run are cancelled and answered, their
+agents go down their ladders, and what has not gone after `PATIENCE` is killed: clients wait four seconds in all.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from signal import SIGTERM
+
+import attrs
+import trio
+
+from proctor.actors.agent_tools import Terms
+from proctor.actors.environment import parse_env
+from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.fleet import Fleet, load_fleet
+from proctor.actors.gateways.mcp.server import GRACE, LOOPBACK, PATH, Health, McpServer
+from proctor.actors.health import Checks, adapters_of
+from proctor.actors.host import noted
+from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.permissions import Policy
+from proctor.actors.pool import Pools
+from proctor.actors.roots import Roots
+from proctor.actors.scripted import ScriptError
+from proctor.actors.sessions import Sessions
+from proctor.actors.toolset import Toolset
+from proctor.actors.trees import open_supervisor
+from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.offers import ONE_SHOT, Offer
+from proctor.cli.output import Output
+from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.verdicts import status_of
+from proctor.runtime.errors import MaxRestartsExceeded
+
+PATIENCE = GRACE / 2
+"""Seconds from the wish to stop until what has not gone is killed."""
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.frozen(kw_only=True)
+class ServeOptions:
+    """The words of the command line, typed. `agents` empty: those of `ONE_SHOT`, or none beside a fleet."""
+
+    http: str | None = None
+    fleet: str | None = None
+    agents: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    permission: Policy = "deny"
+    timeout: float = 300.0
+    env: tuple[str, ...] = ()
+    record: str | None = None
+    recorded: bool = True
+    sessions: str | None = None
+    limit: int | None = None
+    token_env: str | None = None
+
+
+def serve_command(options: ServeOptions) -> int:
+    """Serve and return the exit status."""
+    try:
+        return trio.run(_main, options)
+    finally:
+        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+
+
+async def _main(options: ServeOptions) -> int:
+    try:
+        service = Service(options)
+    except (AgentError, ScriptError) as error:
+        return await _failed(error)
+    status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
+    return OK if status == BY_SIGNAL + SIGTERM else status
+
+
+async def _told(text: str) -> None:
+    _log.info("%s", text)
+
+
+async def _failed(error: Exception) -> int:
+    for line in str(error).splitlines():
+        await Output(2).say(line)
+    return status_of(error)
+
+
+class Service:
+    """One `proctor serve`. Raises `BadOption`, `FleetFaults` or `ScriptError` before anything starts."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self.record = _record(options)
+        self._agents = options.agents or (() if options.fleet else ONE_SHOT)
+        self._where = None if options.http is None else endpoint(options.http)
+        self._token = _token(options.token_env)
+        if self._where is not None and not self._where.private and self._token is None:
+            raise BadOption(
+                f"{self._where} can be reached from other machines: name a token with --token-env"
+            )
+        self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
+        if options.limit is not None and options.limit < 1:
+            raise BadOption(f"--limit must be 1 or more, got {options.limit}")
+        self._terms = _terms(options, self.record)
+        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
+        self._offer = Offer()
+        self._offer.one_shots(self._agents, self._terms)
+        self._shutdown = trio.Event()
+        self._kill_tree: Callable[[], None] | None = None
+        self._status = OK
+
+    async def run(self, interrupts: Interrupts) -> int:
+        """Start, serve, stop. Returns the exit status."""
+        interrupts.kill = self._kill
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, interrupts)
+            nursery.start_soon(self._hurry)
+            try:
+                async with noted(_told), AsyncExitStack() as stack:
+                    await self._open_sessions(stack)
+                    await (self._serve() if self._fleet is None else self._with(self._fleet))
+            except AgentError as error:
+                self._status = await _failed(error)
+            nursery.cancel_scope.cancel("nothing is served any more")
+        _log.info("stopped")
+        return self._status
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        if self._terms.sessions is not None:
+            try:
+                await stack.enter_async_context(self._terms.sessions)
+            except OSError as error:  # a call that names one is told so
+                _log.warning("there is no place for sessions: %s", error)
+
+    async def _listen(self, interrupts: Interrupts) -> None:
+        with interrupts.scope:
+            await trio.sleep_forever()
+        self._shutdown.set()
+
+    async def _hurry(self) -> None:
+        await self._shutdown.wait()
+        await trio.sleep(PATIENCE)
+        self._kill()
+
+    def _kill(self) -> None:
+        for run in self._terms.live:
+            run.kill()
+        if self._kill_tree is not None:
+            self._kill_tree()
+
+    # -- the fleet
+
+    async def _with(self, fleet: Fleet) -> None:
+        try:
+            async with open_supervisor((), name=fleet.name, **fleet.tree()) as supervisor:
+                self._kill_tree = supervisor.ref.kill
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
+                    await self._offer.fleet(supervisor, fleet, self._terms, self.record)
+                    nursery.cancel_scope.cancel("the fleet has started")
+                await self._serve()
+        except MaxRestartsExceeded as error:
+            await Output(2).say(f"{fleet.name} gave up: {error.message}")
+            self._status = FAILED
+
+    async def _until_shutdown(self, scope: trio.CancelScope) -> None:
+        await self._shutdown.wait()
+        scope.cancel("a signal came while the fleet started")
+
+    # -- serving
+
+    async def _serve(self) -> None:
+        toolset = Toolset(self._offer.tools)
+        names = ", ".join(tool.name for tool in toolset.tools)
+        checks = Checks(adapters_of(self._offer.plans))
+        _log.info("offers %s", names or "nothing")
+        server = McpServer(
+            "proctor",
+            toolset,
+            version=version("proctor"),
+            instructions=self._instructions(names),
+            health=partial(_health, checks),
+            shutdown=self._shutdown,
+        )
+        if self._where is None:
+            _log.info("serves stdin and stdout")
+            await server.serve_stdio()
+        else:
+            await self._serve_http(server, self._where)
+
+    async def _serve_http(self, server: McpServer, where: Endpoint) -> None:
+        with bound(where) as opened:
+            async with trio.open_nursery() as nursery:
+                here = endpoint_of(opened)
+                hosts = LOOPBACK if here.private else None
+                await nursery.start(partial(server.serve_http, opened, hosts=hosts, token=self._token))
+                address = str(here) if here.path else f"http://{here}{PATH}"
+                _log.info("serves %s", address)
+                await Output(2).say(f"serves {address}")
+
+    def _instructions(self, names: str) -> str:
+        offered = f"Coding agents as tools: {names}." if names else "No coding agent can be offered."
+        rules = f"They work below these folders: {self._terms.roots}."
+        return "\n".join([offered, rules, *(f"Not offered: {line}" for line in self._offer.absent)])
+
+
+def _record(options: ServeOptions) -> Path | None:
+    if not options.recorded:
+        return None
+    return state_directory() if options.record is None else Path(options.record)
+
+
+def _terms(options: ServeOptions, record: Path | None) -> Terms:
+    env = parse_env(options.env, os.environ)
+    kept = options.sessions is not None
+    return Terms(
+        roots=Roots(options.roots or (Path.cwd(),)),
+        pools=Pools(limit=options.limit),
+        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        options={"env": env, "record": record, "permission": options.permission},
+        timeout=options.timeout,
+    )
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    if not (token := os.environ.get(name)):
+        raise BadOption(f"--token-env: the environment has no {name!r}, or an empty one")
+    return token
+
+
+async def _health(checks: Checks) -> Health:
+    """Well as long as one of the agents that are offered can work."""
+    found = await checks.look()
+    missing = ", ".join(found.missing)
+    return Health(not found.findings or found.grade != "down", missing and f"does not work: {missing}")

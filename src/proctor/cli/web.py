@@ -1,0 +1,217 @@
+"""`proctor web`: a fleet that runs, served over HTTP.
+
+In this order: the socket is bound, the server answers (`/readyz` says that the agents start), the agents start and are
+given their prompts. It ends on a signal, or when the root of the fleet ends.
+
+The first signal stops it in order: no new turns, `grace` for those that run, then they are interrupted and every
+client is told why; then the agents go down their ladders. What has not gone `LAST` seconds after the grace is killed,
+and so is everything at the second signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from signal import SIGTERM
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.fleet import load_fleet
+from proctor.actors.gateways.http import (
+    Check,
+    Entrance,
+    Gateway,
+    Hooks,
+    application,
+    check_door,
+    open_gateway,
+)
+from proctor.actors.gateways.http.records import TurnRequest
+from proctor.actors.host import noted
+from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.members import AnyMember
+from proctor.actors.trees import Supervisor, open_supervisor, plan_of
+from proctor.actors.webserver import serve
+from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.output import Output
+from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.up import innermost
+from proctor.cli.verdicts import status_of
+from proctor.cli.wording import one_line
+from proctor.runtime.errors import MaxRestartsExceeded, StartError
+from proctor.runtime.exits import DeliveryError
+
+LAST = 0.6
+"""Seconds after the grace in which agents may still leave by themselves."""
+LEVELS = ("debug", "info", "warning", "error")
+"""What `PROCTOR_LOG` may say; warning where it says nothing."""
+
+_log = logging.getLogger("proctor.web")
+
+
+@attrs.frozen(kw_only=True)
+class WebOptions:
+    """The words of the command line, typed. `grace` in seconds."""
+
+    fleet: str
+    listen: str
+    token_env: str | None = None
+    origins: tuple[str, ...] = ()
+    grace: float = 10.0
+    metrics: bool = False
+
+
+def web_command(options: WebOptions) -> int:
+    """Serve the fleet of this file and return the exit status."""
+    level = os.environ.get("PROCTOR_LOG", "").lower()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logging.getLogger("proctor").setLevel((level if level in LEVELS else "warning").upper())
+    return trio.run(_main, options)
+
+
+async def _main(options: WebOptions) -> int:
+    errors = Output(2)
+    try:
+        service = Service(options, errors)
+        with bound(service.where) as opened:
+            async with noted(errors.say):
+                status = await interruptible(
+                    partial(service.run, opened),
+                    told=errors.say,
+                    beside=partial(make_room, state_directory()),
+                )
+    except AgentError as error:
+        for line in str(error).splitlines():
+            await errors.say(line)
+        return status_of(error)
+    return OK if status == BY_SIGNAL + SIGTERM else status
+
+
+class Service:
+    """One `proctor web`. Raises `BadOption` or `FleetFaults` before anything starts."""
+
+    def __init__(self, options: WebOptions, errors: Output) -> None:
+        self._options = options
+        self._errors = errors
+        self.where = endpoint(options.listen)
+        self._token = token_of(options.token_env)
+        check_door(self.where, self._token)
+        self._fleet = load_fleet(Path(options.fleet))
+        self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
+        for member in self._members.values():
+            plan_of(member.spec()).locate()
+        self._shutdown = trio.Event()
+        self._kill_at = float("inf")
+        self._status = OK
+
+    async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
+        """Serve, start, wait, stop. Returns the exit status."""
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        async with trio.open_nursery() as nursery:
+            try:
+                async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
+                    interrupts.kill = sup.ref.kill
+                    await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
+                    nursery.start_soon(self._kill_late, sup)
+            except MaxRestartsExceeded as error:
+                await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
+                self._status = FAILED
+            nursery.cancel_scope.cancel("the fleet has stopped")
+        return self._status
+
+    async def _serve(
+        self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
+    ) -> None:
+        agents = {name: sup.agent(name) for name in self._members}
+        async with open_gateway(agents, self._hooks()) as gateway, trio.open_nursery() as serving:
+            app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
+            await serving.start(partial(server, app))
+            await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
+            with scope:
+                await self._work(sup, gateway)
+            self._kill_at = trio.current_time() + self._options.grace + LAST
+            await gateway.drain(self._options.grace)
+            self._shutdown.set()
+
+    async def _kill_late(self, sup: Supervisor) -> None:
+        await trio.sleep_until(self._kill_at)
+        sup.ref.kill()
+
+    async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
+        gateway.not_ready = "the agents start"
+        if await self._start(sup, gateway):
+            gateway.not_ready = None
+            await sup.wait_stopped()
+
+    async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
+        for child in (*self._fleet.servers, *self._fleet.agents, *self._fleet.supervisors):
+            try:
+                await sup.start_child(child.spec(state_directory()))
+            except StartError as error:
+                cause = innermost(error)
+                await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
+                self._status = status_of(cause)
+                return False
+            except DeliveryError:  # the root has ended meanwhile
+                return False
+        for name, member in self._members.items():
+            if member.prompt is not None:
+                gateway.turns.begin(
+                    gateway.agent(name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
+                )
+        return True
+
+    def _hooks(self) -> Hooks:
+        checks = {name: _installed(member) for name, member in self._members.items()}
+        return Hooks(checks=checks, metrics=_metrics() if self._options.metrics else None, tell=_tell)
+
+
+def token_of(variable: str | None) -> str | None:
+    """The token in the environment variable of this name; a file's, where it begins with `@`."""
+    if variable is None:
+        return None
+    said = os.environ.get(variable, "")
+    if not said:
+        raise BadOption(f"--token-env {variable}: this variable is not set, or empty")
+    if not said.startswith("@"):
+        return said
+    try:
+        return Path(said[1:]).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
+
+
+def _installed(member: AnyMember) -> Check:
+    """Whether the agent's command line is still where it can be found."""
+
+    async def check() -> str | None:
+        try:
+            await trio.to_thread.run_sync(plan_of(member.spec()).locate)
+        except AgentError as error:
+            return one_line(str(error))
+        return None
+
+    return check
+
+
+def _metrics() -> Callable[[], bytes]:
+    import prometheus_client
+
+    return prometheus_client.generate_latest
+
+
+def _tell(what: str, facts: Mapping[str, Any]) -> None:
+    words = " ".join(f"{name}={value}" for name, value in facts.items())
+    _log.info("%s %s", what, words, extra={"facts": dict(facts)})
+
+
+def _shown(where: Endpoint) -> str:
+    return str(where) if where.path is not None else f"http://{where}"

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+
+from tests.actors.gateways.http.serving import Frame, Served, served
+from tests.actors.gateways.http.test_turns import running
+
+
+async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
+    async with served() as server, trio.open_nursery() as nursery:
+        ends: list[Frame] = []
+        nursery.start_soon(follow_turn, server, ends)
+        await running(server)
+        nursery.start_soon(server.gateway.drain, 10.0)
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await server.ask("more")
+        ready = await server.client.get("/readyz")
+        await server.client.post("/agents/a/interrupt")  # the turn ends within the grace
+        with trio.fail_after(5):
+            await server.until_told(2)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+    assert refused.json()["detail"] == "the server is stopping"
+    assert (ready.status_code, ready.json()["why"]) == (503, "the server is stopping")
+    assert ends[-1].data["turn"]["answer"]["outcome"] == "interrupted"
+
+
+async def follow_turn(server: Served, ends: list[Frame]) -> None:
+    async with server.follow("/agents/a/turns", method="POST", body={"prompt": "hang"}) as found:
+        ends.extend([frame async for frame in found])
+
+
+async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_why_R183() -> None:
+    async with served() as server, trio.open_nursery() as nursery:
+        ends: list[Frame] = []
+        answers: list[Any] = []
+        logs: list[Frame] = []
+
+        async def follow_log() -> None:
+            logs.extend(await server.read("/agents/a/events?since=0"))
+
+        async def ask() -> None:
+            answers.append(await server.ask("waits"))
+
+        nursery.start_soon(follow_turn, server, ends)
+        nursery.start_soon(follow_log)
+        await running(server)
+        nursery.start_soon(ask)
+        while len([*server.gateway.turns.of("a")]) < 2:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        with trio.fail_after(1.5):
+            await server.gateway.drain(0.2)
+    problem = ends[-1].data["turn"]["problem"]
+    assert ends[-1].event == logs[-1].event == "end"
+    assert problem["type"] == "urn:proctor:problem:stopping"
+    assert "grace of 0.2 s" in problem["detail"]
+    assert logs[-1].data["why"] == "the server is stopping"
+    assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
+
+
+async def test_readiness_names_each_check_that_fails_R182() -> None:
+    wrong: dict[str, str | None] = {"claude": None, "codex": None}
+
+    async def claude() -> str | None:
+        return wrong["claude"]
+
+    async def codex() -> str | None:
+        return wrong["codex"]
+
+    async with served(hooks={"checks": {"claude": claude, "codex": codex}}) as server:
+        good = await server.client.get("/readyz")
+        wrong["codex"] = "codex is not installed"
+        bad = await server.client.get("/readyz")
+        alive = await server.client.get("/healthz")
+        server.gateway.not_ready = "the agents start"
+        early = await server.client.get("/readyz")
+    assert (good.status_code, good.json()["ready"]) == (200, True)
+    assert (bad.status_code, bad.json()["why"]) == (503, "not working: codex")
+    assert bad.json()["checks"] == {"claude": None, "codex": "codex is not installed"}
+    assert (alive.status_code, early.json()["why"]) == (200, "the agents start")
+
+
+async def test_metrics_are_what_the_hook_gives_R181() -> None:
+    async with served(hooks={"metrics": lambda: b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"}) as server:
+        response = await server.client.get("/metrics")
+    async with served() as server:
+        without = await server.client.get("/metrics")
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.text.endswith("x_total 1.0\n")
+    assert without.status_code == 404
+
+
+async def test_a_fault_of_ours_is_a_problem_without_its_text() -> None:
+    def broken() -> bytes:
+        raise RuntimeError("secret of the house")
+
+    async with served(hooks={"metrics": broken}) as server:
+        response = await server.client.get("/metrics")
+        assert (await server.client.get("/agents")).status_code == 200
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert response.json()["type"] == "urn:proctor:problem:internal"

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import attrs
+import openai
+import pytest
+import trio
+from openai import OpenAI
+from starlette.applications import Starlette
+
+from proctor.actors.completion import CompletionModel, CompletionRequest
+from proctor.actors.gateways.openai import routes
+from proctor.actors.gateways.openai.asking import Refused, asked_of
+from proctor.actors.gateways.openai.telling import status_of
+from proctor.actors.listening import Endpoint, bound, endpoint_of
+from proctor.actors.payloads import BinaryPayload, FilePayload
+from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.webserver import serve
+from proctor.protocols.prompt import Called, Message
+from tests.actors.test_completion import GOOD, TALK, delta, saying, spec_of
+from tests.protocols.lines import line
+
+T = TypeVar("T")
+USER = {"role": "user", "content": "hi"}
+PICTURE = "data:image/png;base64," + base64.b64encode(b"a picture").decode()
+
+
+@attrs.frozen
+class Chat:
+    client: OpenAI
+
+    async def ask(self, do: Callable[[OpenAI], T]) -> T:
+        return await trio.to_thread.run_sync(do, self.client)
+
+    async def create(self, **asked: Any) -> Any:
+        return await self.ask(partial(_made, {"model": "agent", "messages": [USER], **asked}))
+
+    async def pieces(self, **asked: Any) -> list[Any]:
+        return await self.ask(
+            partial(_pieces, {"model": "agent", "messages": [USER], "stream": True, **asked})
+        )
+
+
+def _made(asked: dict[str, Any], client: OpenAI) -> Any:
+    create: Any = client.chat.completions.create
+    return create(**asked)
+
+
+def _pieces(asked: dict[str, Any], client: OpenAI) -> list[Any]:
+    create: Any = client.chat.completions.create
+    return [*create(**asked)]
+
+
+@asynccontextmanager
+async def serving(agent: FarEnd, **others: FarEnd) -> AsyncGenerator[Chat]:
+    models = {
+        name: CompletionModel.make(spec_of(far_end)) for name, far_end in {"agent": agent, **others}.items()
+    }
+    application = Starlette(routes=routes(models))
+    with bound(Endpoint()) as opened:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve, application, opened, shutdown=trio.Event()))
+            with OpenAI(base_url=base_of(opened), api_key="none", max_retries=0, timeout=20) as client:
+                yield Chat(client)
+            nursery.cancel_scope.cancel()
+
+
+def base_of(opened: Any) -> str:
+    return f"http://127.0.0.1:{endpoint_of(opened).port}/v1"
+
+
+async def test_a_chat_has_its_answer_its_usage_and_the_tools_that_were_used_R140() -> None:
+    async with serving(TALK) as chat:
+        made = await chat.create()
+    assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("It is 4.", "stop")
+    assert (made.usage.prompt_tokens, made.usage.completion_tokens, made.usage.total_tokens) == (3, 5, 8)
+    assert made.choices[0].message.tool_calls is None
+    [used] = made.choices[0].message.executed_tools
+    assert (used["function"]["name"], json.loads(used["function"]["arguments"])) == ("Read", {"path": "a"})
+    assert made.proctor["session_id"] == "s"
+
+
+async def test_a_streamed_chat_comes_in_order_and_counts_at_its_end_R141_R084() -> None:
+    async with serving(TALK) as chat:
+        pieces = await chat.pieces(stream_options={"include_usage": True})
+    texts = [piece.choices[0].delta.content for piece in pieces if piece.choices]
+    assert "".join(text or "" for text in texts) == "Let me see.\n\nIt is 4."
+    tools = [
+        p.choices[0].delta.executed_tools for p in pieces if p.choices and p.choices[0].delta.model_extra
+    ]
+    assert [tool[0]["id"] for tool in tools] == ["c1"]
+    assert [p.choices[0].finish_reason for p in pieces if p.choices][-1] == "stop"
+    assert (pieces[-1].choices, pieces[-1].usage.total_tokens) == ([], 8)
+
+
+STRUCTURED = saying(delta("thinking aloud"), **GOOD, structured_output={"sum": 4})
+SHAPE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"sum": {"type": "integer"}},
+    "required": ["sum"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SHAPE, "strict": True}}
+
+
+@pytest.mark.parametrize("wanted", [FORMAT, {"type": "json_object"}])
+async def test_a_response_format_gives_the_value_as_json_R139(wanted: dict[str, Any]) -> None:
+    async with serving(STRUCTURED) as chat:
+        made = await chat.create(response_format=wanted)
+        pieces = await chat.pieces(response_format=wanted)
+    assert json.loads(made.choices[0].message.content) == {"sum": 4}
+    said = "".join(piece.choices[0].delta.content or "" for piece in pieces)
+    assert json.loads(said) == {"sum": 4}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_error_before_the_first_piece_has_its_status_and_names_its_cause_R105(stream: bool) -> None:
+    async with serving(saying(status=3)) as chat:
+        with pytest.raises(openai.InternalServerError, match=r"crashed \(exit status 3\)") as caught:
+            await chat.create(stream=stream)
+    body: Any = caught.value.body
+    assert (caught.value.status_code, caught.value.code) == (500, "crashed")
+    assert [cause["type"] for cause in body["causes"]] == ["CompletionError", "ProviderError"]
+
+
+async def test_an_error_behind_the_first_piece_is_the_last_that_comes_R114() -> None:
+    async with serving(saying(delta("so far"), status=3)) as chat:
+        seen = list[str]()
+
+        def read(client: OpenAI) -> None:
+            for piece in client.chat.completions.create(
+                model="agent", messages=[{"role": "user", "content": "hi"}], stream=True
+            ):
+                seen.append(piece.choices[0].delta.content or "")
+
+        with pytest.raises(openai.APIError, match="provider 'agent': crashed"):
+            await chat.ask(read)
+    assert "".join(seen) == "so far"
+
+
+async def test_a_usage_limit_says_when_to_come_again() -> None:
+    resets = int(time.time()) + 500
+    limit = line(
+        type="rate_limit_event",
+        session_id="s",
+        rate_limit_info={"status": "rejected", "resetsAt": resets, "rateLimitType": "five_hour"},
+    )
+    ended: dict[str, Any] = {
+        "subtype": "success",
+        "is_error": True,
+        "api_error_status": 429,
+        "result": "You've hit your limit",
+    }
+    async with serving(saying(limit, **ended)) as chat:
+        with pytest.raises(openai.RateLimitError) as caught:
+            await chat.create()
+    assert 490 <= int(caught.value.response.headers["retry-after"]) <= 500
+
+
+async def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
+    async with serving(agent=TALK, other=TALK) as chat:
+        listed = await chat.ask(lambda client: [model.id for model in client.models.list()])
+        one = await chat.ask(lambda client: client.models.retrieve("other"))
+        with pytest.raises(openai.NotFoundError, match=r"no provider 'none'; known: agent, other"):
+            await chat.create(model="none")
+        with pytest.raises(openai.NotFoundError):
+            await chat.ask(lambda client: client.models.retrieve("none"))
+    assert (listed, one.id) == (["agent", "other"], "other")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_ends_its_run_R142(stream: bool) -> None:
+    begun, ended = trio.Event(), trio.Event()
+
+    async def far_end(side: FarSide) -> int | None:
+        begun.set()
+        try:
+            return await saying(delta("so far"))(side)
+        finally:
+            ended.set()
+
+    async with serving(far_end) as chat:
+        asked = json.dumps({"model": "agent", "messages": [USER], "stream": stream}).encode()
+        port = chat.client.base_url.port
+        assert port is not None
+        connection = await trio.open_tcp_stream("127.0.0.1", port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-length: {len(asked)}\r\n\r\n"
+        await connection.send_all(head.encode() + asked)
+        await begun.wait()
+        assert not ended.is_set()
+        await connection.aclose()
+        with trio.fail_after(10):
+            await ended.wait()
+
+
+# -- what is asked
+
+
+def body(**given: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [USER], **given}).encode()
+
+
+def test_a_conversation_becomes_a_request_with_all_of_it_R136_R138() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "system", "content": "Be short."},
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+        {"role": "user", "content": [{"type": "text", "text": "two"}]},
+    ]
+    request = asked_of(body(messages=messages)).request
+    assert (request.preamble, request.prompt) == ("Be short.\n\nBe kind.", ("two",))
+    assert request.history == (
+        Message("user", "one"),
+        Message("assistant", "", calls=(Called("c1", "add", {"a": 1}),)),
+        Message("tool", "2", name="add"),
+    )
+
+
+def test_pictures_and_files_of_a_message_become_payloads_R143() -> None:
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": PICTURE}},
+        {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}},
+        {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
+    ]
+    request = asked_of(body(messages=[{"role": "user", "content": parts}])).request
+    assert request.prompt == ("look", "[image-1]", "[a.txt]", "[audio-3]")
+    assert request.payloads == (
+        BinaryPayload(b"a picture", "image/png", "image-1"),
+        FilePayload("a.txt", b"hi", "text/plain"),
+        BinaryPayload(b"hi", "audio/wav", "audio-3"),
+    )
+
+
+def with_part(part: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [part]}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "why"),
+    [
+        ({"n": 2}, "n", "an agent gives one answer"),
+        ({"temperature": 0.2}, "temperature", "no agent's command line takes it"),
+        ({"max_tokens": 5}, "max_tokens", "cannot be honoured"),
+        ({"tools": [{"type": "function"}]}, "tools", "the agent runs tools of its own"),
+        ({"stop": ["x"]}, "stop", "cannot be honoured"),
+        ({"made_up": 1}, "made_up", "not known"),
+        ({"model": None}, "model", "missing"),
+        ({"model": 5}, "model", "must be of the type str"),
+        ({"messages": []}, "messages", "empty"),
+        ({"messages": ["hi"]}, "messages[0]", "one of the roles"),
+        ({"messages": [{"role": "function"}]}, "messages[0]", "one of the roles"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "a text or a list of parts"),
+        (with_part({"type": "image_url", "image_url": {"url": "http://x/y"}}), "messages[0].content[0]", "nothing is fetched"),
+        (with_part({"type": "image_url", "image_url": {"url": "data:a/b;base64,?"}}), "messages[0].content[0]", "base64"),
+        (with_part({"type": "video"}), "messages[0].content[0]", "'video'"),
+        ({"response_format": {"type": "grammar"}}, "response_format", "json_schema"),
+        ({"stream": "yes"}, "stream", "must be of the type bool"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_by_its_name(given: dict[str, Any], param: str, why: str) -> None:
+    with pytest.raises(Refused, match=why) as caught:
+        asked_of(body(**given))
+    assert caught.value.param == param
+    assert status_of(caught.value) == 400
+
+
+def test_what_asks_for_nothing_is_taken() -> None:
+    asked = asked_of(
+        body(n=1, temperature=1, top_p=1, tools=[], stop=None, seed=None, user="u", metadata={"a": "b"})
+    )
+    assert asked.request == CompletionRequest(prompt="hi", timeout=None)
+
+
+def test_a_body_that_is_no_json_is_refused() -> None:
+    with pytest.raises(Refused, match="no JSON object"):
+        asked_of(b"[1]")

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from proctor.actors.agent_tools import Terms, one_shot, standing
+from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
+from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.plan import AgentOptions, Plan
+from proctor.actors.pool import Pools
+from proctor.actors.reports import ADVICE, Place, failure, report
+from proctor.actors.roots import Roots
+from proctor.actors.sessions import Sessions
+from proctor.actors.tools import ToolResult
+from proctor.actors.toolset import Call, Toolset
+from proctor.actors.trees import agent_spec, open_supervisor
+from tests.actors.far_end import plan_of
+from tests.actors.spoken import spoken_plan
+
+
+def spoken(options: AgentOptions) -> Plan:
+    """A kind of agent whose far end is a function; its home is its own."""
+    return spoken_plan(**options)
+
+
+def terms_of(tmp_path: Path, **more: Any) -> Terms:
+    (tmp_path / "root").mkdir(exist_ok=True)
+    return Terms(roots=Roots([tmp_path / "root"]), **more)
+
+
+def tools_of(terms: Terms) -> Toolset:
+    return Toolset([one_shot("speaker", "It speaks.", spoken, terms)])
+
+
+async def called(tools: Toolset, name: str = "speaker", **arguments: Any) -> ToolResult:
+    return await tools.call(name, arguments, Call())
+
+
+async def followed(tools: Toolset, told: list[str], **arguments: Any) -> ToolResult:
+    call = Call()
+
+    async def send(seconds: float, text: str) -> None:
+        told.append(text)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call.follow, send)
+        result = await tools.call("speaker", arguments, call)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    return result
+
+
+async def test_a_call_is_a_prompt_and_its_result_the_answer(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    terms = terms_of(tmp_path)
+    result = await called(tools_of(terms), prompt="hello")
+    assert (result.text, result.is_error) == ("1: hello", False)
+    assert (result.facts["outcome"], result.facts["cost_usd"]) == ("ok", 0.5)
+    assert not terms.live
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, '"prompt" is a required property'),
+        ({"prompt": ""}, "/prompt"),
+        ({"prompt": "x", "permission": "allow"}, "'permission' was unexpected"),
+        ({"prompt": "x", "timeout": 0}, "/timeout"),
+        ({"prompt": "x", "cwd": ".."}, "outside of what is allowed"),
+        ({"prompt": "x", "cwd": "/etc"}, "outside of what is allowed"),
+        ({"prompt": "x", "schema": {"type": "strin"}}, "cannot be used"),
+        ({"prompt": "x", "session_id": ""}, "session_id"),
+    ],
+)
+async def test_a_caller_chooses_what_the_schema_says_and_no_more(
+    arguments: dict[str, Any], text: str, autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    result = await called(tools_of(terms_of(tmp_path)), **arguments)
+    assert result.is_error
+    assert text in result.text
+
+
+async def test_a_failure_says_what_where_and_what_to_do(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:  # R112, R113
+    terms = terms_of(tmp_path, options={"record": tmp_path / "runs"})
+    result = await called(tools_of(terms), prompt="crash")
+    assert result.is_error
+    what, why, where, advice, stderr = result.text.splitlines()
+    assert what == "agent did not finish: crashed"
+    assert why == "why: out of luck"
+    assert where.startswith(f"where: {tmp_path}/root (recording: {tmp_path}/runs/")
+    assert advice == f"what to do: {ADVICE['crashed']}"
+    assert stderr == "stderr ends: out of luck"
+
+
+async def test_a_turn_that_takes_too_long_is_ended_and_says_so(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    result = await called(tools_of(terms_of(tmp_path)), prompt="hang", timeout=3)
+    assert result.is_error
+    assert (result.text.splitlines()[0], trio.current_time() < 10) == ("agent did not finish: deadline", True)
+
+
+async def test_a_call_that_is_cancelled_takes_its_turn_with_it(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    terms = terms_of(tmp_path)
+    tools = tools_of(terms)
+    with trio.move_on_after(3) as scope:
+        await called(tools, prompt="hang")
+    assert scope.cancelled_caught
+    assert not terms.live
+    assert tools.counts["speaker"].cancelled == 1
+
+
+async def test_who_cannot_wait_for_a_ladder_kills_what_runs(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    terms = terms_of(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(called, tools_of(terms), prompt="hang"))
+        await trio.sleep(1)
+        [live] = terms.live
+        live.kill()
+    assert not terms.live
+
+
+async def test_only_so_many_run_at_a_time_and_who_waits_is_told(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    tools, told = tools_of(terms_of(tmp_path, pools=Pools(limit=1))), list[str]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(called, tools, prompt="hang", timeout=5))
+        await trio.sleep(1)
+        result = await followed(tools, told, prompt="hello", timeout=60)
+    assert result.text == "1: hello"
+    assert told[0] == "waits for one of 1 places; 0 wait before this call"
+
+
+async def test_who_has_no_place_in_time_is_told_so(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    tools = tools_of(terms_of(tmp_path, pools=Pools(limit=1)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(called, tools, prompt="hang", timeout=30))
+        await trio.sleep(1)
+        result = await called(tools, prompt="hello", timeout=2)
+        nursery.cancel_scope.cancel()
+    assert result.is_error
+    assert "what to do: " in result.text
+
+
+async def test_a_missing_command_line_is_a_result_that_says_how_to_get_it(tmp_path: Path) -> None:
+    def absent(options: AgentOptions) -> Plan:
+        raise NotInstalled("speaker", ["PATH"], "npm install speaker")
+
+    tools = Toolset([one_shot("speaker", "It speaks.", absent, terms_of(tmp_path))])
+    result = await called(tools, prompt="x")
+    assert result.is_error
+    assert "npm install speaker" in result.text
+
+
+# -- sessions
+
+
+async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone_R127(tmp_path: Path) -> None:
+    script: list[dict[str, Any]] = [
+        {"tool": "Bash", "input": {}, "run": "echo x >> found; wc -l < found"},
+        {"reply": "turn {turn} of {session}"},
+    ]
+    kept = plan_of(tmp_path, script)
+
+    def scripted(options: AgentOptions) -> Plan:
+        home = attrs.evolve(kept.workplace, home="user", env={"CLAUDE_CONFIG_DIR": str(tmp_path / "home")})
+        return attrs.evolve(kept, workplace=home)
+
+    async with Sessions(tmp_path / "sessions") as sessions:
+        tools = Toolset([one_shot("speaker", "It speaks.", scripted, terms_of(tmp_path, sessions=sessions))])
+        first, second, other, alone = [
+            (await called(tools, prompt="go", **session)).text.split()
+            for session in ({"session_id": "a"}, {"session_id": "a"}, {"session_id": "../b"}, {})
+        ]
+        assert ("a" in sessions, "../b" in sessions, len(sessions)) == (True, True, 2)
+    assert [each[1] for each in (first, second, other, alone)] == ["1", "2", "1", "1"]
+    assert first[3] == second[3]
+    assert len({first[3], other[3], alone[3]}) == 3
+    assert not (tmp_path / "sessions" / "a").exists()
+
+
+# -- agents of a tree
+
+
+async def test_an_agent_of_a_tree_is_asked_and_its_failures_are_results(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    terms = terms_of(tmp_path)
+    child = agent_spec("agent", spoken_plan(), {"restart": "temporary"})
+    async with open_supervisor([child]) as sup:
+        tools = Toolset([standing("ask_agent", "It speaks.", sup.agent("agent"), terms)])
+        ask = partial(called, tools, "ask_agent")
+        assert (await ask(prompt="one")).text == "1: one"
+        assert (await ask(prompt="two")).text == "2: two"
+        late = await ask(prompt="hang", timeout=2)
+        assert late.is_error
+        assert "longer timeout" in late.text
+        assert (await ask(prompt="three")).text == "4: three"
+        lost = await ask(prompt="crash")
+        assert "look at what it has done" in lost.text
+        gone = await ask(prompt="four")
+        assert gone.is_error
+
+
+async def test_calls_of_one_agent_are_answered_one_after_the_other(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    answers, told = list[str](), list[str]()
+    async with open_supervisor([agent_spec("agent", spoken_plan(), {})]) as sup:
+        tools = Toolset([standing("speaker", "It speaks.", sup.agent("agent"), terms_of(tmp_path))])
+
+        async def ask(prompt: str) -> None:
+            answers.append((await called(tools, prompt=prompt, timeout=5)).text.splitlines()[0])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "hang")
+            await trio.sleep(1)
+            answers.append((await followed(tools, told, prompt="later")).text)
+    assert answers[-1] == "2: later"
+    assert told[0].startswith("waits: agent is working")
+
+
+# -- reports
+
+
+@pytest.mark.parametrize("outcome", [name for name in ADVICE if name != "ok"])
+def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
+    answer = Answer(agent="a", outcome=outcome, error="it said no", stderr="oops")
+    result = report(answer, Place(cwd=Path("/w")), "half a sentence")
+    assert result.is_error
+    head, why, where, advice, stderr, said = result.text.splitlines()
+    assert head == f"a did not finish: {outcome.replace('_', ' ')}"
+    assert (why, where, stderr) == ("why: it said no", "where: /w", "stderr ends: oops")
+    assert advice == f"what to do: {ADVICE[outcome]}"
+    assert said == "it had said: half a sentence"
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (BadOption("model 'x' is none"), "correct the arguments"),
+        (StartRefused("a", "no login", stderr="oops"), "login"),
+        (AgentError("odd"), "call it again"),
+    ],
+)
+def test_every_error_has_its_remedy(error: Exception, advice: str) -> None:
+    result = failure("a", error, Place(), "")
+    assert result.text.startswith("a failed: ")
+    assert advice in result.text
+    assert ("stderr ends: oops" in result.text) is isinstance(error, StartRefused)
+
+
+def test_a_value_is_told_as_json_and_as_data() -> None:
+    value: Mapping[str, Any] = {"n": 1}
+    result = report(Answer(agent="a", outcome="ok", text="here", value=value), Place())
+    assert (result.text, result.data) == ('{"n":1}', value)

@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+import proctor
+from proctor.actors import causes
+from proctor.actors import errors as e
+from proctor.actors.causes import Fault, chain, fault_of, is_retryable
+from proctor.actors.completion import CompletionModel, CompletionRequest
+from proctor.actors.errors import (
+    AskTimeout,
+    BadOption,
+    CompletionError,
+    GreetingTimeout,
+    NotInstalled,
+    ProviderError,
+)
+from proctor.actors.eventlog import Cursor
+from proctor.actors.payloads import FilePayload, JsonPayload, Payload
+from proctor.actors.plan import claude_plan
+from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.runs import Run
+from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
+from proctor.actors.trees import agent_spec
+from proctor.protocols.prompt import Message
+from proctor.protocols.vocabulary import Usage
+from proctor.runtime.exits import RuntimeFault
+from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import write_script
+from tests.actors.spoken import spoken_plan
+from tests.protocols.lines import INIT, line
+
+
+def assistant(*blocks: dict[str, Any]) -> bytes:
+    return line(type="assistant", session_id="s", message={"role": "assistant", "content": list(blocks)})
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+CALL = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
+COUNTED = {"input_tokens": 3, "output_tokens": 5}
+
+
+def saying(*frames: bytes, status: int | None = None, **result: Any) -> FarEnd:
+    """A far end that tells these frames for every prompt, then the result if there is one; without one it hangs, but for `status`."""
+
+    async def live(side: FarSide) -> int | None:
+        async for said in side.lines():
+            frame: Mapping[str, Any] = json.loads(said)
+            if frame["type"] == "control_request":
+                reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
+                await side.send_all(line(type="control_response", response=reply))
+                if frame["request"]["subtype"] == "end_session":
+                    return None
+                if frame["request"]["subtype"] == "interrupt":
+                    await side.send_all(line(**CUT))
+                continue
+            for out in (INIT, *frames):
+                await side.send_all(out)
+            if result:
+                await side.send_all(
+                    line(**{"type": "result", "session_id": "s", "num_turns": 1, "usage": COUNTED, **result})
+                )
+            if status is not None:
+                side.complain(b"the last words\n")
+                return status
+        return None
+
+    return live
+
+
+CUT: dict[str, Any] = {
+    "type": "result",
+    "session_id": "s",
+    "num_turns": 1,
+    "subtype": "error_during_execution",
+    "is_error": True,
+    "terminal_reason": "aborted_streaming",
+}
+GOOD: dict[str, Any] = {"subtype": "success", "is_error": False, "result": "It is 4."}
+
+
+def spec_of(far_end: FarEnd, **options: Any) -> ChildSpec:
+    return agent_spec("agent", spoken_plan(far_end, **options), {})
+
+
+async def chunks_of(model: CompletionModel, prompt: str = "hi", **more: Any) -> list[Chunk]:
+    async with model.stream(CompletionRequest(prompt=prompt, **more)) as said:
+        return [chunk async for chunk in said]
+
+
+class Sum(msgspec.Struct):
+    sum: int
+
+
+OPEN = {"codex-exec": "danger-full-access"}
+"""Where a tool that would have to ask is refused, unless nothing has to."""
+
+TALK = saying(
+    assistant(text("Let me see."), CALL),
+    line(
+        type="user",
+        message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]},
+    ),
+    assistant(text("")),
+    assistant(text("It is 4.")),
+    **GOOD,
+)
+
+
+async def test_a_response_has_choice_usage_and_the_raw_answer_R135_R140(autojump_clock: MockClock) -> None:
+    made = await CompletionModel.make(spec_of(TALK), "small").completion(CompletionRequest(prompt="2 + 2?"))
+    assert (made.choice, made.usage, made.raw.outcome) == ("It is 4.", Usage(3, 5), "ok")
+    assert [(call.name, call.input) for call in made.tool_calls] == [("Read", {"path": "a"})]
+
+
+@pytest.mark.parametrize("wire", SPOKEN)
+async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) -> None:
+    script = write_script(
+        tmp_path, [{"tool": "Read", "input": {"path": "a"}, "result": "4"}, {"reply": "It is 4."}]
+    )
+    spec = proctor.scripted(
+        "agent", script, dialect=wire, home="private", permission="allow", sandbox=OPEN.get(wire)
+    )
+    async with CompletionModel.make(spec).stream(CompletionRequest(prompt="hi")) as stream:
+        said = [chunk async for chunk in stream]
+    assert [type(chunk) for chunk in said if not isinstance(chunk, TextPiece)] == [ToolUse, Complete]
+    assert "".join(c.text for c in said if isinstance(c, TextPiece)) == "It is 4."
+    assert (stream.response.choice, stream.response.raw.outcome) == ("It is 4.", "ok")
+
+
+async def test_a_schema_makes_the_choice_a_value_and_without_one_it_is_the_text_R139(
+    autojump_clock: MockClock,
+) -> None:
+    model = CompletionModel.make(spec_of(saying(**GOOD, structured_output={"sum": 4})))
+    asked = CompletionRequest(prompt="2 + 2?")
+    shaped = await model.completion(attrs.evolve(asked, schema=Sum))
+    assert (shaped.choice, shaped.value) == (Sum(4), Sum(4))
+    plain = await CompletionModel.make(spec_of(saying(**GOOD))).completion(asked)
+    assert (plain.choice, plain.value) == ("It is 4.", None)
+
+
+async def test_a_held_agent_is_the_same_model_and_keeps_its_process_R135(autojump_clock: MockClock) -> None:
+    async with proctor.open_supervisor([spec_of(TALK)]) as sup:
+        model = CompletionModel.make(sup.agent("agent"))
+        twice = [(await model.completion(CompletionRequest(prompt=p))).choice for p in "ab"]
+        status = await sup.agent("agent").status()
+    assert (twice, status.turns, status.incarnation) == (["It is 4."] * 2, 2, 1)
+    assert model.statistics().completed == 2
+
+
+async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R088_R141(
+    autojump_clock: MockClock,
+) -> None:
+    said = await chunks_of(CompletionModel.make(spec_of(TALK)))
+    assert said == [
+        TextPiece("Let me see."),
+        ToolUse("c1", "Read", {"path": "a"}),
+        TextPiece("\n\nIt is 4."),
+        Complete(Usage(3, 5)),
+    ]
+    assert said[-1].metadata["session_id"] == "s"
+    assert said[0].metadata["turn"] == "1.1"
+
+
+def delta(said: str) -> bytes:
+    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": said}}
+    return line(type="stream_event", session_id="s", event=event)
+
+
+async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_clock: MockClock) -> None:
+    frames = (delta("It "), delta(""), delta("is 4"), assistant(text("It is 4.")), assistant(text("Yes.")))
+    said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
+    assert [c.text for c in said if isinstance(c, TextPiece)] == ["It ", "is 4", ".", "\n\nYes."]
+
+
+async def test_pieces_that_were_taken_back_are_told_anew_whole(autojump_clock: MockClock) -> None:
+    frames = (delta("Wro"), assistant(text("Right.")))
+    said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
+    assert [c.text for c in said if isinstance(c, TextPiece)] == ["Wro", "\n\nRight."]
+
+
+async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R141(
+    autojump_clock: MockClock,
+) -> None:
+    frames = [assistant(text(f"n{n}")) for n in range(3000)]
+    async with CompletionModel.make(spec_of(saying(*frames, **GOOD))).stream(
+        CompletionRequest(prompt="hi")
+    ) as said:
+        await trio.sleep(30)  # all of it has come by now
+        found, most = list[Chunk](), 0
+        async for chunk in said:
+            found.append(chunk)
+            most = max(most, said.pending)
+    assert most <= 1
+    assert [c.text.strip() for c in found if isinstance(c, TextPiece)] == [f"n{n}" for n in range(3000)]
+    assert isinstance(found[-1], Complete)
+
+
+class OnePlace:
+    """A pool of one process, none kept ready."""
+
+    def __init__(self) -> None:
+        self.line = trio.Semaphore(1)
+        self.most = self.used = 0
+
+    @asynccontextmanager
+    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[None]:
+        async with self.line:
+            self.used += 1
+            self.most = max(self.most, self.used)
+            try:
+                yield
+            finally:
+                self.used -= 1
+
+    @asynccontextmanager
+    async def stream(self, agent: ChildSpec, prompt: str, *, timeout: float | None) -> AsyncGenerator[Run]:
+        async with self.slot(), proctor.stream(agent, prompt, timeout=timeout) as live:
+            yield live
+
+
+async def test_a_pool_bounds_the_processes_of_a_model_R135(autojump_clock: MockClock) -> None:
+    pool, said = OnePlace(), list[object]()
+    model = CompletionModel.make(spec_of(TALK), pool=pool)
+
+    async def ask(*payloads: Payload) -> None:
+        request = CompletionRequest(prompt="hi", payloads=payloads)
+        said.append((await model.completion(request)).choice)
+
+    async with trio.open_nursery() as nursery:
+        for payloads in ((), (FilePayload("a.txt", "a"),), ()):
+            nursery.start_soon(ask, *payloads)
+    assert (said, pool.most, pool.used) == (["It is 4."] * 3, 1, 0)
+    async with proctor.open_supervisor([spec_of(TALK)]) as sup:
+        with pytest.raises(BadOption, match="is held, and needs no place"):
+            CompletionModel.make(sup.agent("agent"), pool=pool)
+
+
+async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -> None:
+    ended = trio.Event()
+
+    async def far_end(side: FarSide) -> int | None:
+        try:
+            return await saying(assistant(text("so far")))(side)
+        finally:
+            ended.set()
+
+    model = CompletionModel.make(spec_of(far_end))
+    async with model.stream(CompletionRequest(prompt="hi")) as said:
+        assert await anext(said) == TextPiece("so far")
+        assert not ended.is_set()
+    assert ended.is_set()
+    assert (model.statistics().completed, model.statistics().failed) == (0, {})
+
+
+async def test_leaving_the_stream_of_a_held_agent_interrupts_its_turn_R142(autojump_clock: MockClock) -> None:
+    async with proctor.open_supervisor([spec_of(saying())]) as sup:
+        agent = sup.agent("agent")
+        async with agent.events(0) as log:
+            async with CompletionModel.make(agent).stream(CompletionRequest(prompt="hi")) as said:
+                with trio.move_on_after(1):
+                    await anext(said)
+            ends = [event.ending async for event in first_end(log)]
+    assert ends == ["interrupted"]
+
+
+async def first_end(log: Cursor) -> AsyncGenerator[proctor.TurnEnded]:
+    async for event in log:
+        if isinstance(event, proctor.TurnEnded):
+            yield event
+            return
+
+
+async def test_an_exit_status_behind_a_valid_answer_is_an_answer_R110(autojump_clock: MockClock) -> None:
+    model = CompletionModel.make(spec_of(saying(**GOOD, status=3)))
+    made = await model.completion(CompletionRequest(prompt="hi"))
+    assert (made.choice, made.raw.ok) == ("It is 4.", True)
+
+
+async def test_an_exit_status_without_one_is_an_error_with_code_and_stderr_R110_R114_C25(
+    autojump_clock: MockClock,
+) -> None:
+    model = CompletionModel.make(spec_of(saying(assistant(text("so far")), status=3)))
+    said = await chunks_of(model)
+    assert said[0] == TextPiece("so far")
+    last = said[-1]
+    assert isinstance(last, Failed)
+    provider = last.error.__cause__
+    assert isinstance(provider, ProviderError)
+    assert (provider.provider, provider.outcome, provider.code) == ("agent", "crashed", 3)
+    assert "the last words" in provider.stderr
+    assert model.statistics().failed == {"system": 1}
+
+
+async def test_a_failure_before_the_first_event_is_one_error_chunk_R114_C25(
+    autojump_clock: MockClock,
+) -> None:
+    model = CompletionModel.make(spec_of(saying(), executable="/nowhere/claude"))
+    missing = attrs.evolve(claude_plan("agent", {"executable": "/nowhere/claude"}))
+    model = CompletionModel.make(agent_spec("agent", missing, {}))
+    [only] = await chunks_of(model)
+    assert isinstance(only, Failed)
+    assert [type(error) for error in chain(only.error)][:3] == [CompletionError, ProviderError, NotInstalled]
+
+
+async def test_a_timeout_in_the_agent_is_seen_through_every_layer_R105(autojump_clock: MockClock) -> None:
+    async def deaf(side: FarSide) -> int | None:
+        await trio.sleep_forever()
+        return None
+
+    model = CompletionModel.make(spec_of(deaf, greeting=3.0))
+    with pytest.raises(
+        CompletionError, match="provider 'agent': agent did not answer the greeting"
+    ) as caught:
+        await model.completion(CompletionRequest(prompt="hi"))
+    layers = [type(error) for error in chain(caught.value)]
+    assert layers == [CompletionError, ProviderError, GreetingTimeout]
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_the_deadline_of_a_request_is_an_error_that_says_so(
+    held: bool, autojump_clock: MockClock
+) -> None:
+    spec = spec_of(saying())
+    async with proctor.open_supervisor([spec] if held else []) as sup:
+        model = CompletionModel.make(sup.agent("agent") if held else spec)
+        with pytest.raises(CompletionError) as caught:
+            await model.completion(CompletionRequest(prompt="hi", timeout=5.0))
+    assert is_retryable(caught.value)
+    assert isinstance(caught.value.__cause__, ProviderError)
+    assert isinstance(caught.value.__cause__.__cause__, AskTimeout if held else type(None))
+
+
+async def test_nothing_to_answer_is_refused_and_starts_nothing_R137(autojump_clock: MockClock) -> None:
+    async def never(side: FarSide) -> int | None:
+        raise AssertionError("it was started")
+
+    with pytest.raises(CompletionError, match="nothing to answer"):
+        await CompletionModel.make(spec_of(never)).completion(CompletionRequest(preamble="Be short."))
+
+
+async def test_the_whole_history_reaches_the_agent_R138_L16(autojump_clock: MockClock) -> None:
+    heard: list[str] = []
+
+    async def hears(side: FarSide) -> int | None:
+        async for said in side.lines():
+            if (frame := json.loads(said))["type"] == "user":
+                heard.append(frame["message"]["content"])
+                await side.send_all(INIT + line(type="result", session_id="s", num_turns=1, **GOOD))
+            else:
+                reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
+                await side.send_all(line(type="control_response", response=reply))
+        return None
+
+    history = tuple(m for n in "123" for m in (Message("user", f"ask {n}"), Message("assistant", f"say {n}")))
+    await CompletionModel.make(spec_of(hears)).completion(CompletionRequest(prompt="now", history=history))
+    order = [heard[0].index(word) for n in "123" for word in (f"ask {n}", f"say {n}")]
+    assert order == sorted(order)
+
+
+def test_payloads_are_added_by_chained_calls_in_their_order_R144() -> None:
+    one, two = FilePayload("a.txt", "a"), JsonPayload({"b": 1})
+    request = CompletionRequest(prompt="hi")
+    assert request.with_payload(one).with_payload(two).payloads == (one, two)
+    assert request.payloads == ()
+
+
+FAULTS: list[tuple[Exception, Fault, bool]] = [
+    (e.AskTimeout("a", 1.0), "transient", True),
+    (e.BadOption("x"), "user", False),
+    (e.BudgetExceeded("a", "x"), "user", False),
+    (e.ContextMissing("a", ("user",)), "user", False),
+    (e.GreetingTimeout("a", 1.0, ""), "transient", True),
+    (e.MaybeExecuted("a", "crashed", "x"), "system", False),
+    (e.NotExecuted("a", "x"), "transient", True),
+    (e.NotInstalled("a", ["/b"], "npm"), "configuration", False),
+    (e.SessionOwned("a", "s", 1, "b"), "user", False),
+    (e.StartRefused("a", "x"), "configuration", False),
+    (e.UnsupportedPayload("a", "binary", "x/y", "x"), "user", False),
+    (e.ProviderError("a", "x", outcome="limited", ending="limit"), "transient", True),
+    (e.ProviderError("a", "x", outcome="failed", ending="overloaded"), "transient", True),
+    (e.ProviderError("a", "x", outcome="failed", ending="prompt_too_long"), "user", False),
+    (e.ProviderError("a", "x", outcome="authentication", ending="authentication"), "configuration", False),
+    (e.ProviderError("a", "x", outcome="crashed"), "system", False),
+    (RuntimeFault("x"), "system", False),
+    (KeyError("x"), "system", False),
+]
+
+
+@pytest.mark.parametrize(("error", "fault", "again"), FAULTS, ids=lambda value: getattr(value, "args", value))
+def test_whose_fault_an_error_is_and_whether_to_try_again_R111(
+    error: Exception, fault: Fault, again: bool
+) -> None:
+    assert (fault_of(error), is_retryable(error)) == (fault, again)
+    whole = CompletionError("no")
+    whole.__cause__ = ProviderError("p", "no")
+    whole.__cause__.__cause__ = error
+    assert fault_of(whole) == fault
+
+
+def test_every_fault_has_its_own_reaction_and_every_error_of_ours_a_fault_R111() -> None:
+    assert causes.RESPONSES == {
+        "transient": "retry",
+        "configuration": "refuse_start",
+        "user": "return",
+        "system": "report",
+    }
+    kinds = [kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.AgentError)]
+    judged = {e.AgentError, e.ProviderError, e.CompletionError}
+    assert [kind.__name__ for kind in kinds if kind not in causes.ERRORS and kind not in judged] == []

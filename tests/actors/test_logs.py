@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.actors.logs import FACTS
+from proctor.actors.runs import run
+from proctor.actors.trees import plan_of
+from proctor.runtime.spec import ChildSpec
+from tests.actors.far_end import Step, write_script
+
+ASKED, SAID = "what-only-the-caller-knows", "what-only-the-agent-says"
+TALK: Sequence[Step] = (
+    {"turn": "crash", "when": "crash"},
+    {"say": SAID},
+    {"fault": "crash"},
+    {"turn": "talk"},
+    {"say": SAID},
+    {"tool": "Bash", "input": {"command": SAID}, "result": SAID},
+    {"reply": SAID},
+)
+
+
+def agent_in(folder: Path) -> ChildSpec:
+    env = {"CLAUDE_CONFIG_DIR": str(folder / "state")}
+    return proctor.scripted("talker", write_script(folder, TALK), env=env, shutdown=2)
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
+    """The fields of each record of an event, none more and none less than promised."""
+    records = [vars(record) for record in caplog.records if getattr(record, "event", "") == event]
+    return [{name: record[name] for name in FACTS[event]} for record in records]
+
+
+async def test_a_life_is_told_in_records_with_fields_and_never_in_what_was_said_R179_R020_L12(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with proctor.open_supervisor([agent_in(tmp_path)], intensity=9) as sup:
+        assert (await sup.agent("talker").ask(ASKED)).text == SAID
+        with pytest.raises(proctor.MaybeExecuted) as caught:
+            await sup.agent("talker").ask(f"crash {ASKED}")
+        assert (await sup.agent("talker").ask(ASKED)).ok
+    first, second = told(caplog, "adapter_init")
+    assert (first["agent"], first["kind"], first["incarnation"], second["incarnation"]) == (
+        "talker",
+        "scripted",
+        1,
+        2,
+    )
+    asked = told(caplog, "run_start")
+    assert [record["prompt_chars"] for record in asked] == [len(ASKED), len(f"crash {ASKED}"), len(ASKED)]
+    assert all(Path(str(record["executable"])).is_absolute() for record in (first, *asked))
+    ends = told(caplog, "stream_end")
+    assert [record["outcome"] for record in ends] == ["ok", "killed_by_system", "ok"]
+    assert all(isinstance(seconds := record["seconds"], float) and 0 < seconds < 60 for record in ends)
+    assert [record["outcome"] for record in told(caplog, "adapter_exit")] == ["killed_by_system", "stopped"]
+    everything = "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
+    for text in (ASKED, SAID):
+        assert text not in everything
+        assert text not in str(caught.value)
+
+
+async def test_a_run_without_a_tree_is_told_too_R179_R020(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.INFO, "proctor")
+    assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
+    [start], [end] = told(caplog, "run_start"), told(caplog, "stream_end")
+    assert (start["prompt_chars"], end["outcome"]) == (len(ASKED), "ok")
+    assert ASKED not in caplog.text
+
+
+async def test_nothing_is_logged_below_the_level_that_is_wanted(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.WARNING)
+    assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
+    assert [record.name for record in caplog.records if record.name.startswith("proctor")] == []

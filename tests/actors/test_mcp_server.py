@@ -1,0 +1,344 @@
+"""The gateway with a toolset that knows no agent, met by the SDK's own client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+import trio.testing
+from mcp import Client, MCPError
+from mcp.types import TextContent
+
+from proctor.actors.gateways.mcp.server import GRACE, Health, McpServer
+from proctor.actors.listening import Endpoint, bound, endpoint_of
+from proctor.actors.tools import ToolResult, tool
+from proctor.actors.toolset import Call, ServedTool, Toolset
+
+
+@tool
+async def add(a: int, b: int = 0) -> int:
+    "Add two numbers."
+    return a + b
+
+
+@tool
+async def ready() -> str:
+    "Takes nothing."
+    return "yes"
+
+
+async def _waits(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+    call.tell("begun")
+    await trio.sleep(arguments.get("seconds", 1000))
+    return ToolResult("waited", data={"n": 1}, facts={"outcome": "ok"})
+
+
+async def _breaks(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+    raise LookupError("no such thing")
+
+
+class Watched(Mapping[str, Any]):
+    """A schema that counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self._inner = {"type": "object", "properties": {"seconds": {"type": "number"}}}
+
+    def __getitem__(self, key: str) -> Any:
+        self.reads += 1
+        return self._inner[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+SCHEMA = Watched()
+WAITS = ServedTool(name="waits", description="It waits.", schema=SCHEMA, function=_waits)
+BREAKS = ServedTool(name="breaks", description="It breaks.", schema={"type": "object"}, function=_breaks)
+
+
+def server(**options: Any) -> McpServer:
+    return McpServer("things", Toolset([add, ready, WAITS, BREAKS]), version="7", **options)
+
+
+def text_of(result: Any) -> str:
+    [block] = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def test_a_toolset_without_an_agent_is_served_listed_and_called_R005_R155_R156() -> None:
+    async with Client(server().sdk) as client:
+        listed = (await client.list_tools()).tools
+        assert [(each.name, each.description, each.input_schema) for each in listed] == [
+            ("add", "Add two numbers.", add.declared.schema),
+            ("ready", "Takes nothing.", ready.declared.schema),
+            ("waits", "It waits.", dict(SCHEMA)),
+            ("breaks", "It breaks.", {"type": "object"}),
+        ]
+        assert text_of(await client.call_tool("add", {"a": 2, "b": 40})) == "42"
+        assert text_of(await client.call_tool("ready")) == "yes"
+
+
+async def test_tools_are_announced_and_every_listed_name_can_be_called_L01_L02() -> None:
+    arguments = {"add": {"a": 1}, "waits": {"seconds": 0}}
+    async with Client(server().sdk) as client:
+        assert client.server_capabilities.tools is not None
+        for each in (await client.list_tools()).tools:
+            result = await client.call_tool(each.name, arguments.get(each.name, {}))
+            assert "there is no tool" not in text_of(result)
+
+
+async def test_definitions_are_made_once_and_listing_again_reads_nothing_R154() -> None:
+    things = server()
+    async with Client(things.sdk) as client:
+        read = SCHEMA.reads
+        first, second = await client.list_tools(), await client.list_tools()
+    assert first == second
+    assert read == SCHEMA.reads
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("breaks", {}, "LookupError: no such thing"),
+        ("add", {"a": "x", "c": 1}, '/a: "x" is not of type "integer"'),
+        ("ad", {}, "there is no tool 'ad' (did you mean 'add'?)"),
+    ],
+)
+async def test_what_a_tool_says_of_its_failure_is_a_result_R113_R157_L18(
+    name: str, arguments: dict[str, Any], text: str
+) -> None:
+    async with Client(server().sdk) as client:
+        result = await client.call_tool(name, arguments)
+    assert result.is_error
+    assert text in text_of(result)
+
+
+async def test_what_breaks_the_protocol_is_an_error_of_json_rpc_R113() -> None:
+    async with Client(server().sdk) as client:
+        with pytest.raises(MCPError, match="Method not found"):
+            await client.read_resource("file:///x")
+
+
+async def test_a_result_has_its_data_and_its_facts() -> None:
+    async with Client(server().sdk) as client:
+        result = await client.call_tool("waits", {"seconds": 0})
+    assert result.structured_content == {"n": 1}
+    assert (result.meta or {})["proctor"] == {"outcome": "ok"}
+
+
+# -- over streams
+
+
+class Peer:
+    """A client that writes lines by hand."""
+
+    def __init__(self, stream: trio.StapledStream[Any, Any]) -> None:
+        self._stream = stream
+        self._left = b""
+
+    async def send(self, *frames: Any) -> None:
+        for frame in frames:
+            line = frame if isinstance(frame, str) else json.dumps({"jsonrpc": "2.0", **frame})
+            await self._stream.send_all(line.encode() + b"\n")
+
+    async def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._left:
+            part = await self._stream.receive_some()
+            assert part, self._left
+            self._left += bytes(part)
+        line, _, self._left = self._left.partition(b"\n")
+        frame: dict[str, Any] = json.loads(line)
+        return frame
+
+    async def hang_up(self) -> None:
+        await self._stream.send_eof()
+
+
+INITIALIZE: dict[str, Any] = {
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    },
+}
+READY = {"method": "notifications/initialized"}
+
+
+def calls(id: int, tool: str, token: str | None = None, **arguments: Any) -> dict[str, Any]:
+    meta = {} if token is None else {"_meta": {"progressToken": token}}
+    return {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments, **meta}}
+
+
+@asynccontextmanager
+async def connected(things: McpServer) -> AsyncGenerator[Peer]:
+    """A peer of `things`, past its greeting; `things` has ended by itself when the block is left."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(things.serve_streams, theirs, theirs)
+        peer = Peer(ours)
+        await peer.send(INITIALIZE, READY)
+        assert (await peer.receive())["id"] == 0
+        yield peer
+
+
+async def test_calls_run_beside_each_other_and_one_that_is_withdrawn_is_cancelled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    things = server()
+    async with connected(things) as peer:
+        await peer.send(calls(1, "waits"), calls(2, "waits", token="t", seconds=3), calls(3, "add", a=1))
+        assert (await peer.receive())["params"]["message"] == "begun"
+        assert (await peer.receive())["id"] == 3
+        await peer.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
+        assert (await peer.receive())["id"] == 2
+        await peer.hang_up()
+    assert trio.current_time() < GRACE + 1  # nothing was waited for
+    counts = things.counts["waits"]
+    assert (counts.calls, counts.cancelled, counts.running) == (2, 1, 0)
+
+
+async def test_lines_that_are_no_requests_are_answered_and_cost_nothing_else_R113() -> None:
+    async with connected(server()) as peer:
+        for line, code, id in (
+            ("no json", -32700, None),
+            ("[1]", -32600, None),
+            ('{"jsonrpc": "2.0", "id": 5}', -32600, 5),
+            ('{"id": {}, "method": "ping"}', -32600, None),
+            ('{"jsonrpc":"2.0","id":6,"method":"no/such"}', -32601, 6),
+        ):
+            await peer.send("", line)
+            answer = await peer.receive()
+            assert (answer["error"]["code"], answer["id"]) == (code, id), line
+        await peer.send(calls(7, "add", a=1))
+        assert (await peer.receive())["result"]["content"][0]["text"] == "1"
+        await peer.hang_up()
+
+
+async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends_R159(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    things = server()
+    async with connected(things) as peer:
+        await peer.send({"id": 1, "method": "tools/list"}, calls(2, "waits"))
+        await peer.hang_up()
+        assert len((await peer.receive())["result"]["tools"]) == 4
+        answer = (await peer.receive())["result"]
+    assert answer["isError"]
+    assert answer["content"][0]["text"] == "the server is stopping; the call was cancelled"
+    assert things.counts["waits"].running == 0
+
+
+async def test_a_server_is_built_with_a_health_and_a_shutdown_and_counts_R158(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    shutdown = trio.Event()
+    things = server(shutdown=shutdown)
+    async with connected(things) as peer:
+        await peer.send(calls(1, "waits"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert things.counts["waits"].running == 1
+        shutdown.set()
+        assert (await peer.receive())["result"]["isError"]
+    assert (things.name, things.counts["waits"].cancelled) == ("things", 1)
+    assert await things.health() == Health(ok=True)
+
+
+async def test_a_client_that_reads_nothing_more_holds_up_no_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    things = server()
+    ours, theirs = trio.testing.lockstep_stream_pair()  # a write waits for its reader
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(things.serve_streams, theirs, theirs)
+        await ours.send_all(json.dumps({"jsonrpc": "2.0", **INITIALIZE}).encode() + b"\n")
+        things.shutdown.set()
+    assert trio.current_time() < GRACE + 2
+
+
+async def test_a_client_that_is_gone_ends_the_serving() -> None:
+    things = server()
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(things.serve_streams, theirs, theirs)
+        peer = Peer(ours)
+        await peer.send(INITIALIZE)
+        await ours.aclose()
+
+
+# -- over HTTP
+
+
+@asynccontextmanager
+async def over_http(things: McpServer, **options: Any) -> AsyncGenerator[str]:
+    """The address of `things`, which stops behind the block."""
+    with bound(Endpoint()) as opened:
+        async with trio.open_nursery() as nursery:
+
+            async def serving(task_status: trio.TaskStatus[None]) -> None:
+                await things.serve_http(opened, task_status=task_status, **options)
+
+            await nursery.start(serving)
+            yield f"http://{endpoint_of(opened)}"
+            things.shutdown.set()
+
+
+# the SDK's client leaves the body of an answer to the garbage collector
+@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops_R153_R158() -> None:
+    things = server()
+    begun, ended = trio.Event(), list[Any]()
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        begun.set()
+
+    async def wait(client: Client) -> None:
+        ended.append(await client.call_tool("waits", progress_callback=told))
+
+    async with over_http(things) as address, Client(f"{address}/mcp") as client:
+        assert len((await client.list_tools()).tools) == 4
+        assert text_of(await client.call_tool("add", {"a": 2})) == "2"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, client)
+            await begun.wait()
+            things.stop()
+    assert "stopping" in text_of(ended[0])
+
+
+async def test_http_refuses_foreign_hosts_and_origins_and_whoever_has_no_token() -> None:
+    async with over_http(server(), token="s3cret") as address, httpx2.AsyncClient() as client:
+        bearer = {"Authorization": "Bearer s3cret", "Accept": "application/json, text/event-stream"}
+
+        async def status(**headers: str) -> int:
+            frame = {"jsonrpc": "2.0", **INITIALIZE}
+            answer = await client.post(f"{address}/mcp", json=frame, headers={**bearer, **headers})
+            return answer.status_code
+
+        assert await status() == 200
+        assert await status(Authorization="Bearer s3cre") == 401
+        assert await status(Authorization="") == 401
+        assert await status(Host="evil.example") == 421
+        assert await status(Origin="http://evil.example") == 403
+
+
+async def test_the_health_is_told_to_whoever_asks_R158() -> None:
+    state = [Health(), Health(ok=False, detail="one is missing")]
+
+    async def health() -> Health:
+        return state.pop(0)
+
+    async with over_http(server(health=health), token="t") as address, httpx2.AsyncClient() as client:
+        well, ill = [await client.get(f"{address}/healthz") for _ in range(2)]
+    assert (well.status_code, well.json()) == (200, {"name": "things", "ok": True, "detail": ""})
+    assert (ill.status_code, ill.json()["detail"]) == (503, "one is missing")

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import proctor
+from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
+from proctor.actors.errors import BadOption, CompletionError, ContextMissing, ProviderError, UnknownProvider
+from proctor.actors.outcomes import Answer
+from proctor.actors.played import FarSide
+from proctor.actors.providers import Context, Provider, Providers, converse
+from proctor.actors.speech import Failed, ToolUse
+from proctor.actors.tools import Tool, tool
+from proctor.protocols.prompt import Message
+from proctor.runtime.spec import ChildSpec
+from tests.actors.test_completion import GOOD, TALK, saying, spec_of
+
+SOURCES = str(Path(proctor.__file__).parents[1])
+HI = CompletionRequest(prompt="hi")
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Caller:
+    """A model that runs no tools itself: it asks for one each time, until it is told 4."""
+
+    def __init__(self, name: str = "add") -> None:
+        self.heard: list[CompletionRequest] = []
+        self._name = name
+
+    async def completion(self, request: CompletionRequest) -> Completion:
+        self.heard.append(request)
+        told = [message.content for message in request.history if message.role == "tool"]
+        calls = () if told[-1:] == ["4"] else (ToolUse("c1", self._name, {"a": 2, "b": 2}),)
+        raw = Answer(agent="direct", outcome="ok")
+        return Completion(text=f"told {told}", value=None, tool_calls=calls, usage=None, raw=raw)
+
+    @asynccontextmanager
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
+        stream = CompletionStream("direct", request, lambda error: None)
+        stream.complete(await self.completion(request))
+        yield stream
+
+
+def test_a_provider_is_made_by_the_name_it_was_registered_under_R166() -> None:
+    providers = Providers()
+    providers.register("fake", lambda context: spec_of(TALK))
+    assert providers.create("fake").name == "fake"
+    providers.register("direct", lambda context: Caller(), runs_tools=False)
+    with pytest.raises(UnknownProvider, match="no provider 'none'; known: direct, fake"):
+        providers.create("none")
+    with pytest.raises(BadOption, match="'fake' is registered already"):
+        providers.register("fake", lambda context: Caller())
+    assert Providers().names == ()  # another program's
+
+
+def given(model: Any, context: Context) -> Any:
+    return model
+
+
+async def test_an_agent_a_spec_and_any_model_answer_alike_R135_R166(autojump_clock: MockClock) -> None:
+    made: list[Any] = [spec_of(TALK), CompletionModel.make(spec_of(TALK))]
+    for each in made:
+        provider = Provider(name="p", make=partial(given, each))
+        assert (await provider.completion(HI)).choice == "It is 4."
+
+
+async def test_a_provider_that_runs_tools_is_asked_once_and_the_loop_is_bypassed_R167(
+    autojump_clock: MockClock,
+) -> None:
+    run = list[int]()
+
+    @tool
+    async def never(path: str) -> str:
+        run.append(1)
+        return path
+
+    provider = Provider(name="agent", make=lambda context: spec_of(TALK))
+    completion = await converse(provider, HI, [attrs.evolve(never, declared=named(never, "Read"))])
+    assert provider.runs_tools
+    assert ([call.name for call in completion.tool_calls], run) == (["Read"], [])
+
+
+def named(made: Tool, name: str) -> Any:
+    return attrs.evolve(made.declared, name=name)
+
+
+async def test_a_provider_that_runs_none_is_told_what_the_callers_tools_gave_R167() -> None:
+    model = Caller()
+    provider = Provider(name="direct", make=lambda context: model, runs_tools=False)
+    completion = await converse(provider, HI, [add])
+    assert (completion.text, len(model.heard)) == ("told ['4']", 2)
+    assert [tool.name for tool in model.heard[0].tools] == ["add"]
+    assert model.heard[1].history[0] == Message("user", "hi")
+
+
+async def test_a_model_that_only_calls_tools_is_given_up_R167() -> None:
+    model = Caller("subtract")
+    provider = Provider(name="direct", make=lambda context: model, runs_tools=False)
+    with pytest.raises(CompletionError, match="called tools 3 times and gave no answer"):
+        await converse(provider, HI, [add], rounds=3)
+    assert model.heard[2].history[-1] == Message("tool", "there is no tool 'subtract'", name="subtract")
+
+
+async def test_two_requests_at_once_keep_their_own_context_R168(autojump_clock: MockClock) -> None:
+    said = dict[str, str]()
+
+    def make(context: Context) -> ChildSpec:
+        answer: dict[str, Any] = {**GOOD, "result": f"for {context['user']}"}
+        return spec_of(saying(**answer))
+
+    provider = Provider(name="p", make=make, needs=frozenset({"user"}))
+
+    async def ask(user: str) -> None:
+        async with provider.within({"user": user}).stream(HI) as stream:
+            await trio.sleep(1)
+            said[user] = (await stream.finish()).text
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "ann")
+        nursery.start_soon(ask, "bob")
+    assert said == {"ann": "for ann", "bob": "for bob"}
+    assert provider.context == {}
+
+
+async def test_without_its_context_there_is_one_error_and_no_process_R115(autojump_clock: MockClock) -> None:
+    async def never(side: FarSide) -> int | None:
+        raise AssertionError("it was started")
+
+    provider = Provider(name="p", make=lambda context: spec_of(never), needs=frozenset({"user", "account"}))
+    async with provider.within({"account": 1}).stream(HI) as stream:
+        [only] = [chunk async for chunk in stream]
+    assert isinstance(only, Failed)
+    assert (
+        str(only.error) == "no completion: provider 'p': its context was not set: user; call within() first"
+    )
+    assert isinstance(only.error.__cause__, ProviderError)
+    assert isinstance(only.error.__cause__.__cause__, ContextMissing)
+
+
+def test_two_providers_answer_one_list_of_prompts_in_one_table_R169(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "compare_providers.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "one", "two"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": SOURCES},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    head, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert head == ["provider", "prompt", "seconds", "tokens", "dollars", "answer"]
+    assert [(row[0], row[1], row[5]) for row in rows] == [
+        ("claude", "1", "Hello!"),
+        ("codex", "1", "Hello!"),
+        ("claude", "2", "Hello!"),
+        ("codex", "2", "Hello!"),
+    ]

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.proctor.command import proctor
+
+
+def test_it_says_of_each_whether_it_works_and_so_does_the_status_R182(home: Path, tmp_path: Path) -> None:
+    claude = tmp_path / "claude"
+    claude.write_text("#!/bin/sh\necho 2.1.9\n")
+    claude.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    good = proctor("health", "claude", home=home, env=env)
+    assert (good.status, good.out, good.err) == (0, f"ok    claude    2.1.9 at {claude}\n", "")
+    bad = proctor("health", "claude", "gemini", "-o", "json", home=home, env=env)
+    facts = json.loads(bad.out)
+    assert (bad.status, facts["grade"], facts["missing"]) == (1, "degraded", ["gemini"])
+    assert facts["adapters"]["claude"] == {"ok": True, "version": "2.1.9", "path": str(claude), "why": None}
+    assert "Gemini CLI is not installed" in facts["adapters"]["gemini"]["why"]

@@ -1,0 +1,245 @@
+"""`proctor serve` as clients start it: a process with pipes, spoken to by the SDK's own client."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
+
+from proctor.actors.errors import BadOption, FleetFaults
+from proctor.cli.serve import ServeOptions, Service
+from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with
+
+FRAMES = (
+    {
+        "id": 0,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        },
+    },
+    {"method": "notifications/initialized"},
+    {"id": 1, "method": "tools/list"},
+)
+ASKED = b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in FRAMES)
+HANGS = ('{"turn": "hangs", "when": "hang"}', '{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
+TALKS = ('{"turn": "talks"}', '{"say": "a b c d", "deltas": 4, "delay": 0.3}', '{"reply": "done: {prompt}"}')
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Three agents that answer, and hang at the word."""
+    (tmp_path / "talks.ndjson").write_text("".join(f"{line}\n" for line in (*HANGS, *TALKS)))
+    tables = [
+        f'[[agents]]\nkind = "scripted"\nname = "{name}"\nscript = "talks.ndjson"\nrecord = "runs"\n'
+        for name in ("one", "two", "three")
+    ]
+    path = tmp_path / "fleet.toml"
+    path.write_text("".join(tables))
+    return path
+
+
+def text_of(result: Any) -> str:
+    assert isinstance(result, CallToolResult)
+    [block] = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+def served(*words: str, home: Path, **env: str) -> tuple[list[dict[str, Any]], str]:
+    """What the command answers to a greeting and a look at its tools: every line of its stdout, and its stderr."""
+    done = subprocess.run(
+        [*PROCTOR, *words],
+        input=ASKED,
+        capture_output=True,
+        env=environment(home, **env),
+        timeout=PATIENCE,
+        check=False,
+        cwd=home,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+
+
+@pytest.fixture
+def one_installed(tmp_path: Path) -> dict[str, str]:
+    """A machine where Codex is the one command line there is."""
+    program = tmp_path / "bin" / "codex"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    return {"PATH": f"{program.parent}:/usr/bin:/bin"}
+
+
+def test_no_word_answers_and_offers_what_is_installed_and_the_log_tells_in_which_order(
+    home: Path, one_installed: dict[str, str]
+) -> None:  # R159, R160, R176, R177, R178
+    (greeting, listed), log = served(home=home, PROCTOR_LOG="info", **one_installed)
+    assert (greeting["id"], listed["id"]) == (0, 1)
+    assert greeting["result"]["serverInfo"]["name"] == "proctor"
+    assert "tools" in greeting["result"]["capabilities"]
+    assert [each["name"] for each in listed["result"]["tools"]] == ["codex"]
+    assert "Not offered: claude: Claude Code is not installed" in greeting["result"]["instructions"]
+    told = [line.partition("proctor.serve: ")[2] for line in log.splitlines()]
+    order = ("looks for claude", "codex is there", "offers codex", "serves stdin", "stopped")
+    places = [next(n for n, line in enumerate(told) if line.startswith(start)) for start in order]
+    assert places == sorted(places)
+
+
+def test_serve_does_the_same_and_the_environment_says_how_much_is_logged_R176_R178(
+    home: Path, one_installed: dict[str, str]
+) -> None:
+    answers, log = served("serve", home=home, PROCTOR_LOG="error", **one_installed)
+    assert ([answer["id"] for answer in answers], log) == ([0, 1], "")  # three are missing
+
+
+def test_no_word_at_a_terminal_is_answered_with_help_R176(home: Path) -> None:
+    with Terminal([], home) as terminal:
+        terminal.until("Exit status:")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"http": "0.0.0.0:0"}, "--token-env"),
+        ({"http": "example.org:80"}, "not a host's name"),
+        ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
+        ({"roots": ("/nowhere",)}, "root '/nowhere' cannot be used"),
+        ({"token_env": "NO_SUCH"}, "the environment has no 'NO_SUCH'"),
+        ({"fleet": "/nowhere.toml"}, "cannot be read"),
+        ({"limit": 0}, "--limit must be"),
+    ],
+)
+def test_what_cannot_be_served_is_told_before_anything_starts(
+    options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises((BadOption, FleetFaults), match=complaint):
+        Service(ServeOptions(**options))
+
+
+def test_wrong_words_end_the_command_and_nothing_is_served(home: Path) -> None:
+    done = subprocess.run(
+        [*PROCTOR, "serve", "--agents", "cloud"],
+        input=ASKED,
+        capture_output=True,
+        env=environment(home),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert "unknown agent 'cloud'" in done.stderr.decode()
+
+
+# -- with the client
+
+
+@asynccontextmanager
+async def over_stdio(fleet: Path, home: Path) -> AsyncGenerator[Client]:
+    words = ["-m", "proctor", "serve", "--fleet", str(fleet)]
+    parameters = StdioServerParameters(command=sys.executable, args=words, env=environment(home))
+    async with Client(parameters) as client:
+        yield client
+
+
+@contextmanager
+def started(*words: str, home: Path) -> Generator[subprocess.Popen[bytes]]:
+    """The command with pipes; killed behind the block where it still runs."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*PROCTOR, "serve", *words], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home)
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: subprocess.Popen[bytes], pattern: str) -> str:
+    """What a line of its log says where `pattern` has a group."""
+    assert process.stderr is not None
+    while line := process.stderr.readline().decode():
+        if found := re.search(pattern, line):
+            return found[1]
+    pytest.fail(f"it ended without {pattern!r}")
+
+
+@asynccontextmanager
+async def over_http(fleet: Path, home: Path) -> AsyncGenerator[Client]:
+    with started("--fleet", str(fleet), "--http", "127.0.0.1:0", home=home) as process:
+        address = await trio.to_thread.run_sync(told, process, r"serves (http://\S+)")
+        async with Client(address) as client:
+            yield client
+        process.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(process.wait, 10) == 0
+
+
+# the SDK's client leaves the body of an answer to the garbage collector
+@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+@pytest.mark.parametrize("connected", [over_stdio, over_http], ids=["stdio", "http"])
+async def test_three_agents_work_at_once_one_is_cancelled_and_another_is_heard_meanwhile(
+    connected: Any, fleet: Path, home: Path
+) -> None:  # R113, R153, R157, R159, L01, L02, L18
+    said, answers = list[str](), dict[str, str]()
+    async with connected(fleet, home) as client:
+        names = [each.name for each in (await client.list_tools()).tools]
+        assert names == ["ask_one", "ask_two", "ask_three"]
+
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            said.append(message or "")
+
+        async def ask(name: str, prompt: str, **more: Any) -> None:
+            answers[name] = text_of(await client.call_tool(name, {"prompt": prompt}, **more))
+
+        async with trio.open_nursery() as hanging:
+            hanging.start_soon(ask, "ask_one", "hang")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(ask, "ask_two", "hi", progress_callback=heard))
+                nursery.start_soon(ask, "ask_three", "ho")
+            hanging.cancel_scope.cancel()
+        assert answers == {"ask_two": "done: hi", "ask_three": "done: ho"}
+        assert len(said) >= 2
+        assert text_of(await client.call_tool("ask_one", {"prompt": "again"})) == "done: again"
+        for name, arguments, text in (
+            ("ask_four", {"prompt": "x"}, "there is no tool 'ask_four'"),
+            ("ask_one", {}, "'prompt'"),
+            ("ask_one", {"prompt": "x", "cwd": "/"}, "'cwd' was unexpected"),
+        ):
+            result = await client.call_tool(name, arguments)
+            assert result.is_error
+            assert text.replace("'", "") in text_of(result).replace("'", "").replace('"', "")
+    assert processes_with(str(fleet.parent / "talks.ndjson")) == []
+
+
+def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds_R158(
+    home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "stubborn.ndjson"
+    deaf = ('{"fault": "ignore_term"}', '{"fault": "ignore_eof"}', '{"say": "I begin."}', '{"fault": "hang"}')
+    path.write_text("".join(f"{line}\n" for line in deaf))
+    call = {"name": "scripted", "arguments": {"prompt": "x"}, "_meta": {"progressToken": "t"}}
+    frame = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call})
+    with started("--agents", f"scripted:{path}", "--root", str(home), home=home) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(ASKED + frame.encode() + b"\n")
+        process.stdin.flush()
+        while b"I begin" not in (line := process.stdout.readline()):
+            assert line
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(4) == 0
+        answer = json.loads(process.stdout.read().splitlines()[-1])
+    assert (answer["id"], answer["result"]["isError"]) == (7, True)
+    assert processes_with(str(path)) == []

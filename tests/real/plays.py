@@ -1,0 +1,171 @@
+"""Scenes that every agent of a protocol without a version of its own goes through: a start costs ten seconds of
+processor time, so all scenes of a CLI share one agent, and each begins with an empty script.
+
+What CLIs differ in is on the `Stage`: how its shell tool is called.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+import proctor
+from proctor.actors.handle import Agent
+from proctor.actors.trees import Supervisor
+from tests.fakes.model_api import ModelApi
+from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
+from tests.real.homes import ClaudeHome, until
+
+BOUND = 120.0
+FOREVER = "tail -f /dev/null"
+WORDS = {"allowed": True, FOREVER: True, "denied": False}
+"""Which of the scenes' tools are allowed and denied; any other question is left unanswered."""
+
+
+@attrs.frozen
+class Stage:
+    """One agent, the fake it asks, where it works, and the name of its shell tool."""
+
+    agent: Agent
+    api: ModelApi
+    home: ClaudeHome
+    tool: str
+
+    def shell(self, command: str) -> Tool:
+        """A call of the shell tool."""
+        return Tool(self.tool, {"command": command, "description": "x"})
+
+
+Scene = Callable[[Stage], Awaitable[None]]
+
+
+async def it_answers_with_text_and_counts(stage: Stage) -> None:
+    stage.api.play(Text("Hello from the fake.", chunk=6))
+    answer = await stage.agent.ask("say hello", timeout=BOUND)
+    assert (answer.outcome, answer.text) == ("ok", "Hello from the fake.")
+    assert answer.usage is not None
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (100, 20)
+
+
+async def it_remembers_the_turn_before(stage: Stage) -> None:
+    stage.api.play(Text("again"))
+    answer = await stage.agent.ask("and again", timeout=BOUND)
+    assert answer.text == "again"
+    assert "say hello" in stage.api.scripted[0].text
+    assert "Hello from the fake." in stage.api.scripted[0].text
+
+
+async def an_allowed_tool_runs(stage: Stage) -> None:
+    stage.api.play(stage.shell("echo yes > allowed.txt"), Text("made"))
+    answer = await stage.agent.ask("make it", timeout=BOUND)
+    assert (answer.outcome, answer.text, answer.denied_tools) == ("ok", "made", ())
+    assert (stage.home.work / "allowed.txt").read_text() == "yes\n"
+
+
+async def a_denied_tool_does_not_run_and_the_model_is_told(stage: Stage) -> None:
+    stage.api.play(stage.shell("touch denied.txt"), Text("then not"))
+    answer = await stage.agent.ask("make it", timeout=BOUND)
+    assert (answer.outcome, answer.text, answer.denied_tools) == ("ok", "then not", (stage.tool,))
+    assert not (stage.home.work / "denied.txt").exists()
+
+
+async def a_question_that_nobody_answers_is_denied(stage: Stage) -> None:  # L39
+    stage.api.play(stage.shell("touch unanswered.txt"), Text("nobody was there"))
+    answer = await stage.agent.ask("make it", timeout=BOUND)
+    assert (answer.outcome, answer.denied_tools) == ("ok", (stage.tool,))
+    assert not (stage.home.work / "unanswered.txt").exists()
+
+
+async def an_interrupt_ends_the_turn_and_keeps_the_session(stage: Stage) -> None:
+    stage.api.play(Hang(Text("never finished", chunk=2), after=3), Text("on it"))
+    async with stage.agent.stream("one") as turn:
+        async for event in turn:
+            if isinstance(event, proctor.TextDelta):
+                await stage.agent.interrupt()
+    assert turn.answer.outcome == "interrupted"
+    answer = await stage.agent.ask("two", timeout=BOUND)
+    assert (answer.text, answer.session_id) == ("on it", turn.answer.session_id)
+
+
+async def a_wrong_key_is_told_apart_and_the_next_request_tries_again(stage: Stage) -> None:
+    stage.api.play(Status(401, "API key not valid."), Text("let in"))
+    answer = await stage.agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.ending) == ("authentication", "authentication")
+    assert (await stage.agent.ask("hi again", timeout=BOUND)).text == "let in"
+
+
+async def a_refused_request_is_told_with_its_cause(stage: Stage) -> None:
+    stage.api.play(Repeat(Status(400, "Bad request from the fake.")))
+    answer = await stage.agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.ending) == ("failed", "invalid_request")
+    assert "Bad request from the fake." in (answer.error or "")
+
+
+async def faults_that_pass_are_got_over(stage: Stage) -> None:
+    at_once = {"retry-after": "0"}
+    stage.api.play(
+        Status(429, "slow down", headers=at_once), Status(500, "oh", headers=at_once), Text("well")
+    )
+    answer = await stage.agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.text) == ("ok", "well")
+    assert len(stage.api.scripted) == 3
+
+
+async def what_a_broken_stream_had_said_is_no_part_of_the_answer(stage: Stage) -> None:
+    stage.api.play(Drop(Text("never finished", chunk=2), after=3), Text("whole"))
+    answer = await stage.agent.ask("hi", timeout=BOUND)
+    assert (answer.outcome, answer.text) == ("ok", "whole")
+
+
+async def killed_between_two_turns_it_comes_back_and_answers(stage: Stage) -> None:
+    before = await stage.agent.status()
+    os.killpg(os.getpgid(before.pid or 0), signal.SIGKILL)
+    await until(lambda: not Path(f"/proc/{before.pid}").exists())
+    await trio.sleep(0.5)  # the agent is told of the death after the guard has swept
+    stage.api.play(Text("after"))
+    answer = await stage.agent.ask("third", timeout=BOUND)
+    assert (answer.outcome, answer.text) == ("ok", "after")
+    assert (await stage.agent.status()).incarnation == 2
+
+
+async def killed_in_mid_turn_the_conversation_goes_on_in_the_same_session(stage: Stage) -> None:
+    before = await stage.agent.status()
+    stage.api.play(Hang(Text("never finished", chunk=2), after=3), Text("after"))
+    lost = list[str]()
+    async with stage.agent.stream("second") as turn:
+        try:
+            async for event in turn:
+                if isinstance(event, proctor.TextDelta):
+                    os.killpg(os.getpgid((await stage.agent.status()).pid or 0), signal.SIGKILL)
+        except proctor.MaybeExecuted as error:
+            lost.append(error.outcome)
+    assert lost == ["killed_by_system"]
+    answer = await stage.agent.ask("third", timeout=BOUND)
+    assert (answer.outcome, answer.text, answer.session_id) == ("ok", "after", before.session_id)
+    assert (await stage.agent.status()).incarnation == 2
+    assert "say hello" in stage.api.scripted[-1].text
+
+
+async def play_all(stage: Stage, scenes: tuple[Scene, ...]) -> None:
+    """Each scene in turn; none may have asked the fake for more than it had to say."""
+    for scene in scenes:
+        stage.api.begin_anew()
+        await scene(stage)
+        assert stage.api.unexpected == [], scene
+
+
+async def stopped_while_a_tool_runs(stage: Stage, sup: Supervisor) -> None:
+    """The tree is stopped in mid-tool; what is left is for the caller to look at."""
+    stage.api.begin_anew()
+    stage.api.play(stage.shell(FOREVER), Text("not wanted any more"))
+    async with stage.agent.stream("work") as turn:
+        async for event in turn:
+            if isinstance(event, proctor.ToolCall):
+                await until(lambda: any("tail" in each.argv for each in stage.home.leftovers()))
+                break
+        await sup.stop()

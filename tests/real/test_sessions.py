@@ -1,0 +1,73 @@
+"""A session id, a pool and a process kept ready, with the real command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from proctor.actors.memory import memory_of
+from proctor.actors.plan import AgentOptions, claude_plan
+from proctor.actors.pool import Pool, Warm
+from proctor.actors.sessions import Sessions
+from proctor.protocols.vocabulary import TurnEnded
+from tests.clis.install import pinned
+from tests.fakes.messages_api import MessagesApi
+from tests.fakes.steps import Repeat, Text
+from tests.real.conftest import Cli
+from tests.real.homes import ClaudeHome
+
+BOUND = 60.0
+MIB = 2**20
+NEWEST = sorted(alias for alias in pinned() if alias.startswith("claude-"))[-1:]
+
+
+@pytest.fixture
+def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
+    return {
+        "executable": claude_cli.path,
+        "cwd": claude_home.work,
+        "env": claude_home.environment,
+        "retries": 2,
+    }
+
+
+async def test_the_next_call_of_a_session_knows_what_was_said_and_another_session_does_not_R129_R133(
+    options: AgentOptions, messages_api: MessagesApi, tmp_path: Path
+) -> None:
+    messages_api.play(Text("Noted."), Text("Blue."), Text("What?"))
+    plan = claude_plan("a", options)
+    async with Sessions(tmp_path / "root") as sessions:
+        for id, prompt in (("one", "my colour is blue"), ("one", "which colour?"), ("two", "which colour?")):
+            async with sessions.hold(id) as session:
+                assert (await session.run(plan, prompt, timeout=BOUND)).ok
+    lengths = [len(request.body.messages) for request in messages_api.scripted]
+    assert lengths[1] > lengths[0]
+    assert lengths[2] == lengths[0]
+    assert [*(tmp_path / "root").iterdir()] == []
+
+
+@pytest.mark.parametrize("claude_cli", NEWEST, indirect=True)
+async def test_a_process_kept_ready_takes_its_prompt_after_a_wait_R126_R049_L14(
+    options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+) -> None:
+    messages_api.play(Repeat(Text("Here.")))
+    plan = claude_plan("a", options)
+    pool = Pool("claude", limit=2, warm=[Warm(plan, 1)])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(pool.serve)
+        with trio.fail_after(BOUND):
+            while not pool.statistics().warm:  # noqa: ASYNC110  # it is a process
+                await trio.sleep(0.05)
+        await trio.sleep(4)  # longer than a one-shot run would wait for its prompt
+        held = pool.memory()
+        assert held is not None
+        assert 50 * MIB < held.resident < 1500 * MIB
+        async with pool.stream(plan, "are you there?", timeout=BOUND) as live:
+            ended = [event async for event in live if isinstance(event, TurnEnded)]
+            assert live.answer.text == "Here."
+        assert len(ended) == 1
+        nursery.cancel_scope.cancel()
+    assert (pool.statistics().used, claude_home.leftovers()) == (0, [])
+    assert memory_of(live.incarnation.pid) is None
