@@ -20,7 +20,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import attrs
 import trio
 
 from proctor.actors.approvals import answer
@@ -77,7 +76,7 @@ class Incarnation:
         tools = socket_path(directory.scratch, number) if plan.relays else None
         self.conversation = Conversation(
             plan.dialect,
-            launch=plan.opening(resume=resume, fork=fork, attachments=attachments, tools=tools),
+            launch=plan.opening(resume=resume, fork=fork, tools=tools, attachments=attachments),
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
@@ -90,15 +89,13 @@ class Incarnation:
         self._transport: Transport | None = None
         self._directory = directory
         self._listen = listen
-        self._greeted = trio.Event()
-        self._drained = trio.Event()
+        self._greeted, self._drained = trio.Event(), trio.Event()
         self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
-        self._life = LifeLog(plan.name, plan.dialect.name, number)
         memo, conduct = self.conversation.memo, plan.conduct
-        offered = plan.launch.host_tools
-        self._tools = None if tools is None else ToolSocket(tools, offered, memo, self._take)
+        self._tools = None if tools is None else ToolSocket(tools, plan.launch.host_tools, memo, self._take)
+        self._life = LifeLog(plan.name, plan.dialect.name, number)
         who = partial(caller, plan.name, conduct.context, memo)
         self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
@@ -120,7 +117,7 @@ class Incarnation:
                 self._life.executable = opening.program
                 ready = await self._connected(opening.transport, task_status)
             finally:
-                opening.forget()
+                opening.clear()
             if not ready:
                 raise self._refusal()
         finally:
@@ -276,11 +273,8 @@ class Incarnation:
             return self.exit.error  # the way to the far end broke: nobody has refused anything
         stderr = self.stderr_end()
         said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
-        why = (
-            said
-            or stderr.strip()[-500:]
-            or f"it ended with {self.exit} before it was ready, and said nothing"
-        )
+        mute = f"it ended with {self.exit} before it was ready, and said nothing"
+        why = said or stderr.strip()[-500:] or mute
         return StartRefused(self.plan.name, why, resumed=self.resume, stderr=stderr)
 
     # -- reading and writing
@@ -352,10 +346,8 @@ class Incarnation:
         self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        conduct = self.plan.conduct
-        if is_approved(self.conversation.memo.launch.mcp, event.tool):
-            conduct = attrs.evolve(conduct, permission="allow")
-        self._nursery.start_soon(answer, event, conduct, self.send, self.note)
+        approved = is_approved(self.conversation.memo.launch.mcp, event.tool)
+        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note, approved)
 
     # -- clocks and the end
 

@@ -28,8 +28,8 @@ class Opening:
     notices: tuple[Notice, ...]
     files: tuple[Path, ...] = ()
 
-    def forget(self) -> None:
-        """Remove the files that were written for it, which may hold secrets; its process has ended."""
+    def clear(self) -> None:
+        """Remove the files, which may hold secrets; those of a directory that is gone are gone."""
         for path in self.files:
             path.unlink(missing_ok=True)
 

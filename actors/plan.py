@@ -136,20 +136,21 @@ class Plan:
         attachments: tuple[Attachment, ...] = (),
         tools: Path | None = None,
     ) -> Launch:
-        """What one incarnation is launched with, but for its program and its private folder. `attachments` are those of
-        the one prompt of a one-shot run; `tools` is the socket at which the host's tools are, where they are relayed."""
-        mcp = self.launch.mcp
+        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
+        the one prompt of a one-shot run, `tools` is the socket at which the host's tools are, where they are relayed."""
+        mcp, one_shot = self.launch.mcp, self.launch.mode == "oneshot"
         if tools is not None:
             mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
         facts: dict[str, Any] = {
             "cwd": str(self.workplace.cwd or Path.cwd()),
             "secret": secrets.token_urlsafe(),
             "env": self.workplace.env,
+            "attachments": attachments if one_shot else (),
             "mcp": mcp,
             "starter": STARTER,
-            "attachments": attachments if self.launch.mode == "oneshot" else (),
+            "agent": self.name,
         }
-        return attrs.evolve(self.launch, resume=resume, fork=fork, agent=self.name, **facts)
+        return attrs.evolve(self.launch, resume=resume, fork=fork, **facts)
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""

@@ -55,11 +55,11 @@ class Launch:
     process will work, `scratch` a private folder for `Command.files`; both absolute, "" where it does not matter.
     `secret` is made anew for each process, for a CLI that would open a port without one; `env` is what the agent's owner
     named, for a CLI whose settings have to be joined to it.
-    `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
-    `persist` False keeps no session that could be resumed; None is as the CLI has it.
     `mcp` are the servers that it is to use, by name; `starter` are the words that start one of them by a file which holds
     its command and environment, for a CLI that could be told of them only by its arguments. `agent`
     tells this agent from the others of its tree, for a CLI that they share.
+    `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
+    `persist` False keeps no session that could be resumed; None is as the CLI has it.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -89,9 +89,9 @@ class Launch:
     effort: str | None = None
     host_tools: tuple[HostTool, ...] = ()
     host_hooks: tuple[HostHook, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
     starter: tuple[str, ...] = ()
     agent: str = ""
+    attachments: tuple[Attachment, ...] = ()
     cwd: str = ""
     scratch: str = ""
     secret: str = attrs.field(default="", repr=False)

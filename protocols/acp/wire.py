@@ -83,6 +83,15 @@ class Info(Wire, frozen=True, gc=False):
     version: str | None = None
 
 
+class Reached(Wire, frozen=True, gc=False):
+    """How MCP servers can be reached, besides by a command."""
+
+    http: bool = False
+
+
+NOT_REACHED = Reached()
+
+
 class Parts(Wire, frozen=True, gc=False):
     """What a prompt may hold beside text."""
 
@@ -93,22 +102,13 @@ class Parts(Wire, frozen=True, gc=False):
 NO_PARTS = Parts()
 
 
-class Reached(Wire, frozen=True, gc=False):
-    """How MCP servers can be reached, besides by a command."""
-
-    http: bool = False
-
-
-NOT_REACHED = Reached()
-
-
 class Abilities(Wire, frozen=True, gc=False):
     """`session_capabilities` has a member for each optional method."""
 
     load_session: bool = False
     session_capabilities: dict[str, Any] = {}
-    prompt_capabilities: Parts = NO_PARTS
     mcp_capabilities: Reached = NOT_REACHED
+    prompt_capabilities: Parts = NO_PARTS
 
 
 NO_ABILITIES = Abilities()

@@ -36,6 +36,7 @@ TINY = McpServer(
     env={"TINY_KEY": SECRET},
     approved=True,
 )
+MARKED = {"structuredContent": {"seen": 2}, "_meta": {"tiny/marker": "row-7"}}
 SEEN = f'I saw {{"PROCTOR_CONTEXT_PROJECT": "p1", "TINY_KEY": "{SECRET}"}}'
 
 
@@ -172,43 +173,41 @@ def codex(
     home.sweep()
 
 
-async def test_a_codex_run_calls_both_R161(
+async def test_a_codex_run_calls_both_R161_R165(
     codex: tuple[AgentOptions, ClaudeHome], responses: ResponsesApi
 ) -> None:
     options, home = codex
     responses.play(Tool("mcp__host__add", {"a": 2, "b": 3}), Tool("mcp__tiny__look", {}), Text("done"))
     (added, looked), asked = await told(codex_plan("a", {**options, **GIVEN, "mode": "exec"}))
     assert (asked, added.text, looked.text) == (["add"], "5 for p1", SEEN)
-    assert looked.metadata == {"structuredContent": {"seen": 2}}  # R165
+    assert looked.metadata == MARKED
     assert home.leftovers() == []
 
 
-async def test_a_codex_thread_calls_a_server_R161(
+async def test_a_codex_thread_calls_a_server_R161_R165(
     codex: tuple[AgentOptions, ClaudeHome], responses: ResponsesApi
 ) -> None:
     options, home = codex
     responses.play(Tool("mcp__tiny__look", {}), Text("done"))
     [looked], _ = await told(codex_plan("a", {**options, **GIVEN}))
     assert looked.text == SEEN
-    assert looked.metadata == {"structuredContent": {"seen": 2}, "_meta": {"tiny/marker": "row-7"}}  # R165
+    assert looked.metadata == MARKED
     assert home.leftovers() == []
 
 
-@pytest.mark.parametrize("mode", ["session", "oneshot"])
-async def test_claude_code_calls_both_R161(
-    mode: str, claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
+async def test_one_shot_claude_code_calls_both_R161_R165(
+    claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:
     options: AgentOptions = {
         **GIVEN,
         "executable": claude_cli.path,
         "cwd": claude_home.work,
         "env": claude_home.environment,
-        "mode": "oneshot" if mode == "oneshot" else "session",
+        "mode": "oneshot",
     }
     messages_api.play(Tool("mcp__host__add", {"a": 2, "b": 3}), Tool("mcp__tiny__look", {}), Text("done"))
     (added, looked), asked = await told(claude_plan("a", options))
     assert (asked, added.text) == (["add"], "5 for p1")
     # the structured content stands in for the text, also for the model
-    marked = {"structuredContent": {"seen": 2}, "_meta": {"tiny/marker": "row-7"}}
-    assert (looked.text, looked.metadata) == ('{"seen":2}', marked)  # R165
+    assert (looked.text, looked.metadata) == ('{"seen":2}', MARKED)
     assert claude_home.leftovers() == []
