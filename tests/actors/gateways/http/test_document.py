@@ -20,7 +20,7 @@ from proctor.actors.gateways.http.document import body_schemas, openapi
 from proctor.actors.gateways.http.operations import OPERATIONS, Operation
 from tests.actors.gateways.http.serving import served, spoken
 
-EXAMPLES = int(os.environ.get("PROCTOR_EXAMPLES", "2"))
+EXAMPLES = int(os.environ.get("PROCTOR_EXAMPLES", "1"))
 """For each operation and kind of data; the environment asks for more."""
 
 DOCUMENT: Mapping[str, Any] = openapi(body_schemas())
