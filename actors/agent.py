@@ -23,6 +23,7 @@ import trio
 
 from proctor.actors.book import Book, Job, open_book
 from proctor.actors.errors import (
+    NOT_HEALED,
     AgentError,
     BadOption,
     BudgetExceeded,
@@ -34,10 +35,11 @@ from proctor.actors.errors import (
 from proctor.actors.fellows import current_fellows
 from proctor.actors.gate import Gate, Hold, gate_of
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell
+from proctor.actors.mail import Accepted, Attend, Begin, Follow, Left, Look, Over, Tell, Wake
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
 from proctor.actors.routes import prepared
+from proctor.actors.states import State
 from proctor.actors.telling import tell
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -45,21 +47,6 @@ from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
 from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.process_errors import ProcessError
-
-
-@attrs.frozen
-class _Wake:
-    job: Job
-
-
-@attrs.frozen
-class _Left:
-    job: Job
-
-
-@attrs.frozen
-class _Over:
-    number: int
 
 
 class AgentActor(Actor):
@@ -76,11 +63,12 @@ class AgentActor(Actor):
     async def init(self, plan: Plan) -> Continue:
         opened = self._open(plan)
         self.plan = await self.book.place(opened)
+        was = self.book.status.state
         if self.incarnation > 1:
             self.book.move("started", f"incarnation {self.incarnation}")
             self.gate.come_back()
         if self.plan.launch.mode == "session":
-            await self._come_alive()
+            await self._come_back(was)
         else:
             self.book.move("ready", "each request gets a process of its own")
         return Continue("take up")
@@ -93,7 +81,7 @@ class AgentActor(Actor):
             self.kept.at_rest(gate.leave)
             self.kept.when_dropped(book.close)
         self.book, self.gate = self.kept["book"], self.kept["gate"]
-        self.book.nudge = lambda job: self.send_info(_Left(job))
+        self.book.nudge = lambda job: self.send_info(Left(job))
         self.book.reopen()
         if plan.conduct.permission == "ask":
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
@@ -148,11 +136,11 @@ class AgentActor(Actor):
 
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
-            case _Wake(job):
+            case Wake(job):
                 self._wake(job)
-            case _Left(job) if job is self.book.current:
+            case Left(job) if job is self.book.current:
                 self._end(job)
-            case _Over(number) if self.live is not None and number == self.live.number:
+            case Over(number) if self.live is not None and number == self.live.number:
                 return self._ended(self.live)
             case AgentError() if self.live is None:
                 return Stop(Crash(msg))
@@ -161,6 +149,14 @@ class AgentActor(Actor):
         return None
 
     # -- the process
+
+    async def _come_back(self, was: State) -> None:
+        try:
+            await self._come_alive()
+        except NOT_HEALED as error:
+            if was != "backoff":  # its owner starts it, and is told
+                raise
+            self.book.move("refused", str(error))
 
     async def _come_alive(self) -> None:
         session = self.book.session_id
@@ -200,7 +196,7 @@ class AgentActor(Actor):
 
     async def _serve(self, live: Incarnation, task_status: trio.TaskStatus[None]) -> None:
         await live.serve(task_status=task_status)
-        self.send_info(_Over(live.number))
+        self.send_info(Over(live.number))
 
     def _ended(self, live: Incarnation) -> Stop | None:
         reason, self.live = live.exit or Normal(), None
@@ -260,18 +256,19 @@ class AgentActor(Actor):
 
     def _send(self, job: Job, why: str) -> None:
         prompt = job.next_prompt(self.plan.conduct.on_crash)
-        self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
         self.book.move("prompt", f"{len(prompt.text)} characters: {why}")
         self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, job, prompt, written)
+        self.background.start_soon(self._deliver, job, prompt, why, written)
 
-    async def _deliver(self, job: Job, prompt: v.Prompt, written: trio.Event) -> None:
+    async def _deliver(self, job: Job, prompt: v.Prompt, why: str, written: trio.Event) -> None:
         try:
             if self.live is None:
                 await self._come_alive()
-            if self.live is not None and self.book.current is job:
+            if self.live is not None and self.book.current is job and not self.live.over.is_set():
+                job.sent = True  # from here on its process takes it along when it dies
+                self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
                 await self.live.send(prompt)
-            elif self.live is not None:
+            elif self.live is not None and self.book.current is not job:
                 await self.live.stop("owner")  # started for a caller who has left
         except (AgentError, ProcessError, Misuse) as error:
             if self.book.current is job and (self.live is None or not isinstance(error, NotExecuted)):
@@ -280,10 +277,8 @@ class AgentActor(Actor):
             written.set()
 
     def _settle_failed(self, job: Job, error: Exception) -> None:
-        failed = v.TurnEnded(
-            v.HOST, None, "refused_start", error=str(error), prompts=(job.prompt or job.ticket,)
-        )
-        self.book.log.append([failed])
+        asked = (job.ticket, job.prompt or job.ticket)
+        self.book.log.append([v.TurnEnded(v.HOST, None, "refused_start", error=str(error), prompts=asked)])
         self.book.current = None
         self.gate.leave()
         self.book.move("refused", str(error))
@@ -389,7 +384,7 @@ class AgentActor(Actor):
             await self.gate.wait(hold)
             hold = self.gate.hold() if self.book.current is job else None
         if self.book.current is job:
-            self.send_info(_Wake(job))
+            self.send_info(Wake(job))
 
     def _wake(self, job: Job) -> None:
         if self.book.current is job and job.parked:

@@ -49,13 +49,15 @@ QUEUE = 1000
 @attrs.define
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued. `attempts`: how often it was sent.
+    for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
+    that id. `attempts`: how often it was to be sent.
     `inquiry` is what its answer is held against."""
 
     ticket: str
     text: str
     attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
+    sent: bool = False
     begun: bool = False
     parked: bool = False
     withdrawn: bool = False
@@ -69,7 +71,7 @@ class Job:
 
     def outlives_a_process(self, on_crash: OnCrash) -> bool:
         """Is it to be sent once more when the process that had it is gone?"""
-        return not (self.withdrawn or self.is_met) and (self.parked or on_crash != "fail")
+        return not (self.withdrawn or self.is_met) and (self.parked or not self.sent or on_crash != "fail")
 
     def taken_by(self, plan: Plan) -> None:
         """An agent of this plan is to answer it."""
@@ -79,7 +81,8 @@ class Job:
 
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
         """What it is sent as now, each time under an id of its own."""
-        self.prompt, self.parked = self.ticket if self.prompt is None else str(uuid.uuid4()), False
+        self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
+        self.sent = self.parked = False
         self.attempts += 1
         schema = None if self.inquiry is None else self.inquiry.turn_schema
         if self.begun and on_crash == "resume":

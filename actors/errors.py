@@ -242,6 +242,9 @@ class UnknownProvider(AgentError, LookupError):
         self.known = tuple(known)
 
 
+NOT_HEALED = (NotInstalled, NotExecutable, VersionCheckFailed, StartRefused)
+"""What keeps a process from starting and no restart would heal (L36)."""
+
 RETRYABLE: Mapping[type[Exception], bool] = {
     AgentError: False,
     BadOption: False,

@@ -302,8 +302,9 @@ class Turn:
                 return True
             case v.LimitReached():
                 self._resets_at = event.resets_at
-            case v.TurnEnded() if self._prompt is not None and self._prompt in event.prompts:
+            case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:
                 self._ended(event)
+                return True
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
                 self._lose(event.stderr.strip()[-300:] or "its process ended", event.outcome)
             case _:

@@ -66,3 +66,24 @@ class Follow:
 @attrs.frozen
 class Attend:
     """The reply is the `Desk` where the agent's open questions lie."""
+
+
+@attrs.frozen
+class Wake:
+    """From the agent to itself: the wait of this request is over."""
+
+    job: Job
+
+
+@attrs.frozen
+class Left:
+    """From whoever withdraws it: the caller of this request has left."""
+
+    job: Job
+
+
+@attrs.frozen
+class Over:
+    """From the agent to itself: the process of this number has ended."""
+
+    number: int

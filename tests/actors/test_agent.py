@@ -175,6 +175,28 @@ async def test_a_parked_request_can_be_withdrawn(tmp_path: Path) -> None:
         assert [r.queued for r in [await agent.status()]] == [0]
 
 
+async def test_an_agent_that_cannot_come_back_is_failed_without_a_loop_and_tries_when_asked(  # L36
+    tmp_path: Path,
+) -> None:
+    spec = agent_of(tmp_path, COUNTING)
+    [script] = tmp_path.glob("script-*")  # noqa: ASYNC240
+    async with proctor.open_supervisor([spec], intensity=1) as sup:
+        agent = sup.agent("a")
+        await agent.ask("one")
+        away = await trio.Path(script).rename(tmp_path / "away")
+        os.kill((await agent.status()).pid or 0, signal.SIGKILL)
+        with trio.fail_after(20):
+            while (status := await agent.status()).state != "failed":  # noqa: ASYNC110  nobody tells
+                await trio.sleep(0.01)
+        assert (status.incarnation, status.pid) == (2, None)
+        assert script.name in status.evidence
+        refused = await agent.ask("two")
+        assert (refused.outcome, refused.ending) == ("configuration", "refused_start")
+        await away.rename(script)
+        assert (await agent.ask("three")).outcome == "ok"
+        assert (await agent.status()).incarnation == 2
+
+
 async def test_a_refused_login_is_shown_and_does_not_loop(tmp_path: Path) -> None:  # L36
     async with proctor.open_supervisor([agent_of(tmp_path, HELLO, "auth:1@turn=1")], intensity=0) as sup:
         agent = sup.agent("a")
