@@ -95,10 +95,12 @@ ROWS: Mapping[str, Row] = {
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Everything that a dialect can, by its row and, in a session, by its own account."""
+    """Everything that a dialect can, by its row and, in a session, by its own account. Tools of the host's are told where
+    they are on the wire: where an MCP server brings them, a voice starts none."""
     wire = SPOKEN[name]
     declared = wire.dialect.capabilities.keys() if wire.mode == "session" else ()
-    return ROWS[name].words | frozenset(declared)
+    elsewhere = {"host_tools"} if wire.mode in wire.dialect.relayed else set[str]()
+    return ROWS[name].words | frozenset(declared) - elsewhere
 
 
 def tells(name: str, story: Story) -> bool:
