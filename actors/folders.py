@@ -166,10 +166,14 @@ def _taken(path: Path, since: float) -> Folder | None:
     if not _is_session(path) or (lock := _locked(path)) < 0:
         return None
     folder = Folder(path, keep=False, lock=lock)
-    if (path / "keep").exists() and _touched(path) >= since:
+    try:
+        wanted = (path / "keep").exists() and _touched(path) >= since
+    except OSError:
         folder.close()
-        return None
-    return folder
+        raise
+    if wanted:
+        folder.close()
+    return None if wanted else folder
 
 
 def _is_session(path: Path) -> bool:
@@ -181,7 +185,8 @@ def _is_session(path: Path) -> bool:
 
 
 def _touched(path: Path) -> float:
-    return max(found.lstat().st_mtime for found in (path, path / "files"))
+    found = (path, *([files] if os.path.lexists(files := path / "files") else []))
+    return max(one.lstat().st_mtime for one in found)
 
 
 async def discard(folder: Folder) -> None:

@@ -295,6 +295,13 @@ async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp
         assert held.path.is_dir()
 
 
+async def test_a_kept_session_whose_working_directory_was_removed_is_had_again(tmp_path: Path) -> None:
+    async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a") as session:
+        session.path.rmdir()
+    async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a") as session:
+        assert session.path.is_dir()
+
+
 async def test_what_others_keep_below_a_root_is_never_swept_whatever_it_looks_like(tmp_path: Path) -> None:
     for name in ("profile", ".gone-fishing", key_of("a")[:-1], key_of("a").upper()):
         (tmp_path / name).mkdir()
