@@ -19,7 +19,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import attrs
 import trio
@@ -127,7 +126,7 @@ async def held(path: Path, *, wall: Callable[[], float] = time.time) -> AsyncGen
 
     Raises `ConfigRefused` when it is not free within `PATIENCE` seconds. `wall` is the clock of files.
     """
-    lock = _lock_of(path)
+    lock, whose = _lock_of(path), "another's"
     with trio.move_on_after(PATIENCE) as waiting:
         while (whose := _taken(path, lock, wall)) == "another's":  # noqa: ASYNC110  # nobody tells of its end
             await trio.sleep(_LOOK)
@@ -152,7 +151,8 @@ def _let_go(lock: Path) -> None:
         lock.rmdir()
 
 
-def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> Literal["ours", "another's", "nobody's"]:
+def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> str:
+    """`ours`, `another's`, or `nobody's` where there is no folder for it."""
     try:
         lock.mkdir()
     except FileNotFoundError:

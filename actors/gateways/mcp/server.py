@@ -224,8 +224,9 @@ def _whole(value: Any) -> Any:
         case str():
             return value.encode("utf-8", "replace").decode()
         case list():
-            return [*map(_whole, cast("list[Any]", value))]
+            return [*map(_whole, cast("list[Any]", value))]  # type: ignore[redundant-cast]
         case dict():
-            return {_whole(key): _whole(inner) for key, inner in cast("dict[Any, Any]", value).items()}
+            given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
+            return {_whole(key): _whole(inner) for key, inner in given.items()}
         case _:
             return value
