@@ -126,20 +126,24 @@ async def held(path: Path, *, wall: Callable[[], float] = time.time) -> AsyncGen
 
     Raises `ConfigRefused` when it is not free within `PATIENCE` seconds. `wall` is the clock of files.
     """
-    lock = _lock_of(path)
+    lock, whose = _lock_of(path), "another's"
     with trio.move_on_after(PATIENCE) as waiting:
-        while not _taken(path, lock, wall):  # noqa: ASYNC110  # nobody tells of the end of another program's lock
+        while (whose := _taken(path, lock, wall)) == "another's":  # noqa: ASYNC110  # nobody tells of its end
             await trio.sleep(_LOOK)
     if waiting.cancelled_caught:
         raise ConfigRefused(str(path), f"another program holds {str(lock)!r}; try again")
     try:
         yield
     finally:
-        _let_go(lock)
+        if whose == "ours":
+            _let_go(lock)
 
 
 def _lock_of(path: Path) -> Path:
-    return Path(f"{path.resolve()}.lock")
+    try:
+        return Path(f"{path.resolve()}.lock")
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that go in a circle
+        raise _refused(path, "cannot be locked", error) from error
 
 
 def _let_go(lock: Path) -> None:
@@ -147,16 +151,17 @@ def _let_go(lock: Path) -> None:
         lock.rmdir()
 
 
-def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> bool:
+def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> str:
+    """`ours`, `another's`, or `nobody's` where there is no folder for it."""
     try:
         lock.mkdir()
     except FileNotFoundError:
-        return True
+        return "nobody's"
     except FileExistsError:
         with suppress(OSError):
             if wall() - lock.stat().st_mtime > STALE:
                 lock.rmdir()
-        return False
+        return "another's"
     except OSError as error:
         raise _refused(path, "cannot be locked", error) from error
-    return True
+    return "ours"

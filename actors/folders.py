@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ import trio
 
 GONE = ".gone-"
 """Begins the name of what is being removed."""
+_OURS = re.compile(r"[0-9a-f]{40}")
+_OURS_GONE = re.compile(rf"{re.escape(GONE)}[0-9a-f]{{32}}")
 _LOG = "proctor"
 
 
@@ -131,7 +134,7 @@ async def sweep(root: Path, ttl: float) -> None:
     """Make the root ours and remove what no host holds: what was being removed, what was not to be kept, and what was kept
     and touched by nobody for `ttl` seconds. Raises OSError when the root cannot be had."""
     _make_ours(root)
-    for folder in [*_left(root, ttl)]:
+    for folder in _left(root, ttl):  # one lock at a time, and none when this is given up
         folder.unname()
         await discard(folder)
 
@@ -148,33 +151,42 @@ def _left(root: Path, ttl: float) -> Iterator[Folder]:
     probe.mkdir(mode=0o700)
     now = probe.lstat().st_mtime  # by the clock that the others were written by
     probe.rmdir()
-    for path in root.iterdir():
+    for path in [*root.iterdir()]:
+        folder: Folder | None = None
         with suppress(OSError):  # its host lives, or somebody else removes it
-            if (folder := _taken(path, now - ttl)) is not None:
-                yield folder
+            folder = _taken(path, now - ttl)
+        if folder is not None:
+            yield folder
 
 
 def _taken(path: Path, since: float) -> Folder | None:
     """What nobody holds and nobody wants: a kept one, if it was touched by nobody `since` then. Raises OSError."""
-    if path.name.startswith(GONE):
+    if _OURS_GONE.fullmatch(path.name):
         return Folder(path, keep=False, lock=-1)
     if not _is_session(path) or (lock := _locked(path)) < 0:
         return None
     folder = Folder(path, keep=False, lock=lock)
-    if (path / "keep").exists() and _touched(path) >= since:
+    try:
+        wanted = (path / "keep").exists() and _touched(path) >= since
+    except OSError:
         folder.close()
-        return None
-    return folder
+        raise
+    if wanted:
+        folder.close()
+    return None if wanted else folder
 
 
 def _is_session(path: Path) -> bool:
-    """A directory of ours that has our lock: nothing else below a root is touched."""
+    """A directory of ours that has our lock, by its name one that we made: nothing else below a root is touched."""
+    if not _OURS.fullmatch(path.name):
+        return False
     found, lock = path.lstat(), path / "lock"
     return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and lock.exists()
 
 
 def _touched(path: Path) -> float:
-    return max(found.lstat().st_mtime for found in (path, path / "files"))
+    found = (path, *([files] if os.path.lexists(files := path / "files") else []))
+    return max(one.lstat().st_mtime for one in found)
 
 
 async def discard(folder: Folder) -> None:

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from proctor.actors.errors import SessionOwned
 from proctor.actors.host import hosts_folder
+from proctor.actors.identity import session_key
+from proctor.actors.plan import Plan
 
 
 def sessions_folder() -> Path:
@@ -87,6 +91,18 @@ class Ownership:
     def _sign(self, fd: int) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(_Owner(os.getpid(), self._agent)), 0)
+
+
+@asynccontextmanager
+async def owned(plan: Plan) -> AsyncGenerator[None]:
+    """Own the session that this plan goes on with, if any, for the length of the block. Raises `SessionOwned`."""
+    ownership = Ownership(plan.name, partial(session_key, plan))
+    if plan.launch.resume is not None and not plan.launch.fork:
+        ownership.take(plan.launch.resume)
+    try:
+        yield
+    finally:
+        ownership.release()
 
 
 class _Owner(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -28,10 +27,9 @@ from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.host import noted
-from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
 from proctor.actors.outcomes import Answer
-from proctor.actors.ownership import Ownership
+from proctor.actors.ownership import owned
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
@@ -93,19 +91,8 @@ async def opened(
     `attachments` go with that prompt. Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
     """
     begun = _recorded(_unkept(plan), starts or nullcontext(), attachments)
-    async with noted(), _owned(plan), begun as live:
+    async with noted(), owned(plan), begun as live:
         yield live
-
-
-@asynccontextmanager
-async def _owned(plan: Plan) -> AsyncGenerator[None]:
-    ownership = Ownership(plan.name, partial(session_key, plan))
-    if plan.launch.resume is not None and not plan.launch.fork:
-        ownership.take(plan.launch.resume)
-    try:
-        yield
-    finally:
-        ownership.release()
 
 
 def _unkept(plan: Plan) -> Plan:

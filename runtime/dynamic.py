@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import trio
 
+from proctor.runtime.calls import Ref
 from proctor.runtime.core import Core
 from proctor.runtime.errors import MaxChildren, NotFound
 from proctor.runtime.root import open_root
@@ -30,7 +31,6 @@ from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_si
 from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
 
 if TYPE_CHECKING:
-    from proctor.runtime.calls import Ref
     from proctor.runtime.cell import Cell
     from proctor.runtime.child import Incarnation
     from proctor.runtime.slots import Slot
@@ -110,8 +110,11 @@ class DynamicSupervisor(AnySupervisor):
     async def terminate_child(self, ref: Ref) -> None:
         """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
 
-        Raises `NotFound` if it is gone already, or never was a child of this supervisor.
+        Raises `NotFound` if it is gone already, or never was a child of this supervisor, and `TypeError` for what is no
+        `Ref`: ids need not be unique here.
         """
+        if not isinstance(ref, Ref):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a child of {self.path!r} is known by the Ref of its start, got {ref!r}")
         await self._core.ask(partial(self._dynamic.terminate, ref))
 
     async def change(

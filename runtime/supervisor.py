@@ -136,7 +136,10 @@ class AnySupervisor:
 
 
 class Supervisor(AnySupervisor):
-    """The handle on a supervisor whose children have ids: they are held, down ones too, in start order."""
+    """The handle on a supervisor whose children have ids: they are held, down ones too, in start order.
+
+    What takes an id raises `TypeError` for what is none, in its caller.
+    """
 
     async def start_child(self, spec: ChildSpec) -> Ref:
         """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
@@ -147,15 +150,15 @@ class Supervisor(AnySupervisor):
 
     async def terminate_child(self, id: str) -> None:
         """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`."""
-        await self._core.ask(partial(self._core.terminate_child, id))
+        await self._core.ask(partial(self._core.terminate_child, self._checked(id)))
 
     async def restart_child(self, id: str) -> Ref:
         """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
-        return (await self._core.ask(partial(self._core.restart_child, id))).cell.ref
+        return (await self._core.ask(partial(self._core.restart_child, self._checked(id)))).cell.ref
 
     async def delete_child(self, id: str) -> None:
         """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
-        await self._core.ask(partial(self._core.delete_child, id))
+        await self._core.ask(partial(self._core.delete_child, self._checked(id)))
 
     async def change(
         self,
@@ -184,7 +187,13 @@ class Supervisor(AnySupervisor):
 
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
-        return (await self._core.ask(partial(_later, lambda: self._core.held(id)))).spec
+        held = partial(self._core.held, self._checked(id))
+        return (await self._core.ask(partial(_later, held))).spec
+
+    def _checked(self, id: str) -> str:
+        if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a child of {self.path!r} is known by its id, a text, got {id!r}")
+        return id
 
 
 SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]

@@ -149,6 +149,12 @@ async def test_a_result_has_its_data_and_its_facts() -> None:
 # -- over streams
 
 
+def deep(levels: int) -> str:
+    """A request with params of so many levels."""
+    params = '{"a":' * levels + "1" + "}" * levels
+    return f'{{"jsonrpc": "2.0", "id": 10, "method": "ping", "params": {params}}}'
+
+
 class Peer:
     """A client that writes lines by hand."""
 
@@ -158,8 +164,10 @@ class Peer:
 
     async def send(self, *frames: Any) -> None:
         for frame in frames:
-            line = frame if isinstance(frame, str) else json.dumps({"jsonrpc": "2.0", **frame})
-            await self._stream.send_all(line.encode() + b"\n")
+            if not isinstance(frame, str | bytes):
+                frame = json.dumps({"jsonrpc": "2.0", **frame})
+            line = frame.encode() if isinstance(frame, str) else frame
+            await self._stream.send_all(line + b"\n")
 
     async def receive(self) -> dict[str, Any]:
         while b"\n" not in self._left:
@@ -227,12 +235,37 @@ async def test_lines_that_are_no_requests_are_answered_and_cost_nothing_else_R11
             ('{"jsonrpc": "2.0", "id": 5}', -32600, 5),
             ('{"id": {}, "method": "ping"}', -32600, None),
             ('{"jsonrpc":"2.0","id":6,"method":"no/such"}', -32601, 6),
+            ('{"id": 7, "method": "ping"}', -32600, 7),
+            ('{"jsonrpc": "1.0", "id": "8", "method": "ping"}', -32600, "8"),
+            ('{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": [1]}', -32600, 9),
+            (deep(500), -32600, 10),
+            (deep(20_000), -32700, None),
+            (b'{"jsonrpc": "2.0", "id": 11, "method": "ping", "params": {"a": "\xff"}}', -32700, None),
         ):
             await peer.send("", line)
             answer = await peer.receive()
             assert (answer["error"]["code"], answer["id"]) == (code, id), line
         await peer.send(calls(7, "add", a=1))
         assert (await peer.receive())["result"]["content"][0]["text"] == "1"
+        await peer.hang_up()
+
+
+async def test_half_a_character_in_what_a_tool_says_is_a_sign_and_ends_nothing() -> None:
+    half = "\ud83d"
+
+    async def halves(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+        call.tell(half)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        return ToolResult(f"a{half}", data={half: [half]}, facts={"path": half})
+
+    tool = ServedTool(name="halves", description=half, schema={"type": "object"}, function=halves)
+    async with connected(McpServer("things", Toolset([tool]))) as peer:
+        await peer.send({"id": 1, "method": "tools/list"}, calls(2, "halves", token="t"))
+        assert (await peer.receive())["result"]["tools"][0]["description"] == "?"
+        assert (await peer.receive())["params"]["message"] == "?"
+        result = (await peer.receive())["result"]
+        assert result["content"][0]["text"] == "a?"
+        assert (result["structuredContent"], result["_meta"]["proctor"]) == ({"?": ["?"]}, {"path": "?"})
         await peer.hang_up()
 
 

@@ -426,6 +426,24 @@ async def test_a_lock_that_nobody_renews_is_nobodys(home: Path, autojump_clock: 
     assert not lock.exists()
 
 
+@clients
+async def test_a_file_that_leads_back_to_itself_is_told_and_left_alone_R174(client: str, home: Path) -> None:
+    path = home / FILES[client]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(path)
+    made = await done(client, home)
+    assert made.error is not None
+    assert made.path == path
+    assert path.is_symlink()
+
+
+async def test_a_lock_that_was_not_taken_is_not_let_go(home: Path) -> None:
+    path = home / "later" / ".claude.json"
+    async with configfile.held(path):  # there is no folder to hold it in
+        (home / "later" / ".claude.json.lock").mkdir(parents=True)
+    assert (home / "later" / ".claude.json.lock").is_dir()
+
+
 async def test_the_lock_is_held_while_the_file_is_written(home: Path) -> None:
     lock = home / ".claude.json.lock"
     async with configfile.held(home / ".claude.json"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,10 @@ def folders(root: Path) -> set[str]:
 
 def left(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
+
+
+def open_files() -> int:
+    return len(os.listdir("/dev/fd"))
 
 
 def mode(path: Path) -> int:
@@ -278,8 +283,8 @@ async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp
         dead = tmp_path / key_of("dead")
         (dead / "files").mkdir(parents=True)
         (dead / "lock").touch()
-        (tmp_path / ".gone-0").mkdir()
-        (tmp_path / ".gone-1").symlink_to(tmp_path / "notes")
+        (tmp_path / f".gone-{0:032}").mkdir()
+        (tmp_path / f".gone-{1:032}").symlink_to(tmp_path / "notes")
         (tmp_path / "notes").mkdir()
         (tmp_path / "README").write_text("not ours")
         async with Sessions(tmp_path) as sessions:
@@ -288,6 +293,49 @@ async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp
                 async with sessions.hold("a"):
                     pass
         assert held.path.is_dir()
+
+
+async def test_a_kept_session_whose_working_directory_was_removed_is_had_again(tmp_path: Path) -> None:
+    async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a") as session:
+        session.path.rmdir()
+    async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a") as session:
+        assert session.path.is_dir()
+
+
+async def test_what_others_keep_below_a_root_is_never_swept_whatever_it_looks_like(tmp_path: Path) -> None:
+    for name in ("profile", ".gone-fishing", key_of("a")[:-1], key_of("a").upper()):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    before = left(tmp_path)
+    async with Sessions(tmp_path):
+        pass
+    assert left(tmp_path) == before
+
+
+async def test_a_sweep_that_is_given_up_leaves_no_session_locked(tmp_path: Path) -> None:
+    for id in ("a", "b"):
+        (tmp_path / key_of(id)).mkdir()
+        (tmp_path / key_of(id) / "lock").touch()
+    before = open_files()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with Sessions(tmp_path):
+            pass
+    assert open_files() == before
+
+
+async def test_a_sweep_of_more_than_there_may_be_open_files_holds_one_lock_at_a_time(tmp_path: Path) -> None:
+    for number in range(100):
+        path = tmp_path / key_of(str(number))
+        path.mkdir()
+        (path / "lock").touch()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 30, hard))
+    try:
+        async with Sessions(tmp_path):
+            assert left(tmp_path) == set()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_kept_sessions_outlive_their_host_with_their_conversation_until_they_are_old(

@@ -165,6 +165,7 @@ def test_a_violation_inside_a_function_is_found_too(skeleton: Path, name: str) -
 SERVING = (
     "hypercorn",
     "starlette",
+    "mcp",
     "jsonschema_rs",
     "prometheus_client",
 )  # of the extras: `gateways` and what they stand on

@@ -324,6 +324,15 @@ async def test_a_child_that_is_gone_or_another_supervisors_is_not_found_S66() ->
             await sup.terminate_child(ref)
 
 
+async def test_what_is_no_ref_is_refused_in_its_caller_and_the_tree_lives_on_S66() -> None:
+    async with open_dynamic_supervisor() as sup:
+        ref = await sup.start_child(ChildSpec("w", forever))
+        wrong: Any = "w"
+        with pytest.raises(TypeError, match="a child of 'root' is known by the Ref of its start, got 'w'"):
+            await sup.terminate_child(wrong)
+        assert [child.ref for child in await sup.which_children()] == [ref]
+
+
 # L35
 async def test_the_ref_of_an_earlier_incarnation_is_not_found_S66_S17() -> None:
     notes: Notes = []

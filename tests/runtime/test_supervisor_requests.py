@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -66,6 +68,15 @@ async def test_terminate_keeps_the_spec_and_touches_no_sibling_S49_S18() -> None
         assert await picture(sup) == {"a": "down", "b": 1}
         with pytest.raises(NotFound, match="no child 't'"):
             await sup.terminate_child("t")
+
+
+async def test_what_is_no_id_is_refused_in_its_caller_and_the_tree_lives_on_S49() -> None:
+    async with open_supervisor([ChildSpec("w", forever)]) as sup:
+        for request in (sup.terminate_child, sup.restart_child, sup.delete_child, sup.get_childspec):
+            for wrong in (["w"], sup.child("w").ref()):
+                with pytest.raises(TypeError, match="a child of 'root' is known by its id, a text, got"):
+                    await request(cast("Any", wrong))
+        assert await picture(sup) == {"w": 1}
 
 
 async def test_restart_and_delete_are_for_children_that_are_down_S50_S51() -> None:

@@ -118,7 +118,7 @@ class McpServer:
         call = Call()
 
         async def send(seconds: float, text: str) -> None:
-            await context.session.report_progress(seconds, message=text)
+            await context.session.report_progress(seconds, message=_whole(text))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.follow, send)
@@ -203,14 +203,30 @@ class McpServer:
 
 
 def _listed(tool: ServedTool) -> types.Tool:
-    return types.Tool(name=tool.name, description=tool.description, input_schema=dict(tool.schema))
+    return types.Tool(
+        name=tool.name, description=_whole(tool.description), input_schema=_whole(dict(tool.schema))
+    )
 
 
 def _told(result: ToolResult) -> types.CallToolResult:
-    data: Any = msgspec.to_builtins(result.data)
+    data, facts = _whole(msgspec.to_builtins(result.data)), _whole(msgspec.to_builtins(dict(result.facts)))
     return types.CallToolResult(
-        content=[types.TextContent(text=result.text)],
+        content=[types.TextContent(text=_whole(result.text))],
         is_error=result.is_error,
         structured_content=data if data is None or isinstance(data, dict) else {"result": data},
-        _meta={FACTS: msgspec.to_builtins(dict(result.facts))} if result.facts else None,
+        _meta={FACTS: facts} if facts else None,
     )
+
+
+def _whole(value: Any) -> Any:
+    """The same with `?` for each half of a surrogate pair: UTF-8 has no bytes for one, and its writer would die of it."""
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case list():
+            return [*map(_whole, cast("list[Any]", value))]  # type: ignore[redundant-cast]
+        case dict():
+            given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
+            return {_whole(key): _whole(inner) for key, inner in given.items()}
+        case _:
+            return value

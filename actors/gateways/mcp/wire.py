@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 import trio
-from mcp.types import INVALID_REQUEST, PARSE_ERROR
+from mcp.types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from trio_util import AsyncValue
 
 from proctor.protocols.framing import Framing, Oversized
@@ -90,26 +90,23 @@ class Wire:
         if not line.strip():
             return None
         try:
-            frame = msgspec.json.decode(line, type=_Frame)
+            text, frame = line.decode(), msgspec.json.decode(line, type=_Frame)
         except msgspec.ValidationError as error:
             await self._refuse(INVALID_REQUEST, f"no message of JSON-RPC: {error}")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             await self._refuse(PARSE_ERROR, f"no JSON: {error}")
         else:
-            return line.decode("utf-8", "replace") if await self._noted(frame) else None
+            if (why := _unreadable(frame, text)) is None:
+                self._note(frame)
+                return text
+            await self._refuse(INVALID_REQUEST, why, frame.id)
         return None
 
-    async def _noted(self, frame: _Frame) -> bool:
-        if frame.method is None:
-            if answers := bool(bytes(frame.result) or bytes(frame.error)):
-                return answers
-            await self._refuse(INVALID_REQUEST, "a message has a method, a result or an error", frame.id)
-            return False
-        if frame.id is not None:
+    def _note(self, frame: _Frame) -> None:
+        if frame.method is not None and frame.id is not None:
             self._owe(frame.id)
         elif frame.method == "notifications/cancelled" and (withdrawn := _withdrawn(frame)) is not None:
             self._settle(withdrawn)
-        return True
 
     def _owe(self, request: Id) -> None:
         self._owed.add(request)
@@ -140,6 +137,17 @@ class Wire:
 
     async def flush(self) -> None:
         """What is written is with the system."""
+
+
+def _unreadable(frame: _Frame, text: str) -> str | None:
+    """Why the SDK would pass over this message without a word."""
+    if frame.method is None and not (bytes(frame.result) or bytes(frame.error)):
+        return "a message has a method, a result or an error"
+    try:
+        jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError:  # what it says repeats the message
+        return "no message of JSON-RPC 2.0: its version, or its params, are none"
+    return None
 
 
 def _withdrawn(frame: _Frame) -> Id | None:
