@@ -10,6 +10,7 @@ import pytest
 from tests.house.tree import ROOT, listed
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
+FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
 NAMED = re.compile(r"(?<![\w.\"'/-])proctor(?:\.[A-Za-z_]\w*)+")
 COMMANDS = ROOT / "src" / "proctor" / "cli" / "commands.py"
 
@@ -74,6 +75,18 @@ def test_the_code_of_a_page_compiles_and_every_name_of_ours_is_there(page: str) 
 def test_a_page_leads_nowhere_that_is_not_there(page: str) -> None:
     linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", text_of(page))
     assert [link for link in linked if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_speaks_of_no_module_or_file_that_is_not_there(page: str) -> None:
+    told = spans(text_of(page)).split("\n")
+    modules = {
+        span for span in told if re.fullmatch(r"(?:actors|protocols|runtime)(?:\.[A-Za-z_]\w*)+", span)
+    }
+    files = {span for span in told if re.fullmatch(rf"(?:{FOLDERS})/[\w./-]*", span)}
+    assert sorted(name for name in modules if not is_there(f"proctor.{name}")) == []
+    roots = (ROOT, ROOT / "tests")  # the generated pages name tests by their place among the tests
+    assert sorted(name for name in files if not any((root / name).exists() for root in roots)) == []
 
 
 def test_the_readme_leads_to_every_page() -> None:
