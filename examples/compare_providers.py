@@ -12,9 +12,7 @@ from pathlib import Path
 import trio
 
 import proctor
-from proctor.actors.completion import CompletionRequest
-from proctor.actors.errors import CompletionError
-from proctor.actors.providers import Context, Provider, Providers
+from proctor.actors.providers import Context
 
 HELLO = Path(__file__).with_name("hello.ndjson")
 PROMPTS = ["Say hello.", "And once more."]
@@ -24,8 +22,8 @@ def scripted(wire: str, context: Context) -> proctor.ChildSpec:
     return proctor.scripted(f"{wire}-{context['row']}", HELLO, dialect=wire)
 
 
-def registered(*, real: bool) -> Providers:
-    providers = Providers()
+def registered(*, real: bool) -> proctor.Providers:
+    providers = proctor.Providers()
     if real:
         providers.register("claude", lambda context: proctor.claude("claude"))
         providers.register("codex", lambda context: proctor.codex("codex"))
@@ -36,11 +34,11 @@ def registered(*, real: bool) -> Providers:
     return providers
 
 
-async def measure(provider: Provider, prompt: str) -> str:
+async def measure(provider: proctor.Provider, prompt: str) -> str:
     begun = trio.current_time()
     try:
-        made = await provider.completion(CompletionRequest(prompt=prompt))
-    except CompletionError as error:
+        made = await provider.completion(proctor.CompletionRequest(prompt=prompt))
+    except proctor.CompletionError as error:
         return f"{trio.current_time() - begun:8.2f} {'-':>8} {'-':>10}  {error}"
     usage, cost = made.usage, made.raw.cost_usd
     tokens = "-" if usage is None else str(usage.output_tokens)

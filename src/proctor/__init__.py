@@ -1,10 +1,14 @@
 """Coding-agent command lines as supervised actors.
 
 The names a user needs; each is documented where it is defined. `proctor.runtime` is the supervision library by
-itself, `proctor.protocols` the wire formats, `proctor.actors` the agents.
+itself, `proctor.protocols` the wire formats, `proctor.actors` the agents. What serves agents (sessions, pools,
+completion models) is loaded when it is first named: who runs one agent does not pay for it, nor depend on it.
 """
 
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if not (Path(__file__).parent / "runtime").is_dir():  # a checkout that lost its links
     __path__.append(str(Path(__file__).parents[2]))
@@ -15,28 +19,40 @@ from proctor.actors.errors import (
     AskTimeout,
     BadOption,
     BudgetExceeded,
+    CompletionError,
+    ContextMissing,
     GreetingTimeout,
     MaybeExecuted,
+    NoPlace,
     NotExecutable,
     NotExecuted,
     NotInstalled,
+    ProviderError,
     RecordingFailed,
+    SchemaUnmet,
     ServerLost,
     SessionOwned,
     StartRefused,
     TransportMisuse,
+    UnknownProvider,
+    UnsupportedPayload,
     VersionCheckFailed,
 )
 from proctor.actors.handle import Agent, Turn
 from proctor.actors.hooks import Hook, HookResult
+from proctor.actors.mcp import McpServer
 from proctor.actors.outcomes import Answer
+from proctor.actors.payloads import BinaryPayload, FilePayload, JsonPayload
 from proctor.actors.permissions import Rule, Verdict
 from proctor.actors.questions import Approval, Approvals
 from proctor.actors.receipts import Fate, Receipt
 from proctor.actors.runs import Run
+from proctor.actors.schema_tools import schema_tools
+from proctor.actors.schemas import Schema, Violation, schema_of
 from proctor.actors.server import opencode_server
 from proctor.actors.states import Status
-from proctor.actors.tools import Tool, tool
+from proctor.actors.structured import Expected
+from proctor.actors.tools import Tool, ToolContext, tool
 from proctor.actors.trees import (
     DynamicSupervisor,
     SpecOptions,
@@ -109,6 +125,14 @@ from proctor.runtime import (
     supervisor_spec,
 )
 
+if TYPE_CHECKING:
+    from proctor.actors.attempts import attempted
+    from proctor.actors.completion import Completion, CompletionModel, CompletionRequest
+    from proctor.actors.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
+    from proctor.actors.providers import Provider, Providers, converse
+    from proctor.actors.sessions import Session, Sessions
+    from proctor.runtime.retry import Retry
+
 __all__ = [
     "Actor",
     "ActorExited",
@@ -124,29 +148,40 @@ __all__ = [
     "AskTimeout",
     "Backoff",
     "BadOption",
+    "BinaryPayload",
     "Budget",
     "BudgetExceeded",
     "CallTimeout",
     "ChildSpec",
+    "Completion",
+    "CompletionError",
+    "CompletionModel",
+    "CompletionRequest",
+    "ContextMissing",
     "Crash",
     "DynamicSupervisor",
     "Exit",
     "ExitStatus",
     "Exited",
+    "Expected",
     "Fate",
     "File",
+    "FilePayload",
     "Garbled",
     "GreetingTimeout",
     "Hook",
     "HookCalled",
     "HookResult",
     "InvalidSpec",
+    "JsonPayload",
     "Killed",
     "LimitReached",
     "MaxChildren",
     "MaxRestartsExceeded",
     "MaybeExecuted",
+    "McpServer",
     "Misplaced",
+    "NoPlace",
     "NoProc",
     "Normal",
     "NotExecutable",
@@ -155,18 +190,29 @@ __all__ = [
     "Notice",
     "Notify",
     "Output",
+    "Pool",
+    "PoolStatistics",
+    "Pools",
     "Port",
     "Probe",
     "Profile",
+    "Provider",
+    "ProviderError",
+    "Providers",
     "Receipt",
     "RecordingFailed",
     "Ref",
     "RequestWithdrawn",
+    "Retry",
     "Retrying",
     "Rule",
     "Run",
+    "Schema",
+    "SchemaUnmet",
     "ServerLost",
+    "Session",
     "SessionOwned",
+    "Sessions",
     "Shutdown",
     "SpecOptions",
     "StartError",
@@ -180,31 +226,69 @@ __all__ = [
     "Thinking",
     "Tool",
     "ToolCall",
+    "ToolContext",
     "ToolRequested",
     "ToolResult",
     "TransportMisuse",
     "Turn",
     "TurnEnded",
     "TurnStarted",
+    "UnknownProvider",
     "Unrecognized",
+    "UnsupportedPayload",
     "Usage",
     "Verdict",
     "VersionCheckFailed",
+    "Violation",
+    "Warm",
     "WouldDeadlock",
     "acp",
     "ask",
+    "attempted",
     "check_childspecs",
     "claude",
     "codex",
+    "converse",
     "dynamic_supervisor_spec",
     "open_dynamic_supervisor",
     "open_supervisor",
     "opencode",
     "opencode_server",
+    "pool_spec",
     "process",
     "run",
+    "schema_of",
+    "schema_tools",
     "scripted",
     "stream",
     "supervisor_spec",
     "tool",
 ]
+
+_SERVING: Mapping[str, str] = {
+    "Completion": "proctor.actors.completion",
+    "CompletionModel": "proctor.actors.completion",
+    "CompletionRequest": "proctor.actors.completion",
+    "Pool": "proctor.actors.pool",
+    "PoolStatistics": "proctor.actors.pool",
+    "Pools": "proctor.actors.pool",
+    "Provider": "proctor.actors.providers",
+    "Providers": "proctor.actors.providers",
+    "Retry": "proctor.runtime.retry",
+    "Session": "proctor.actors.sessions",
+    "Sessions": "proctor.actors.sessions",
+    "Warm": "proctor.actors.pool",
+    "attempted": "proctor.actors.attempts",
+    "converse": "proctor.actors.providers",
+    "pool_spec": "proctor.actors.pool",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SERVING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_SERVING[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

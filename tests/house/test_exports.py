@@ -3,13 +3,16 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from tests.house.tree import Function, everywhere, listed, name_of, programs, sources, syntax
+from tests.house.tree import ROOT, Function, everywhere, listed, name_of, programs, sources, syntax
 
 # The public faces. A name that is added, renamed or gone is a change users see: change it here, on purpose.
 FACES: Mapping[str, tuple[str, ...]] = {
@@ -28,29 +31,40 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "AskTimeout",
         "Backoff",
         "BadOption",
+        "BinaryPayload",
         "Budget",
         "BudgetExceeded",
         "CallTimeout",
         "ChildSpec",
+        "Completion",
+        "CompletionError",
+        "CompletionModel",
+        "CompletionRequest",
+        "ContextMissing",
         "Crash",
         "DynamicSupervisor",
         "Exit",
         "ExitStatus",
         "Exited",
+        "Expected",
         "Fate",
         "File",
+        "FilePayload",
         "Garbled",
         "GreetingTimeout",
         "Hook",
         "HookCalled",
         "HookResult",
         "InvalidSpec",
+        "JsonPayload",
         "Killed",
         "LimitReached",
         "MaxChildren",
         "MaxRestartsExceeded",
         "MaybeExecuted",
+        "McpServer",
         "Misplaced",
+        "NoPlace",
         "NoProc",
         "Normal",
         "NotExecutable",
@@ -59,18 +73,29 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Notice",
         "Notify",
         "Output",
+        "Pool",
+        "PoolStatistics",
+        "Pools",
         "Port",
         "Probe",
         "Profile",
+        "Provider",
+        "ProviderError",
+        "Providers",
         "Receipt",
         "RecordingFailed",
         "Ref",
         "RequestWithdrawn",
+        "Retry",
         "Retrying",
         "Rule",
         "Run",
+        "Schema",
+        "SchemaUnmet",
         "ServerLost",
+        "Session",
         "SessionOwned",
+        "Sessions",
         "Shutdown",
         "SpecOptions",
         "StartError",
@@ -84,29 +109,39 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Thinking",
         "Tool",
         "ToolCall",
+        "ToolContext",
         "ToolRequested",
         "ToolResult",
         "TransportMisuse",
         "Turn",
         "TurnEnded",
         "TurnStarted",
+        "UnknownProvider",
         "Unrecognized",
+        "UnsupportedPayload",
         "Usage",
         "Verdict",
         "VersionCheckFailed",
+        "Violation",
+        "Warm",
         "WouldDeadlock",
         "acp",
         "ask",
+        "attempted",
         "check_childspecs",
         "claude",
         "codex",
+        "converse",
         "dynamic_supervisor_spec",
         "open_dynamic_supervisor",
         "open_supervisor",
         "opencode",
         "opencode_server",
+        "pool_spec",
         "process",
         "run",
+        "schema_of",
+        "schema_tools",
         "scripted",
         "stream",
         "supervisor_spec",
@@ -292,6 +327,27 @@ def test_every_public_method_is_documented(name: str) -> None:  # R193
     classes = [value for key in exported(module) if inspect.isclass(value := getattr(module, key))]
     places = [method for cls in classes for method in undocumented_methods(cls)]
     assert places == [], listed(places)
+
+
+SERVING = ("attempts", "completion", "gateways", "pool", "providers", "sessions", "webserver")
+EXTRAS = ("mcp", "starlette", "hypercorn", "pydantic", "httpx", "jsonschema_rs", "prometheus_client")
+NAMED = """
+import sys, proctor
+before = set(sys.modules)
+for name in proctor.__all__:
+    getattr(proctor, name)
+print(sorted(name for name in before if name.split(".")[2:3] and name.split(".")[2] in {serving!r}))
+print(sorted(set(sys.modules) & set({extras!r})))
+"""
+
+
+def test_what_serves_agents_is_loaded_when_it_is_named_and_no_extra_by_any_name() -> None:
+    program = NAMED.format(serving=SERVING, extras=EXTRAS)
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n[]\n"), done.stderr
 
 
 def undocumented_methods(cls: type) -> Iterator[str]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -8,44 +7,48 @@ from pathlib import Path
 
 import pytest
 
-import proctor
+from proctor.actors.fleet import load_fleet
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/supervision.md")
+EXAMPLES = ROOT / "examples"
 
 
 def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_the_embedding_example_runs_as_it_stands(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "embed.py")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-        check=False,
-    )
+def run(example: str, home: Path) -> list[str]:
+    """The lines it writes, run as it stands in a home of its own and with nothing installed."""
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
+    argv = [sys.executable, str(EXAMPLES / example)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_embedding_example_runs_as_it_stands(tmp_path: Path) -> None:
+    lines = run("embed.py", tmp_path)
     assert lines[0].startswith("reader: ok, $")
     assert "phoenix: its process ended (killed_by_system)" in lines
     assert lines[-1] == "phoenix: ok, 2 processes"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_names_only_what_there_is(page: str) -> None:
-    found = blocks(page)
-    assert found
-    for code in found:
-        for node in ast.walk(ast.parse(code)):
-            if (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id == "proctor"
-            ):
-                assert hasattr(proctor, node.attr), f"{page}: proctor.{node.attr}"
+def test_the_example_of_answers_in_a_shape_runs_as_it_stands(tmp_path: Path) -> None:
+    lines = run("bills.py", tmp_path)
+    assert sorted(lines) == [f"page {page}: bill B-1 of 5.00 after 2 attempts" for page in range(1, 5)]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.toml")))
+def test_a_fleet_file_among_the_examples_is_read_without_a_fault(name: str) -> None:
+    fleet = load_fleet(EXAMPLES / name)
+    assert len(list(fleet.members(fleet.name))) == 3
+
+
+def test_every_example_is_run_or_read_by_a_test() -> None:
+    tests = "".join(path.read_text() for path in ROOT.glob("tests/*/test_*.py"))
+    own = [path.name for path in EXAMPLES.iterdir() if path.suffix == ".py"]
+    assert len(own) > 3
+    assert [name for name in own if f'"{name}"' not in tests] == []
 
 
 PRINTED = (

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.tree import ROOT, listed
+
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
+FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
+NAMED = re.compile(r"(?<![\w.\"'/-])proctor(?:\.[A-Za-z_]\w*)+")
+COMMANDS = ROOT / "src" / "proctor" / "cli" / "commands.py"
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def spans(text: str) -> str:
+    """What stands between single backticks."""
+    return "\n".join(
+        re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+    )
+
+
+def syntax_of(block: str) -> ast.Module:
+    compile(block, "page", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return ast.parse(block)
+
+
+def named(text: str) -> Iterator[str]:
+    """Each dotted name of ours that a page's code and its spans of code speak of."""
+    yield from NAMED.findall(spans(text))
+    for tree in map(syntax_of, blocks(text)):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Attribute():
+                    yield from NAMED.findall(ast.unparse(node))
+                case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "proctor":
+                    yield from (f"{module}.{alias.name}" for alias in names)
+                case _:
+                    pass
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name leads to something: modules as far as they go, then attributes."""
+    head, *rest = name.split(".")
+    found: object = importlib.import_module(head)
+    for place, part in enumerate(rest, 1):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = importlib.import_module(".".join([head, *rest[:place]]))
+            except ImportError:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_compiles_and_every_name_of_ours_is_there(page: str) -> None:
+    missing = sorted({name for name in named(text_of(page)) if not is_there(name)})
+    assert missing == [], listed(missing)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_leads_nowhere_that_is_not_there(page: str) -> None:
+    linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]+)?\)", text_of(page))
+    assert [link for link in linked if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_speaks_of_no_module_or_file_that_is_not_there(page: str) -> None:
+    told = spans(text_of(page)).split("\n")
+    modules = {
+        span for span in told if re.fullmatch(r"(?:actors|protocols|runtime)(?:\.[A-Za-z_]\w*)+", span)
+    }
+    files = {span for span in told if re.fullmatch(rf"(?:{FOLDERS})/[\w./-]*", span)}
+    assert sorted(name for name in modules if not is_there(f"proctor.{name}")) == []
+    roots = (ROOT, ROOT / "tests")  # the generated pages name tests by their place among the tests
+    assert sorted(name for name in files if not any((root / name).exists() for root in roots)) == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", text_of("README.md")))
+    assert {page for page in PAGES if page.startswith("docs/")} - linked == set()
+
+
+def test_every_command_has_a_section() -> None:
+    commands = re.findall(r"app\.command\((\w+)\)", COMMANDS.read_text())
+    sections = re.findall(r"^## proctor (\w+)", text_of("docs/cli.md"), re.MULTILINE)
+    assert len(commands) > 5
+    assert sorted(commands) == sorted(sections)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("```python\nx = await proctor.asks(1)\n```\n", ["proctor.asks"]),
+        ("```python\nfrom proctor.actors import nothing\n```\n", ["proctor.actors.nothing"]),
+        (
+            "Say `proctor.nothing` or `proctor.runtime.process_errors.Nothing`.\n",
+            ["proctor.nothing", "proctor.runtime.process_errors.Nothing"],
+        ),
+        ("`proctor.ask(x)`, `proctor.Answer.ok`, `logs/proctor.log`, proctor.nothing\n", []),
+    ],
+)
+def test_the_search_finds_a_name_that_is_not_there(text: str, names: list[str]) -> None:
+    assert [name for name in named(text) if not is_there(name)] == names
