@@ -12,15 +12,13 @@ from proctor.actors.plan import AgentOptions, claude_plan
 from proctor.actors.pool import Pool, Warm
 from proctor.actors.sessions import Sessions
 from proctor.protocols.vocabulary import TurnEnded
-from tests.clis.install import pinned
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Text
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome
 
 BOUND = 60.0
 MIB = 2**20
-NEWEST = sorted(alias for alias in pinned() if alias.startswith("claude-"))[-1:]
 
 
 @pytest.fixture
@@ -33,6 +31,7 @@ def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
     }
 
 
+@newest_claude
 async def test_the_next_call_of_a_session_knows_what_was_said_and_another_session_does_not_R129_R133(
     options: AgentOptions, messages_api: MessagesApi, tmp_path: Path
 ) -> None:
@@ -48,7 +47,7 @@ async def test_the_next_call_of_a_session_knows_what_was_said_and_another_sessio
     assert [*(tmp_path / "root").iterdir()] == []
 
 
-@pytest.mark.parametrize("claude_cli", NEWEST, indirect=True)
+@newest_claude
 async def test_a_process_kept_ready_takes_its_prompt_after_a_wait_R126_R049_L14(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
