@@ -18,7 +18,7 @@ from proctor.actors.plan import AgentOptions
 from tests.clis.install import InstallError, install, pinned
 from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi, open_messages_api
-from tests.fakes.model_api import COMPLETIONS, ModelApi, open_model_api
+from tests.fakes.model_api import ModelApi, open_completions_api
 from tests.fakes.responses_api import ResponsesApi, open_responses_api
 from tests.real import agents
 from tests.real.homes import ClaudeHome, make_home
@@ -138,7 +138,7 @@ def codex_options(
 @pytest.fixture
 async def completions_api() -> AsyncGenerator[ModelApi]:
     """A fake of chat completions, which OpenCode speaks; what comes beyond the script is for the test to look at."""
-    async with open_model_api(COMPLETIONS) as api:
+    async with open_completions_api() as api:
         yield api
 
 
