@@ -199,7 +199,7 @@ async def test_an_exec_run_that_is_stopped_in_a_tool_leaves_nothing_behind(
 
 async def test_an_exec_run_resumes_its_thread_by_its_id(options: AgentOptions, api: ResponsesApi) -> None:
     api.play(Text("one"), Text("two"))
-    first = await run(plan_with(options, {"mode": "exec"}), "first", timeout=BOUND)
+    first = await run(plan_with(options, {"mode": "exec", "persist": True}), "first", timeout=BOUND)
     again = plan_with(options, {"mode": "exec", "resume": first.session_id})
     second = await run(again, "second", timeout=BOUND)
     assert (second.text, second.session_id, second.usage) == ("two", first.session_id, None)
