@@ -11,7 +11,7 @@ from proctor.actors.trees import agent_spec
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text, Tool
-from tests.real.conftest import Cli, newest_claude
+from tests.real.conftest import CLAUDES, Cli, newest_claude
 from tests.real.given import BAD, GOOD, Invoice, assert_right
 from tests.real.homes import ClaudeHome
 
@@ -26,7 +26,11 @@ def claude_options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
     return {"executable": claude_cli.path, "cwd": claude_home.work, "env": claude_home.environment}
 
 
-@pytest.mark.parametrize("mode", ["session", "oneshot"])
+@pytest.mark.parametrize(
+    ("claude_cli", "mode"),
+    [*((alias, "session") for alias in CLAUDES), (CLAUDES[-1], "oneshot")],
+    indirect=["claude_cli"],
+)
 async def test_claude_is_told_the_schema_at_its_launch_and_asked_again_when_it_writes_prose(
     mode: AgentMode, claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
