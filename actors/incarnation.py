@@ -94,7 +94,8 @@ class Incarnation:
         self._silence = self._signs.silence
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
-        self._tools = None if tools is None else ToolSocket(tools, plan.launch.host_tools, memo, self._take)
+        hosted, added = plan.launch.host_tools, plan.dialect.adds
+        self._tools = None if tools is None else ToolSocket(tools, hosted, memo, self._take, added=added)
         self._life = LifeLog(plan.name, plan.dialect.name, number)
         who = partial(caller, plan.name, conduct.context, memo)
         self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)

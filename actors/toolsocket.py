@@ -56,11 +56,21 @@ def relayed(path: Path, patience: float) -> Server:
 
 
 class ToolSocket:
-    """`tell` takes the events of all clients; `memo` is the conversation that their calls belong to."""
+    """`tell` takes the events of all clients; `memo` is the conversation that their calls belong to; `added` names
+    arguments as `Dialect.adds` does."""
 
-    def __init__(self, path: Path, tools: Sequence[HostTool], memo: Memo, tell: Tell) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tools: Sequence[HostTool],
+        memo: Memo,
+        tell: Tell,
+        *,
+        added: frozenset[str] = frozenset(),
+    ) -> None:
         self._path = path
         self._tools = tools
+        self._added = added
         self._memo = memo
         self._tell = tell
         self._clients: list[_Client] = []
@@ -111,7 +121,8 @@ class ToolSocket:
             if len(self._clients) >= CLIENTS or not _is_ours(stream):
                 return
             self._seen += 1
-            client = _Client(stream, ToolLine(self._tools, self._memo, f"host.{self._seen}"))
+            line = ToolLine(self._tools, self._memo, f"host.{self._seen}", added=self._added)
+            client = _Client(stream, line)
             self._clients.append(client)
             try:
                 await client.live(self._tell)

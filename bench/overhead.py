@@ -6,8 +6,9 @@ A turn is one `ask` of an agent that is held in a tree: mailbox, prompt, frames,
 start is from nothing to the reply to the greeting; the bare one beside it is the same command line with the same
 environment, started by `subprocess` and sent the same bytes. The two take turns, and medians are told.
 
-The scripted agent is always there. A real command line has its rows where the tests have installed it; its model is the
-tests' fake of the API, in a process of its own, and its home is a temporary one.
+The scripted agent is always there. A real command line has its rows where the tests have installed it, Codex as its app
+server and OpenCode by ACP; its model is the tests' fake of the API, in a process of its own, and its home is a temporary
+one.
 """
 
 from __future__ import annotations
@@ -30,33 +31,37 @@ from bench.peers.entries import MISSING
 from proctor.actors.environment import build_environment
 from proctor.actors.eventlog import EventLog
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Plan, claude_plan, scripted_plan
+from proctor.actors.plan import AgentOptions, Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.trees import agent_spec, open_supervisor
 from proctor.protocols.conversation import Conversation
 from tests.clis import install
+from tests.real.agents import codex_home, codex_options, opencode_home
 from tests.real.homes import make_home
 
 TURNS, STARTS = 50, 9
 BOUND = 60.0
 FAKE = """
 import trio
-from tests.fakes.messages_api import open_messages_api
+from tests.fakes.{opener}
 from tests.fakes.steps import Repeat, Text
 
 async def main():
-    async with open_messages_api(Repeat(Text("Well."))) as api:
+    async with opened(Repeat(Text("Well."))) as api:
         print(api.url, flush=True)
         await trio.sleep_forever()
 
 trio.run(main)
 """
+MESSAGES = "messages_api import open_messages_api as opened"
+RESPONSES = "responses_api import open_responses_api as opened"
+COMPLETIONS = "model_api import open_completions_api as opened"
 
 
 @contextmanager
-def fake_api() -> Generator[str]:
+def fake_api(opener: str) -> Generator[str]:
     """The URL of a model's API that always says the same, in another process."""
-    command = [sys.executable, "-c", FAKE]
+    command = [sys.executable, "-c", FAKE.format(opener=opener)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as api:
         assert api.stdout is not None
         try:
@@ -73,19 +78,45 @@ def scripted(stack: ExitStack, turns: int) -> Plan:
     return scripted_plan("scripted", script, {"cwd": folder})
 
 
-def claude(alias: str, stack: ExitStack, turns: int) -> Plan | None:
+def claude(executable: Path, folder: Path, stack: ExitStack) -> Plan:
+    """Claude Code."""
+    home = make_home(folder, stack.enter_context(fake_api(MESSAGES)))
+    return claude_plan("claude", {"executable": executable, "cwd": home.work, "env": home.environment})
+
+
+def codex(executable: Path, folder: Path, stack: ExitStack) -> Plan:
+    """Codex."""
+    url = stack.enter_context(fake_api(RESPONSES))
+    return codex_plan("codex", codex_options(executable, codex_home(folder, url), url))
+
+
+def opencode(executable: Path, folder: Path, stack: ExitStack) -> Plan:
+    """OpenCode."""
+    home = opencode_home(folder, stack.enter_context(fake_api(COMPLETIONS)))
+    chosen: AgentOptions = {"cwd": home.work, "env": home.environment, "model": "fake/m1", "greeting": BOUND}
+    return opencode_plan("opencode", {**chosen, "executable": executable})
+
+
+REAL: Mapping[str, Callable[[Path, Path, ExitStack], Plan]] = {
+    "claude": claude,
+    "codex": codex,
+    "opencode": opencode,
+}
+"""By the first word of an alias; those of adapters and of other programs have no row."""
+
+
+def real(alias: str, stack: ExitStack, turns: int) -> Plan | None:
     """A real one, None where the tests have not installed it."""
     executable = install.executable(install.TREES / install.fingerprint(), alias)
     if executable is None:
         return None
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="proctor-bench-"))
-    home = make_home(Path(folder), stack.enter_context(fake_api()))
-    return claude_plan("claude", {"executable": executable, "cwd": home.work, "env": home.environment})
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proctor-bench-")))
+    return REAL[alias.partition("-")[0]](executable, folder, stack)
 
 
 CLIS: Mapping[str, Callable[[ExitStack, int], Plan | None]] = {
     "scripted": scripted,
-    **{alias: partial(claude, alias) for alias in install.pinned() if alias.startswith("claude")},
+    **{alias: partial(real, alias) for alias in install.pinned() if alias.rpartition("-")[0] in REAL},
 }
 
 
@@ -155,7 +186,9 @@ def _greet(talk: Conversation, child: subprocess.Popen[bytes]) -> None:
     assert child.stdout is not None
     child.stdin.write(talk.greet())
     while not talk.memo.greeted:
-        talk.receive(child.stdout.read(65536))
+        said = child.stdout.read(65536)
+        assert said, f"it ended with status {child.wait()} before it was ready"
+        talk.receive(said)
         child.stdin.write(talk.take_owed())
 
 

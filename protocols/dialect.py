@@ -237,7 +237,8 @@ class Dialect:
     `newest_known` are the versions it was tested with; `capabilities` names what not all of them can, with the first
     version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
     (`structured_output`) or with a prompt (`turn_schema`). In the modes of `relayed` the wire has no way to the host's
-    tools: they come as the MCP server `host`.
+    tools: they come as the MCP server `host`. `adds` names arguments that the CLI adds to what its model is told of such a
+    tool, and leaves in the call.
     """
 
     name: str
@@ -253,6 +254,7 @@ class Dialect:
     newest_known: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
     relayed: frozenset[Mode] = frozenset()
+    adds: frozenset[str] = frozenset()
 
     @property
     def lines_reader(self) -> LinesReader:

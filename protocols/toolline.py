@@ -1,7 +1,8 @@
 """One client of the host's tools over a wire of lines: bytes in, events out; returns in, bytes out.
 
 Guarantees: no bytes of a client make it raise. Each call that was told is answered once, or withdrawn: by the client's
-cancellation, or because the client is gone. An open call stands in `Memo.calls` of the conversation that it belongs to, so
+cancellation, or because the client is gone. What the CLI has added to the arguments by itself is taken out, unless the
+tool has an argument of that name. An open call stands in `Memo.calls` of the conversation that it belongs to, so
 that the clock of silence knows of it. What was too long to be kept is refused and never run.
 
 Its events come from no line of the CLI's own output, so their `frame` is `HOST`.
@@ -39,10 +40,20 @@ PATH = "host_tools"
 
 
 class ToolLine:
-    """`name` begins the ids of its requests, and must be its own; `of` is the conversation that its calls belong to."""
+    """`name` begins the ids of its requests, and must be its own; `of` is the conversation that its calls belong to;
+    `added` names arguments as `Dialect.adds` does."""
 
-    def __init__(self, tools: Sequence[HostTool], of: Memo, name: str, *, max_line: int = MAX_LINE) -> None:
+    def __init__(
+        self,
+        tools: Sequence[HostTool],
+        of: Memo,
+        name: str,
+        *,
+        added: frozenset[str] = frozenset(),
+        max_line: int = MAX_LINE,
+    ) -> None:
         self._tools = tools
+        self._foreign = {tool.name: added.difference(tool.schema.get("properties", ())) for tool in tools}
         self._of = of
         self._name = name
         self._memo = Memo(frame=HOST)
@@ -106,7 +117,9 @@ class ToolLine:
         request = f"{self._name}.{self._calls}"
         self._open[request] = key
         self._of.calls[request] = call.tool
-        return [ToolRequested(HOST, self._memo.turn, request, call.tool, call.arguments, call.tool_call)]
+        foreign = self._foreign[call.tool]
+        given = {name: value for name, value in call.arguments.items() if name not in foreign}
+        return [ToolRequested(HOST, self._memo.turn, request, call.tool, given, call.tool_call)]
 
     def _unread(self, key: str, call: Call) -> Notice:
         self._owed.append(_line(key, returned(ToolReturn("", WHY, is_error=True))))

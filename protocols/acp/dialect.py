@@ -131,4 +131,5 @@ def acp_dialect(profile: Profile = GENERIC) -> Dialect:
         newest_known=profile.newest_known,
         capabilities=dict.fromkeys(sorted({*profile.can, "host_tools"}), (0, 0, 0)),
         relayed=frozenset({"session"}),
+        adds=profile.adds,
     )

@@ -91,7 +91,7 @@ class Profile:
     that answers before it has told it. `mode`: the one a session is set to when the launch names none. `fruitless` bounds
     the model calls in a row that bring only text (None: no bound). `servers` says where it is told of MCP servers: when a
     session is opened, or by a launch of its own; `trust` is the variable that calls the working folder trusted, for an
-    agent that starts no server in any other.
+    agent that starts no server in any other; `adds` names arguments that it adds to the tools of servers (see `Dialect`).
     """
 
     name: str
@@ -109,6 +109,7 @@ class Profile:
     fruitless: int | None = None
     servers: Literal["session", "launch"] = "session"
     trust: str = ""
+    adds: frozenset[str] = frozenset()
     stop: tuple[StopStep, ...] = LADDER
     oldest: Version = (0, 0, 0)
     newest_known: Version | None = None
@@ -148,6 +149,7 @@ GEMINI = Profile(
     rejection_is_silent=True,
     usage="quota",
     trust="GEMINI_CLI_TRUST_WORKSPACE",
+    adds=frozenset({"wait_for_previous"}),
     history_end="available_commands_update",
     codes={**CODES, **STATUSES},
     texts=GEMINI_TEXTS,
@@ -161,7 +163,11 @@ GEMINI = Profile(
     newest_known=(0, 61, 0),
     can=_ALL | {"set_model", "set_permission_mode"},
 )
-"""Gemini CLI 0.61.0. With a tool running only the interrupt ends it: it heeds neither end of file nor SIGTERM."""
+"""Gemini CLI 0.61.0. With a tool running only the interrupt ends it: it heeds neither end of file nor SIGTERM.
+
+It looks at the arguments of a call itself, and tells its model what the schema of the tool does not allow; such a call never
+gets to the tool.
+"""
 
 CODEX_ACP = Profile(
     name="codex-acp",

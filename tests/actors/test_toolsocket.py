@@ -27,6 +27,7 @@ from proctor.actors.runs import stream
 from proctor.actors.tools import Tool, ToolContext, tool
 from proctor.actors.toolsocket import LONGEST, RELAY, ToolSocket, relayed, socket_path
 from proctor.protocols import vocabulary as v
+from proctor.protocols.acp.profile import GEMINI
 from proctor.protocols.dialect import Memo
 from tests.fakes.wire import Connection
 from tests.protocols.acp.lines import INITIALIZED, OPENED, line, reply, update
@@ -156,6 +157,17 @@ async def test_a_tool_is_called_and_its_result_comes_back_R161_R162() -> None:
     first = asked[0]
     assert (first.frame, first.tool, first.input) == (v.HOST, "add", {"a": 2, "b": 3})
     assert not directory.exists()
+
+
+async def test_what_its_cli_adds_to_the_arguments_does_not_reach_a_tool() -> None:
+    async def scene(path: str, side: FarSide) -> str:
+        async with client_at(path) as client:
+            return await client.call("add", a=2, b=3, wait_for_previous=True)
+
+    plan = agent(scene)
+    assert (await answered(plan))[0].startswith("wrong arguments for 'add'")
+    adding = attrs.evolve(plan, dialect=attrs.evolve(plan.dialect, adds=GEMINI.adds))
+    assert (await answered(adding))[0] == "5"
 
 
 async def relayed_client(path: str) -> tuple[Client, trio.Process]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 import attrs
@@ -301,3 +301,8 @@ async def open_model_api(tongue: Tongue, *steps: Step) -> AsyncGenerator[ModelAp
         nursery.start_soon(trio.serve_listeners, api.serve, listeners)
         yield api
         nursery.cancel_scope.cancel("the test is over")
+
+
+def open_completions_api(*steps: Step) -> AbstractAsyncContextManager[ModelApi]:
+    """A fake of chat completions."""
+    return open_model_api(COMPLETIONS, *steps)

@@ -67,6 +67,20 @@ def test_a_call_is_told_and_its_return_written_once() -> None:
         line.write(ToolReturn("host.1.1", "3"))
 
 
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [({}, {"a": 1}), ({"wait_for_previous": {}}, {"a": 1, "wait_for_previous": True})],
+)
+def test_an_argument_that_the_cli_has_added_is_taken_out_unless_the_tool_has_it(
+    properties: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    tool = HostTool(name="add", description="Add.", schema={"type": "object", "properties": properties})
+    line = ToolLine((tool,), Memo(), "host.1", added=frozenset({"wait_for_previous"}))
+    [asked] = line.receive(call(1, a=1, wait_for_previous=True))
+    assert isinstance(asked, ToolRequested)
+    assert asked.input == expected
+
+
 def test_a_call_that_is_cancelled_or_left_is_withdrawn() -> None:
     line, memo = line_to()
     line.receive(call(1) + call("1") + call(2))

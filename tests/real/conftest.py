@@ -14,14 +14,21 @@ from typing import NoReturn
 import attrs
 import pytest
 
+from proctor.actors.plan import AgentOptions
 from tests.clis.install import InstallError, install, pinned
 from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi, open_messages_api
+from tests.fakes.model_api import ModelApi, open_completions_api
+from tests.fakes.responses_api import ResponsesApi, open_responses_api
+from tests.real import agents
 from tests.real.homes import ClaudeHome, make_home
 
 HERE = Path(__file__).parent
 REQUIRED = os.environ.get("PROCTOR_REQUIRE_REAL") == "1"
 KEPT = ("PYTEST_", "COV", "PYTHON")
+CLAUDES = sorted(alias for alias in pinned() if alias.startswith("claude-"))
+newest_claude = pytest.mark.parametrize("claude_cli", CLAUDES[-1:], indirect=True)
+"""For a test in which it makes no difference which version runs."""
 
 
 @attrs.frozen
@@ -64,7 +71,7 @@ def opencode_cli(installed_clis: Mapping[str, Path]) -> Path:
     return installed_clis["opencode-1.18.33"]
 
 
-@pytest.fixture(params=sorted(alias for alias in pinned() if alias.startswith("claude-")))
+@pytest.fixture(params=CLAUDES)
 def claude_cli(request: pytest.FixtureRequest, installed_clis: Mapping[str, Path]) -> Cli:
     """Each pinned version of Claude Code in turn."""
     alias: str = request.param
@@ -101,3 +108,55 @@ def claude_home(
         monkeypatch.setenv(name, value)
     yield made
     made.sweep()
+
+
+@pytest.fixture
+async def responses_api() -> AsyncGenerator[ResponsesApi]:
+    """The same for the Responses API, which Codex speaks."""
+    async with open_responses_api() as api:
+        yield api
+    assert not api.unexpected, f"{len(api.unexpected)} requests came after the last step of the script"
+
+
+@pytest.fixture
+def codex_home(tmp_path: Path, responses_api: ResponsesApi) -> Generator[ClaudeHome]:
+    """A home of Codex, swept after the test."""
+    made = agents.codex_home(tmp_path, responses_api.url)
+    yield made
+    made.sweep()
+
+
+@pytest.fixture
+def codex_options(
+    installed_clis: Mapping[str, Path], codex_home: ClaudeHome, responses_api: ResponsesApi
+) -> AgentOptions:
+    """The pinned Codex in that home, which tries a failed request once more."""
+    made = agents.codex_options(installed_clis["codex-0.169.0"], codex_home, responses_api.url)
+    return {**made, "retries": 1}
+
+
+@pytest.fixture
+async def completions_api() -> AsyncGenerator[ModelApi]:
+    """A fake of chat completions, which OpenCode speaks; what comes beyond the script is for the test to look at."""
+    async with open_completions_api() as api:
+        yield api
+
+
+@pytest.fixture
+def opencode_home(tmp_path: Path, completions_api: ModelApi) -> Generator[ClaudeHome]:
+    """A home of OpenCode, swept after the test."""
+    made = agents.opencode_home(tmp_path, completions_api.url)
+    yield made
+    made.sweep()
+
+
+@pytest.fixture
+def opencode_options(opencode_cli: Path, opencode_home: ClaudeHome) -> AgentOptions:
+    """The pinned OpenCode in that home."""
+    return {
+        "executable": opencode_cli,
+        "cwd": opencode_home.work,
+        "env": opencode_home.environment,
+        "model": "fake/m1",
+        "greeting": 120.0,
+    }

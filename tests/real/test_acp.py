@@ -24,7 +24,7 @@ async def api() -> AsyncGenerator[ModelApi]:
 
 @pytest.fixture
 def home(tmp_path: Path, api: ModelApi) -> Generator[ClaudeHome]:
-    made = gemini_home(tmp_path, api)
+    made = gemini_home(tmp_path, api.url)
     yield made
     made.sweep()
 

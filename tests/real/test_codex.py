@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator, Mapping
-from pathlib import Path
 
 import attrs
 import pytest
@@ -17,9 +15,9 @@ from proctor.actors.runs import run, stream
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import HostTool
-from tests.fakes.responses_api import ResponsesApi, call, open_responses_api
+from tests.fakes.responses_api import ResponsesApi, call
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
-from tests.real.homes import MINIMAL_PATH, ClaudeHome, make_home, until
+from tests.real.homes import ClaudeHome, until
 
 BOUND = 60.0
 ALIAS = "codex-0.169.0"
@@ -29,38 +27,18 @@ TREE = "(trap '' TERM; sleep 301) & sleep 302"
 
 
 @pytest.fixture
-async def api() -> AsyncGenerator[ResponsesApi]:
-    async with open_responses_api() as made:
-        yield made
-    assert not made.unexpected, f"{len(made.unexpected)} requests came after the last step of the script"
+def api(responses_api: ResponsesApi) -> ResponsesApi:
+    return responses_api
 
 
 @pytest.fixture
-def home(tmp_path: Path, api: ResponsesApi) -> Generator[ClaudeHome]:
-    folders = make_home(tmp_path, api.url)
-    environment = {
-        "HOME": str(folders.home),
-        "PATH": MINIMAL_PATH,
-        "LANG": "C.UTF-8",
-        "FAKE_KEY": "sk-test-not-a-real-key",
-        "NO_PROXY": "127.0.0.1,localhost",
-    }
-    made = attrs.evolve(folders, environment=environment)
-    yield made
-    made.sweep()
+def home(codex_home: ClaudeHome) -> ClaudeHome:
+    return codex_home
 
 
 @pytest.fixture
-def options(installed_clis: Mapping[str, Path], api: ResponsesApi, home: ClaudeHome) -> AgentOptions:
-    provider = f'{{name="fake",base_url="{api.url}",wire_api="responses",env_key="FAKE_KEY"}}'
-    return {
-        "executable": installed_clis[ALIAS],
-        "cwd": home.work,
-        "env": home.environment,
-        "model": "gpt-5.5",
-        "retries": 1,
-        "extra": ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}"),
-    }
+def options(codex_options: AgentOptions) -> AgentOptions:
+    return codex_options
 
 
 def plan_with(options: AgentOptions, more: AgentOptions) -> Plan:
@@ -221,7 +199,7 @@ async def test_an_exec_run_that_is_stopped_in_a_tool_leaves_nothing_behind(
 
 async def test_an_exec_run_resumes_its_thread_by_its_id(options: AgentOptions, api: ResponsesApi) -> None:
     api.play(Text("one"), Text("two"))
-    first = await run(plan_with(options, {"mode": "exec"}), "first", timeout=BOUND)
+    first = await run(plan_with(options, {"mode": "exec", "persist": True}), "first", timeout=BOUND)
     again = plan_with(options, {"mode": "exec", "resume": first.session_id})
     second = await run(again, "second", timeout=BOUND)
     assert (second.text, second.session_id, second.usage) == ("two", first.session_id, None)

@@ -1,44 +1,38 @@
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from pathlib import Path
+import json
 
-import pytest
+import msgspec
 
 import proctor
 from proctor.actors.plan import AgentOptions, opencode_plan
-from proctor.actors.runs import run
 from proctor.actors.trees import agent_spec
-from tests.fakes.model_api import COMPLETIONS, ModelApi, Unfinished, open_model_api
+from tests.fakes.model_api import ModelApi, Unfinished
 from tests.fakes.steps import Text, Tool
 from tests.real import plays
-from tests.real.agents import by_word, opencode_home
+from tests.real.agents import by_word
+from tests.real.given import (
+    BAD,
+    ENCODED,
+    GIVEN,
+    GOOD,
+    NOTE,
+    PICTURE,
+    SAID,
+    SEEN,
+    Invoice,
+    assert_right,
+    worked,
+)
 from tests.real.homes import ClaudeHome
 from tests.real.plays import BOUND, Stage
 
 
-@pytest.fixture
-async def api() -> AsyncGenerator[ModelApi]:
-    async with open_model_api(COMPLETIONS) as fake:
-        yield fake
-
-
-@pytest.fixture
-def home(tmp_path: Path, api: ModelApi) -> Generator[ClaudeHome]:
-    made = opencode_home(tmp_path, api)
-    yield made
-    made.sweep()
-
-
-@pytest.fixture
-def options(opencode_cli: Path, home: ClaudeHome) -> AgentOptions:
-    return {
-        "executable": opencode_cli,
-        "cwd": home.work,
-        "env": home.environment,
-        "model": "fake/m1",
-        "greeting": BOUND,
-    }
+async def asked_for_a_shape_it_is_told_so_in_the_prompt_and_read_by_its_text(stage: Stage) -> None:
+    stage.api.play(Text("Two nuts."), Text(f"Here:\n```json\n{json.dumps(GOOD)}\n```"))
+    answer = await stage.agent.ask("What is due?", schema=Invoice, timeout=BOUND)
+    assert_right(answer, 2)
+    assert "the answer is not JSON" in stage.api.scripted[1].text
 
 
 async def model_calls_without_end_are_ended(stage: Stage) -> None:
@@ -55,6 +49,7 @@ SCENES: tuple[plays.Scene, ...] = (
     plays.an_allowed_tool_runs,
     plays.a_denied_tool_does_not_run_and_the_model_is_told,
     plays.a_question_that_nobody_answers_is_denied,
+    asked_for_a_shape_it_is_told_so_in_the_prompt_and_read_by_its_text,
     plays.an_interrupt_ends_the_turn_and_keeps_the_session,
     plays.a_wrong_key_is_told_apart_and_the_next_request_tries_again,
     plays.a_refused_request_is_told_with_its_cause,
@@ -66,24 +61,49 @@ SCENES: tuple[plays.Scene, ...] = (
 
 
 async def test_a_session_goes_through_every_scene_and_leaves_nothing_behind(
-    options: AgentOptions, api: ModelApi, home: ClaudeHome
+    opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
-    plan = opencode_plan("a", {**options, "permission": by_word(plays.WORDS), "approval_deadline": 0.5})
+    asking: AgentOptions = {"permission": by_word(plays.WORDS), "approval_deadline": 0.5}
+    plan = opencode_plan("a", {**opencode_options, **asking})
     async with proctor.open_supervisor([agent_spec("a", plan, {})], intensity=1, period=600) as sup:
-        stage = Stage(sup.agent("a"), api, home, plays.shell("bash"), "bash")
+        stage = Stage(sup.agent("a"), completions_api, opencode_home, plays.shell("bash"), "bash")
         await plays.play_all(stage, SCENES)
         assert (await stage.agent.status()).model == "fake/m1"
         await plays.stopped_while_a_tool_runs(stage, sup)
-    assert home.leftovers() == []
+    assert opencode_home.leftovers() == []
 
 
-async def test_one_process_for_each_prompt(options: AgentOptions, api: ModelApi, home: ClaudeHome) -> None:
-    plan = opencode_plan("a", {**options, "mode": "run"})
-    api.play(Tool("bash", {"command": "touch made.txt", "description": "x"}), Text("as told"))
-    answer = await run(plan, "-x $HOME `id`", timeout=BOUND)
-    assert (answer.outcome, answer.text) == ("ok", "as told")
-    assert answer.usage is not None
-    assert answer.usage.input_tokens == 200
-    assert "-x $HOME `id`" in api.scripted[0].text
-    assert not (home.work / "made.txt").exists()  # nobody can be asked, so it is rejected
-    assert home.leftovers() == []
+async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_one_R161_R149_R150(
+    opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
+) -> None:
+    plan = opencode_plan("a", {**opencode_options, **GIVEN})
+    completions_api.play(Tool("host_add", {"a": 2, "b": 3}), Tool("tiny_look", {}))
+    completions_api.play(Tool("host_example", {}), Tool("host_validate", BAD), Tool("host_submit", BAD))
+    completions_api.play(Tool("host_submit", GOOD), Text("done"))
+    done = await worked(plan, "What is due?", schema=Invoice)
+    assert_right(done.answer, 2)
+    assert done.asked == ["add", "example", "validate", "submit", "submit"]
+    added, looked, example, wrong, refused, accepted = done.results
+    assert (added.text, looked.text.startswith(SEEN)) == ("5 for p1", True)
+    assert msgspec.json.decode(example.text, type=Invoice).lines
+    for each in (wrong, refused):
+        assert '/due: "tomorrow" is not a "date"' in each.text
+    assert accepted.text.startswith("Accepted.")
+    assert opencode_home.leftovers() == []
+
+
+async def test_a_process_for_each_prompt_is_given_files_and_tools_R145_R161(
+    opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
+) -> None:
+    plan = opencode_plan("a", {**opencode_options, **GIVEN, "mode": "run"})
+    completions_api.play(Tool("bash", {"command": "touch made.txt", "description": "x"}))
+    completions_api.play(Tool("host_add", {"a": 2, "b": 3}), Tool("tiny_look", {}), Text("done"))
+    done = await worked(plan, "-x $HOME `id`", payloads=(NOTE, PICTURE))
+    _, added, looked = done.results
+    assert (done.asked, added.text, looked.text.startswith(SEEN)) == (["add"], "5 for p1", True)
+    assert done.answer.usage is not None
+    assert done.answer.usage.input_tokens == 400
+    for part in ("-x $HOME `id`", ENCODED, SAID):
+        assert part in completions_api.scripted[0].text
+    assert not (opencode_home.work / "made.txt").exists()  # nobody can be asked, so it is rejected
+    assert opencode_home.leftovers() == []

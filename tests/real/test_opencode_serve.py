@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Unpack
 
@@ -15,30 +14,13 @@ from proctor.actors.server import Where, opencode_server
 from proctor.actors.trees import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
-from tests.fakes.model_api import COMPLETIONS, ModelApi, open_model_api
+from tests.fakes.model_api import ModelApi
 from tests.fakes.steps import Hang, Text, Tool
-from tests.real.agents import opencode_home
+from tests.real.given import BAD, GIVEN, GOOD, Invoice, add, assert_right
 from tests.real.homes import ClaudeHome
 
 BOUND = 120.0
-
-
-@pytest.fixture
-async def api() -> AsyncGenerator[ModelApi]:
-    async with open_model_api(COMPLETIONS) as fake:
-        yield fake
-
-
-@pytest.fixture
-def home(tmp_path: Path, api: ModelApi) -> Generator[ClaudeHome]:
-    made = opencode_home(tmp_path, api)
-    yield made
-    made.sweep()
-
-
-@pytest.fixture
-def server(opencode_cli: Path, home: ClaudeHome) -> ChildSpec:
-    return opencode_server("hub", executable=opencode_cli, cwd=home.work, env=home.environment, start=BOUND)
+PROJECTS = {"a": "p1", "b": "p2"}
 
 
 def agent(name: str, place: ClaudeHome, **options: Unpack[AgentOptions]) -> ChildSpec:
@@ -70,6 +52,33 @@ async def a_denied_tool_does_not_run_and_the_model_goes_on(
     answer = await sup.agent("a").ask("make it", timeout=BOUND)
     assert (answer.outcome, answer.text, answer.denied_tools) == ("ok", "as you wish", ("bash",))
     assert not (home.work / "denied.txt").exists()
+
+
+async def it_is_told_a_shape_with_the_prompt_and_the_next_answer_is_words_again(
+    sup: Supervisor, api: ModelApi, home: ClaudeHome
+) -> None:
+    api.play(Tool("StructuredOutput", BAD), Tool("StructuredOutput", GOOD), Text("And in words."))
+    answer = await sup.agent("a").ask("What is due?", schema=Invoice, timeout=BOUND)
+    words = await sup.agent("a").ask("And in words?", timeout=BOUND)
+    assert_right(answer, 2)
+    assert (words.text, words.value) == ("And in words.", None)
+
+
+async def each_has_its_own_tools_and_not_the_others(sup: Supervisor, api: ModelApi, home: ClaudeHome) -> None:
+    for name, servers in (("a", ["host_add", "tiny_look"]), ("b", ["host_add"])):
+        api.begin_anew()
+        api.play(Text("which tools?"))
+        await sup.agent(name).ask("hello", timeout=BOUND)
+        names = [tool["function"]["name"] for tool in api.scripted[0].body["tools"]]
+        offered = [each for each in names if each.endswith(("-host_add", "-tiny_look"))]
+        assert sorted(each.rpartition("-")[2] for each in offered) == servers
+        api.begin_anew()
+        api.play(Tool(offered[0], {"a": 2, "b": 3}), Text("done"))
+        async with sup.agent(name).stream("work") as turn:
+            events = [event async for event in turn]
+        assert [event.name for event in events if isinstance(event, v.ToolCall)] == ["host_add"]
+        results = [event.text for event in events if isinstance(event, v.ToolResult)]
+        assert (results, turn.answer.text) == ([f"5 for {PROJECTS[name]}"], "done")
 
 
 async def an_interrupt_ends_the_turn(sup: Supervisor, api: ModelApi, home: ClaudeHome) -> None:
@@ -108,15 +117,23 @@ async def _killed_in_mid_turn(turn: proctor.Turn, pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_two_agents_on_one_server(server: ChildSpec, api: ModelApi, home: ClaudeHome) -> None:
-    children = [server, agent("a", home), agent("b", home)]
+async def test_two_agents_on_one_server_R161_R164(
+    opencode_cli: Path, completions_api: ModelApi, opencode_home: ClaudeHome
+) -> None:
+    api, home = completions_api, opencode_home
+    server = opencode_server("hub", executable=opencode_cli, cwd=home.work, env=home.environment, start=BOUND)
+    others: AgentOptions = {"host_tools": [add], "context": {"project": PROJECTS["b"]}}
+    children = [server, agent("a", home, **GIVEN), agent("b", home, **others)]
     async with proctor.open_supervisor(children, intensity=5, period=60) as sup:
         for scene in (
             it_answers_with_text_and_counts,
             another_agent_has_a_session_of_its_own,
             a_denied_tool_does_not_run_and_the_model_goes_on,
+            it_is_told_a_shape_with_the_prompt_and_the_next_answer_is_words_again,
+            each_has_its_own_tools_and_not_the_others,
             an_interrupt_ends_the_turn,
             a_killed_server_is_followed_by_one_with_the_same_sessions,
+            each_has_its_own_tools_and_not_the_others,
         ):
             api.begin_anew()
             await scene(sup, api, home)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import trio
 
 from proctor.actors.memory import memory_of
-from proctor.actors.plan import AgentOptions, claude_plan
+from proctor.actors.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.pool import Pool, Warm
 from proctor.actors.sessions import Sessions
 from proctor.protocols.vocabulary import TurnEnded
-from tests.clis.install import pinned
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Text
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import ClaudeHome
 
 BOUND = 60.0
 MIB = 2**20
-NEWEST = sorted(alias for alias in pinned() if alias.startswith("claude-"))[-1:]
 
 
 @pytest.fixture
@@ -33,26 +32,23 @@ def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
     }
 
 
-async def test_the_next_call_of_a_session_knows_what_was_said_and_another_session_does_not_R129_R133(
-    options: AgentOptions, messages_api: MessagesApi, tmp_path: Path
-) -> None:
-    messages_api.play(Text("Noted."), Text("Blue."), Text("What?"))
-    plan = claude_plan("a", options)
-    async with Sessions(tmp_path / "root") as sessions:
+async def two_sessions(plan: Plan, messages_api: MessagesApi, root: Path) -> None:
+    """The next call of a session knows what was said in it, another session does not."""
+    async with Sessions(root) as sessions:
         for id, prompt in (("one", "my colour is blue"), ("one", "which colour?"), ("two", "which colour?")):
             async with sessions.hold(id) as session:
                 assert (await session.run(plan, prompt, timeout=BOUND)).ok
     lengths = [len(request.body.messages) for request in messages_api.scripted]
     assert lengths[1] > lengths[0]
     assert lengths[2] == lengths[0]
-    assert [*(tmp_path / "root").iterdir()] == []
+    assert os.listdir(root) == []
 
 
-@pytest.mark.parametrize("claude_cli", NEWEST, indirect=True)
-async def test_a_process_kept_ready_takes_its_prompt_after_a_wait_R126_R049_L14(
-    options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+@newest_claude
+async def test_sessions_keep_their_conversations_while_a_process_waits_for_a_prompt_R126_R129_R133_R049_L14(
+    options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome, tmp_path: Path
 ) -> None:
-    messages_api.play(Repeat(Text("Here.")))
+    messages_api.play(Text("Noted."), Text("Blue."), Text("What?"), Repeat(Text("Here.")))
     plan = claude_plan("a", options)
     pool = Pool("claude", limit=2, warm=[Warm(plan, 1)])
     async with trio.open_nursery() as nursery:
@@ -60,7 +56,9 @@ async def test_a_process_kept_ready_takes_its_prompt_after_a_wait_R126_R049_L14(
         with trio.fail_after(BOUND):
             while not pool.statistics().warm:  # noqa: ASYNC110  # it is a process
                 await trio.sleep(0.05)
-        await trio.sleep(4)  # longer than a one-shot run would wait for its prompt
+        ready = trio.current_time()
+        await two_sessions(plan, messages_api, tmp_path / "root")
+        await trio.sleep_until(ready + 4)  # longer than a one-shot run would wait for its prompt
         held = pool.memory()
         assert held is not None
         assert 50 * MIB < held.resident < 1500 * MIB

@@ -17,7 +17,7 @@ from proctor.protocols import vocabulary as v
 from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text
-from tests.real.conftest import Cli
+from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import MINIMAL_PATH, ClaudeHome
 
 BOUND = 90.0
@@ -60,6 +60,7 @@ async def test_the_program_itself_lists_what_was_registered_R170_C09(
     assert re.search(r"proctor\b.*\s/bin/cat\s+serve\b", listed, re.DOTALL), listed
 
 
+@newest_claude
 async def test_a_claude_that_runs_writes_its_file_and_the_server_stays_in_it(
     claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:
