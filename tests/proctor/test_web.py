@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +14,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption
+from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.commands import dispatch
 from proctor.cli.web import token_of
+from tests.actors.test_health import program
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.test_up import HANGS, agent, fleet
 
@@ -24,6 +29,7 @@ __all__ = ["fleet"]
 Fleet = Callable[..., Path]
 ANSWERS = ('{"reply": "All is well, {prompt}"}',)
 GRACE = 1.0
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def address(command: Running) -> str:
@@ -49,22 +55,71 @@ def ready(client: httpx2.Client) -> dict[str, Any]:
     return said
 
 
+def names_on(page: str) -> set[str]:
+    return {*re.findall(r"^\| `(proctor_\w+)` \|", page, re.MULTILINE)}
+
+
+def event(record: dict[str, Any], *facts: str) -> tuple[Any, ...]:
+    return (record["event"], *(record[fact] for fact in facts))
+
+
+# R179 R180 R181 R184
 def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"by the file"'), a=ANSWERS)
-    with running("web", str(path), "--listen", "127.0.0.1:0", "--metrics", home=home) as command:
+    words, env = ("web", str(path), "--listen", "127.0.0.1:0", "--metrics"), {"PROCTOR_LOG": "info"}
+    env["PROCTOR_LOG_FORMAT"] = "json"
+    with running(*words, home=home, env=env) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
-            assert ready(client)["checks"] == {"a": None}
+            assert ready(client)["grade"] == "ok"
             answer = client.post("/agents/a/turns", json={"prompt": "you"}).json()["answer"]
             turns = client.get("/agents/a/turns").json()["turns"]
-            metrics = client.get("/metrics").text
             asked = {"model": "a", "messages": [{"role": "user", "content": "client"}]}
             chat = client.post("/v1/chat/completions", json=asked).json()
+            families = [*text_string_to_metric_families(client.get("/metrics").text)]
         command.signal(signal.SIGTERM)
+        log = command.err.read().decode()
         assert command.end() == 0
     assert answer["text"] == "All is well, you"
     assert [turn["answer"]["text"] for turn in turns] == ["All is well, by the file", "All is well, you"]
-    assert "# TYPE" in metrics
     assert chat["choices"][0]["message"]["content"].startswith("All is well, ")
+    assert {f"{f.name}_total" if f.type == "counter" else f.name for f in families} == names_on(
+        PAGE.read_text()
+    )
+    counted = {sample.name: sample for family in families for sample in family.samples if sample.value == 3}
+    assert counted["proctor_turns_total"].labels == {"agent": "fleet/a", "kind": "scripted", "outcome": "ok"}
+    records = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    stopped = [event(record, "fleet") for record in records if record["event"].startswith("http_server_stop")]
+    assert stopped == [("http_server_stopping", "fleet"), ("http_server_stopped", "fleet")]
+
+
+def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
+    home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    path = fleet(*(member(kind, tmp_path) for kind in ("claude", "codex")), a=ANSWERS)
+    for name, extra in {"claude": "", "codex": "--dialect=codex"}.items():
+        played = f"{sys.executable} -I -S {PROGRAM} --script={tmp_path}/a.ndjson {extra}"
+        program(tmp_path / name, f'[ "$1" = --version ] && exec echo {name} 9.9.9; exec {played} "$@"')
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
+            before = ready(client)
+            (tmp_path / "codex").unlink()
+            limit = time.monotonic() + 30
+            while (after := client.get("/readyz").json())["grade"] == "ok":
+                assert time.monotonic() < limit
+                time.sleep(0.2)
+            alive = client.get("/healthz")
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert (before["ready"], before["checks"]) == (True, {"claude": None, "codex": None})
+    assert (after["grade"], after["why"]) == ("degraded", "not working: codex")
+    assert "codex" in after["checks"]["codex"]
+    assert (alive.status_code, alive.json()["why"]) == (200, "not working: codex")
+
+
+def member(kind: str, folder: Path) -> str:
+    return (
+        f'[[agents]]\nkind = "{kind}"\nname = "{kind}r"\nexecutable = "{folder / kind}"\nrecord = "{folder}"'
+    )
 
 
 def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_command(

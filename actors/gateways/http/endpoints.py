@@ -20,7 +20,8 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
 from proctor.actors.gateways.http.bodies import JSON, read
 from proctor.actors.gateways.http.document import openapi
-from proctor.actors.gateways.http.gateway import Check, Gateway
+from proctor.actors.gateways.http.gateway import Gateway
+from proctor.actors.gateways.http.looks import Found, bad, grade
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
 from proctor.actors.gateways.http.streams import (
@@ -39,7 +40,6 @@ from proctor.runtime.exits import DeliveryError
 
 PATIENCE = 10.0
 """Seconds that an agent has to take a word, when that is all that is waited for."""
-CHECKING = 5.0
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 T = TypeVar("T", bound=r.Taken)
@@ -202,25 +202,26 @@ class Endpoints:
         return Response(self._document, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
-        return given(r.HealthRecord(ready=self._gateway.stopping is None, why=self._gateway.stopping or ""))
+        gateway = self._gateway
+        gateway.looks.look_soon()
+        why = gateway.stopping or _complaint(gateway.looks.found)
+        return given(
+            r.HealthRecord(ready=gateway.stopping is None, grade=grade(gateway.looks.found), why=why)
+        )
 
     async def ready(self, request: Request) -> Response:
-        said: dict[str, str | None] = {}
-        async with trio.open_nursery() as nursery:
-            for name, check in self._gateway.hooks.checks.items():
-                nursery.start_soon(_checked, name, check, said)
-        why = self._gateway.stopping or self._gateway.not_ready or ""
-        if not why and (bad := sorted(name for name, wrong in said.items() if wrong is not None)):
-            why = f"not working: {', '.join(bad)}"
+        found = await self._gateway.looks.look()
+        why = self._gateway.stopping or self._gateway.not_ready or _complaint(found)
         return given(
-            r.HealthRecord(ready=not why, why=why, checks=dict(sorted(said.items()))), 503 if why else 200
+            r.HealthRecord(ready=not why, grade=grade(found), why=why, checks=dict(found)),
+            503 if why else 200,
         )
 
     async def metrics(self, request: Request) -> Response:
         gather = self._gateway.hooks.metrics
         if gather is None:
             raise problem(404, "no-metrics", "this server keeps no metrics", "start it with them")
-        return Response(await trio.to_thread.run_sync(gather), headers={"content-type": PROMETHEUS})
+        return Response(await gather(), headers={"content-type": PROMETHEUS})
 
     # -- requests
 
@@ -244,10 +245,8 @@ async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord]) -> Non
         found[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
 
 
-async def _checked(name: str, check: Check, said: dict[str, str | None]) -> None:
-    said[name] = f"the check did not end within {CHECKING:g} s"
-    with trio.move_on_after(CHECKING):
-        said[name] = await check()
+def _complaint(found: Found) -> str:
+    return f"not working: {', '.join(bad(found))}" if bad(found) else ""
 
 
 async def _log(agent: Agent) -> EventLog:

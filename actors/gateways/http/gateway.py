@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
+from proctor.actors.gateways.http.looks import Check, Looks
 from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import Tell, Turns
@@ -28,9 +29,6 @@ from proctor.actors.handle import Agent
 LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
 
-Check = Callable[[], Awaitable[str | None]]
-"""What is wrong, None when nothing is."""
-
 
 def _forget(what: str, facts: Mapping[str, Any]) -> None:
     return
@@ -38,11 +36,11 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """What a gateway is given beside its agents: what `/readyz` checks, by name; the bytes of `/metrics`, asked for in
-    a thread; further routes; who is told of turns and streams that end."""
+    """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
+    further routes; who is told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
-    metrics: Callable[[], bytes] | None = None
+    metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
     tell: Tell = _forget
 
@@ -54,6 +52,7 @@ class Gateway:
     agents: Mapping[str, Agent]
     hooks: Hooks
     turns: Turns
+    looks: Looks
     limit: int
     heartbeat: float
     closing: Bell = attrs.field(factory=Bell)
@@ -104,5 +103,6 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        yield Gateway(agents, hooks, Turns(nursery, hooks.tell), limit, heartbeat)
+        turns, looks = Turns(nursery, hooks.tell), Looks(hooks.checks, nursery)
+        yield Gateway(agents, hooks, turns, looks, limit, heartbeat)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -101,7 +101,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(method="POST", path="/agents/{name}/approvals/{id}", endpoint="decide", takes=r.DecisionRequest,
               says="Let a tool run, or not.", gives={200: (r.DecisionRecord,)}, parameters=(NAME, QUESTION), faults=(409,)),
     Operation(method="GET", path="/openapi.json", endpoint="document", says="This document.", gives={200: ("application/json",)}),
-    Operation(method="GET", path="/healthz", endpoint="alive", says="The server answers. Needs no token.",
+    Operation(method="GET", path="/healthz", endpoint="alive", says="The server answers, at once, with what the last look at the checks found. Needs no token.",
               gives={200: (r.HealthRecord,)}),
     Operation(method="GET", path="/readyz", endpoint="ready", says="Work is taken, and every check is good.",
               gives={200: (r.HealthRecord,), 503: (r.HealthRecord,)}),

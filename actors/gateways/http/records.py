@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import trio
 
+from proctor.actors.gateways.http.looks import Grade
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.questions import Approval
 from proctor.actors.receipts import Fate, Receipt
@@ -179,9 +180,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready` is false while starting or stopping, and when a check failed; `checks` says of each what is wrong, null if nothing."""
+    """`ready` is false while starting or stopping, and when a check failed. `grade` is of the checks: `degraded` when some
+    fail, `down` when all do. `checks` says of each what is wrong, null if nothing; `/healthz` only names, in `why`."""
 
     ready: bool
+    grade: Grade = "ok"
     why: str = ""
     checks: dict[str, str | None] = {}
 

@@ -24,9 +24,9 @@ import trio
 
 from proctor.actors.completion import CompletionModel
 from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.exposition import Exposition
 from proctor.actors.fleet import load_fleet
 from proctor.actors.gateways.http import (
-    Check,
     Entrance,
     Gateway,
     Hooks,
@@ -37,9 +37,10 @@ from proctor.actors.gateways.http import (
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.gateways.openai import routes
 from proctor.actors.handle import Agent
+from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
-from proctor.actors.members import AnyMember
+from proctor.actors.metrics import Metrics, agents_in
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.webserver import serve
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
@@ -53,8 +54,6 @@ from proctor.runtime.exits import DeliveryError
 
 LAST = 0.3
 """Seconds after the grace in which agents may still leave by themselves."""
-LEVELS = ("debug", "info", "warning", "error")
-"""What `PROCTOR_LOG` may say; warning where it says nothing."""
 
 _log = logging.getLogger("proctor.web")
 
@@ -73,9 +72,6 @@ class WebOptions:
 
 def web_command(options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    level = os.environ.get("PROCTOR_LOG", "").lower()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("proctor").setLevel((level if level in LEVELS else "warning").upper())
     return trio.run(_main, options)
 
 
@@ -108,9 +104,12 @@ class Service:
         check_door(self.where, self._token)
         self._fleet = load_fleet(Path(options.fleet))
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
-        for member in self._members.values():
-            plan_of(member.spec()).locate()
+        self._plans = {name: plan_of(member.spec()) for name, member in self._members.items()}
+        for plan in self._plans.values():
+            plan.locate()
+        self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
+        self._stopping: float | None = None
         self._kill_at = float("inf")
         self._status = OK
 
@@ -121,12 +120,15 @@ class Service:
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
                     interrupts.kill = sup.ref.kill
+                    await nursery.start(self._metrics.follow, sup)
                     await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
                     nursery.start_soon(self._kill_late, sup)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
             nursery.cancel_scope.cancel("the fleet has stopped")
+        seconds = round(trio.current_time() - (self._stopping or trio.current_time()), 3)
+        _tell("server stopped", {"fleet": self._fleet.name, "seconds": seconds})
         return self._status
 
     async def _serve(
@@ -137,9 +139,12 @@ class Service:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
+            _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with scope:
                 await self._work(sup, gateway)
-            self._kill_at = trio.current_time() + self._options.grace + LAST
+            self._stopping = now = trio.current_time()
+            self._kill_at = now + self._options.grace + LAST
+            _tell("server stopping", {"fleet": self._fleet.name, "grace": self._options.grace})
             await gateway.drain(self._options.grace)
             self._shutdown.set()
 
@@ -173,9 +178,12 @@ class Service:
 
     def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
         models = {name: CompletionModel.make(agent) for name, agent in agents.items()}
-        checks = {name: _installed(member) for name, member in self._members.items()}
-        metrics = _metrics() if self._options.metrics else None
-        return Hooks(checks=checks, metrics=metrics, routes=routes(models), tell=_tell)
+        return Hooks(
+            checks=Checks(adapters_of(self._plans)).by_name(),
+            metrics=Exposition(self._metrics).expose if self._options.metrics else None,
+            routes=routes(models),
+            tell=_tell,
+        )
 
 
 def token_of(variable: str | None) -> str | None:
@@ -193,28 +201,9 @@ def token_of(variable: str | None) -> str | None:
         raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
 
 
-def _installed(member: AnyMember) -> Check:
-    """Whether the agent's command line is still where it can be found."""
-
-    async def check() -> str | None:
-        try:
-            await trio.to_thread.run_sync(plan_of(member.spec()).locate)
-        except AgentError as error:
-            return one_line(str(error))
-        return None
-
-    return check
-
-
-def _metrics() -> Callable[[], bytes]:
-    import prometheus_client
-
-    return prometheus_client.generate_latest
-
-
 def _tell(what: str, facts: Mapping[str, Any]) -> None:
     words = " ".join(f"{name}={value}" for name, value in facts.items())
-    _log.info("%s %s", what, words, extra={"facts": dict(facts)})
+    _log.info("%s: %s", what, words, extra={"event": f"http_{what.replace(' ', '_')}", **facts})
 
 
 def _shown(where: Endpoint) -> str:

@@ -73,16 +73,43 @@ async def test_readiness_names_each_check_that_fails_R182() -> None:
         wrong["codex"] = "codex is not installed"
         bad = await server.client.get("/readyz")
         alive = await server.client.get("/healthz")
+        wrong["claude"] = "claude is broken"
+        worst = await server.client.get("/readyz")
         server.gateway.not_ready = "the agents start"
         early = await server.client.get("/readyz")
     assert (good.status_code, good.json()["ready"]) == (200, True)
     assert (bad.status_code, bad.json()["why"]) == (503, "not working: codex")
     assert bad.json()["checks"] == {"claude": None, "codex": "codex is not installed"}
+    assert (good.json()["grade"], bad.json()["grade"], worst.json()["grade"]) == ("ok", "degraded", "down")
     assert (alive.status_code, early.json()["why"]) == (200, "the agents start")
+    assert (alive.json()["grade"], alive.json()["why"]) == ("degraded", "not working: codex")
+
+
+async def test_life_is_answered_at_once_however_long_a_check_takes_and_one_look_is_under_way_R182() -> None:
+    looks, go = list[int](), trio.Event()
+
+    async def slow() -> str | None:
+        looks.append(1)
+        await go.wait()
+        return "codex is not installed"
+
+    async with served(hooks={"checks": {"codex": slow}}) as server:
+        early = [(await server.client.get("/healthz")).json() for _ in range(3)]
+        asked = len(looks)
+        go.set()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        late = (await server.client.get("/healthz")).json()
+    assert [said["grade"] for said in early] == ["ok"] * 3
+    assert (asked, late["grade"], late["why"]) == (1, "down", "not working: codex")
+    assert late["checks"] == {}  # the reasons, with paths in them, need the token
+
+
+async def metrics() -> bytes:
+    return b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"
 
 
 async def test_metrics_are_what_the_hook_gives_R181() -> None:
-    async with served(hooks={"metrics": lambda: b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"}) as server:
+    async with served(hooks={"metrics": metrics}) as server:
         response = await server.client.get("/metrics")
     async with served() as server:
         without = await server.client.get("/metrics")
@@ -92,7 +119,7 @@ async def test_metrics_are_what_the_hook_gives_R181() -> None:
 
 
 async def test_a_fault_of_ours_is_a_problem_without_its_text() -> None:
-    def broken() -> bytes:
+    async def broken() -> bytes:
         raise RuntimeError("secret of the house")
 
     async with served(hooks={"metrics": broken}) as server:
