@@ -25,6 +25,7 @@ from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import Tell, Turns
 from proctor.actors.handle import Agent
+from proctor.actors.visits import Visits
 
 LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
@@ -37,11 +38,12 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 @attrs.frozen(kw_only=True)
 class Hooks:
     """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
-    further routes; who is told of turns and streams that end."""
+    further routes, and the `visits` to them; who is told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
+    visits: Visits = attrs.field(factory=Visits)
     tell: Tell = _forget
 
 
@@ -78,15 +80,21 @@ class Gateway:
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Take no more turns, wait `grace` seconds for those that run, interrupt the rest, end every stream."""
         self.stopping = self.stopping or why
+        self.hooks.visits.close(why)
         with trio.move_on_after(grace):
-            await self.turns.wait_settled()
+            await self._wait_done()
         detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
         self.turns.withdraw_all(
             problem(503, "stopping", detail, "look at what the agent did before asking again")
         )
+        self.hooks.visits.end(detail)
         with trio.move_on_after(LAST_WORDS):
-            await self.turns.wait_settled()
+            await self._wait_done()
         self.closing.ring(why)
+
+    async def _wait_done(self) -> None:
+        await self.turns.wait_settled()
+        await self.hooks.visits.wait_empty()
 
 
 @asynccontextmanager

@@ -42,6 +42,7 @@ from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.metrics import Metrics, agents_in
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
+from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
@@ -177,11 +178,12 @@ class Service:
         return True
 
     def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
-        models = {name: CompletionModel.make(agent) for name, agent in agents.items()}
+        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
             metrics=Exposition(self._metrics).expose if self._options.metrics else None,
-            routes=routes(models),
+            routes=routes(models, visits),
+            visits=visits,
             tell=_tell,
         )
 

@@ -2,10 +2,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
+import msgspec
+import pytest
 import trio
 
+from proctor.actors.completion import CompletionModel
+from proctor.actors.gateways.openai import routes
+from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.visits import Visits
 from tests.actors.gateways.http.serving import Frame, Served, served
 from tests.actors.gateways.http.test_turns import running
+from tests.actors.test_completion import GOOD, delta, saying, spec_of
 
 
 async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
@@ -57,6 +65,76 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
     assert "grace of 0.2 s" in problem["detail"]
     assert logs[-1].data["why"] == "the server is stopping"
     assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
+
+
+def chat(far_end: FarEnd) -> dict[str, Any]:
+    visits = Visits()
+    return {"routes": routes({"m": CompletionModel.make(spec_of(far_end))}, visits), "visits": visits}
+
+
+def completion(stream: bool) -> dict[str, Any]:
+    return {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "hang"}]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_when_it_is_cut_short_R183(
+    stream: bool,
+) -> None:
+    begun, answers = trio.Event(), list[httpx2.Response]()
+
+    async def far_end(side: FarSide) -> int | None:
+        begun.set()
+        return await saying(delta("so far"))(side)
+
+    async def ask() -> None:
+        answers.append(await server.client.post("/v1/chat/completions", json=completion(stream)))
+
+    async with served(hooks=chat(far_end)) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await begun.wait()
+        await trio.sleep(0.05)
+        nursery.start_soon(server.gateway.drain, 0.3)
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await server.client.post("/v1/chat/completions", json=completion(stream))
+        early = len(answers)
+        with trio.fail_after(5):
+            await server.gateway.hooks.visits.wait_empty()
+    assert (early, refused.status_code, refused.headers["retry-after"]) == (0, 503, "1")
+    assert refused.json()["error"]["code"] == "stopping"
+    [cut] = answers
+    if stream:
+        *pieces, last, done = cut.text.split("\n\n")[:-1]
+        assert (len(pieces) >= 1, done) == (True, "data: [DONE]")
+        error = msgspec.json.decode(last.removeprefix("data: "))["error"]
+    else:
+        assert (cut.status_code, "retry-after" in cut.headers) == (503, False)
+        error = cut.json()["error"]
+    assert error["code"] == "stopping"
+    assert "grace of 0.3 s" in error["message"]
+
+
+async def test_a_chat_that_ends_within_the_grace_is_whole_R183() -> None:
+    begun, go, answers = trio.Event(), trio.Event(), list[httpx2.Response]()
+
+    async def far_end(side: FarSide) -> int | None:
+        begun.set()
+        await go.wait()
+        return await saying(**GOOD)(side)
+
+    async def ask() -> None:
+        answers.append(await server.client.post("/v1/chat/completions", json=completion(stream=False)))
+
+    async with served(hooks=chat(far_end)) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await begun.wait()
+        async with trio.open_nursery() as draining:
+            draining.start_soon(server.gateway.drain, 20.0)
+            await trio.testing.wait_all_tasks_blocked()
+            go.set()
+    assert (answers[0].status_code, answers[0].json()["choices"][0]["message"]["content"]) == (
+        200,
+        "It is 4.",
+    )
 
 
 async def test_readiness_names_each_check_that_fails_R182() -> None:
