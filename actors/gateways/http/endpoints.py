@@ -15,7 +15,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actors.errors import AgentError
+from proctor.actors.errors import AgentError, NoPlace
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
 from proctor.actors.gateways.http.bodies import JSON, read
@@ -110,10 +110,9 @@ class Endpoints:
 
     async def begin_turn(self, request: Request) -> Response:
         agent, body = self._agent(request), await self._body(request, r.TurnRequest)
-        self._gateway.take_work()
         if body.schema is not None:
             schema_of(body.schema)  # its faults are the client's
-        turn = self._gateway.turns.begin(agent, body)
+        turn = self._gateway.begin(agent, body)
         headers = {"location": turn.url}
         if "respond-async" in request.headers.get("prefer", ""):
             return given(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
@@ -156,6 +155,24 @@ class Endpoints:
 
     def _found(self, request: Request) -> ServedTurn:
         return self._gateway.turns.find(self._agent(request).name, request.path_params["id"])
+
+    # -- sessions
+
+    async def list_sessions(self, request: Request) -> Response:
+        agent = self._agent(request)
+        return given(r.SessionList(sessions=self._gateway.rooms_of(agent).records(agent.name)))
+
+    async def remove_session(self, request: Request) -> Response:
+        agent, id = self._agent(request), request.path_params["id"]
+        try:
+            found = await self._gateway.rooms_of(agent).remove(agent.name, id)
+        except NoPlace as error:
+            raise problem(409, "in-use", str(error), "withdraw its turns first", where="id") from error
+        if not found:
+            remedy = f"GET /agents/{agent.name}/sessions lists those that are in use"
+            detail = f"agent {agent.name!r} has no session {id!r}"
+            raise problem(404, "no-such-session", detail, remedy, where="id")
+        return Response(status_code=204)
 
     # -- questions
 

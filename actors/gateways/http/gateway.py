@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -22,8 +23,10 @@ from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
 from proctor.actors.gateways.http.looks import Check, Looks
 from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
+from proctor.actors.gateways.http.records import TurnRequest
+from proctor.actors.gateways.http.rooms import Rooms
 from proctor.actors.gateways.http.streams import HEARTBEAT
-from proctor.actors.gateways.http.turns import Tell, Turns
+from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.handle import Agent
 from proctor.actors.visits import Visits
 
@@ -38,12 +41,14 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 @attrs.frozen(kw_only=True)
 class Hooks:
     """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
-    further routes, and the `visits` to them; who is told of turns and streams that end."""
+    further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; who is
+    told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
     visits: Visits = attrs.field(factory=Visits)
+    rooms: Rooms | None = None
     tell: Tell = _forget
 
 
@@ -69,6 +74,22 @@ class Gateway:
             detail, remedy = f"there is no agent {name!r}", "GET /agents lists them"
             raise problem(404, "no-such-agent", detail, remedy, where="name")
         return agent
+
+    def rooms_of(self, agent: Agent) -> Rooms:
+        """The sessions of this agent. Raises `Problem` where it has none."""
+        rooms = self.hooks.rooms
+        if rooms is None or agent.name not in rooms.plans:
+            detail = f"there are no sessions of agent {agent.name!r}: this server keeps none for it"
+            raise problem(422, "no-sessions", detail, "ask without a session_id", where="/session_id")
+        return rooms
+
+    def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
+        """Start a turn, in its session if it names one. Raises `Problem`."""
+        self.take_work()
+        if request.session_id is None:
+            return self.turns.begin(agent, request)
+        answer = self.rooms_of(agent).answer
+        return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
 
     def take_work(self) -> None:
         """Raises `Problem` while stopping."""

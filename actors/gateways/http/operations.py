@@ -56,6 +56,7 @@ NUMBER: Mapping[str, Any] = {"type": "integer", "minimum": 0}
 WORD: Mapping[str, Any] = {"type": "string", "minLength": 1}
 NAME = Parameter("name", "path", "The agent's name.", WORD)
 TURN = Parameter("id", "path", "The turn's id.", WORD)
+SESSION = Parameter("id", "path", "The session's name.", {"type": "string", "pattern": r.SESSION})
 QUESTION = Parameter("id", "path", "The question's id.", WORD)
 SINCE = Parameter(
     "since", "query", "The position of the first event wanted; without it, from now on.", NUMBER
@@ -89,6 +90,10 @@ OPERATIONS: tuple[Operation, ...] = (
               gives={200: (r.TurnRecord, STREAM)}, faults=(400,)),
     Operation(method="DELETE", path="/agents/{name}/turns/{id}", endpoint="withdraw_turn", parameters=(NAME, TURN),
               says="Withdraw a turn that waits, or interrupt it.", gives={200: (r.TurnRecord,)}),
+    Operation(method="GET", path="/agents/{name}/sessions", endpoint="list_sessions", parameters=(NAME,),
+              says="The sessions that turns were asked for in.", gives={200: (r.SessionList,)}, faults=(422,)),
+    Operation(method="DELETE", path="/agents/{name}/sessions/{id}", endpoint="remove_session", parameters=(NAME, SESSION),
+              says="Remove a session, with its folder and its conversation.", gives={204: (None,)}, faults=(409, 422)),
     Operation(method="POST", path="/agents/{name}/interrupt", endpoint="interrupt", parameters=(NAME,),
               says="End the turn that runs, whoever asked for it; the session lives on.", gives={200: (r.ReceiptRecord,)}),
     Operation(method="POST", path="/agents/{name}/steer", endpoint="steer", takes=r.SteerRequest, parameters=(NAME,),

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
@@ -30,6 +32,7 @@ from proctor.actors.gateways.http import (
     Entrance,
     Gateway,
     Hooks,
+    Rooms,
     application,
     check_door,
     open_gateway,
@@ -41,6 +44,10 @@ from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.metrics import Metrics, agents_in
+from proctor.actors.plan import Plan
+from proctor.actors.pool import Pools
+from proctor.actors.sessions import Sessions
+from proctor.actors.transport import ProcessTransport
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
@@ -69,6 +76,8 @@ class WebOptions:
     origins: tuple[str, ...] = ()
     grace: float = 10.0
     metrics: bool = False
+    sessions: str | None = None
+    limit: int | None = None
 
 
 def web_command(options: WebOptions) -> int:
@@ -105,25 +114,30 @@ class Service:
         check_door(self.where, self._token)
         self._fleet = load_fleet(Path(options.fleet))
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
-        self._plans = {name: plan_of(member.spec()) for name, member in self._members.items()}
+        self._plans = {
+            name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
+        }
         for plan in self._plans.values():
             plan.locate()
+        self._rooms = _rooms(options, self._plans)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
         self._stopping: float | None = None
-        self._kill_at = float("inf")
+        self._late = trio.CancelScope()
+        self._kill_tree: Callable[[], None] = self._rooms.kill
         self._status = OK
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
         server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+            nursery.start_soon(self._kill_late)
+            await self._open_sessions(stack)
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
-                    interrupts.kill = sup.ref.kill
+                    self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
                     await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
-                    nursery.start_soon(self._kill_late, sup)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
@@ -144,14 +158,25 @@ class Service:
             with scope:
                 await self._work(sup, gateway)
             self._stopping = now = trio.current_time()
-            self._kill_at = now + self._options.grace + LAST
+            self._late.deadline = now + self._options.grace + LAST
             _tell("server stopping", {"fleet": self._fleet.name, "grace": self._options.grace})
             await gateway.drain(self._options.grace)
             self._shutdown.set()
 
-    async def _kill_late(self, sup: Supervisor) -> None:
-        await trio.sleep_until(self._kill_at)
+    async def _kill_late(self) -> None:
+        with self._late:
+            await trio.sleep_forever()
+        self._kill_tree()
+
+    def _kill(self, sup: Supervisor) -> None:
+        self._rooms.kill()
         sup.ref.kill()
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        try:
+            await stack.enter_async_context(self._rooms.sessions)
+        except OSError as error:  # a turn that names one is told so
+            _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
         gateway.not_ready = "the agents start"
@@ -184,8 +209,21 @@ class Service:
             metrics=Exposition(self._metrics).expose if self._options.metrics else None,
             routes=routes(models, visits),
             visits=visits,
+            rooms=self._rooms,
             tell=_tell,
         )
+
+
+def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
+    kept = options.sessions is not None
+    if options.limit is not None and options.limit < 1:
+        raise BadOption(f"--limit must be 1 or more, got {options.limit}")
+    return Rooms(
+        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
+        pools=Pools(limit=options.limit),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+    )
 
 
 def token_of(variable: str | None) -> str | None:
