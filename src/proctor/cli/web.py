@@ -10,6 +10,7 @@ and so is everything at the second signal.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -51,13 +52,14 @@ from proctor.actors.transport import ProcessTransport
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
+from proctor.cli.children import children_of, started
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import innermost, status_of
+from proctor.cli.verdicts import status_of
 from proctor.cli.wording import one_line
-from proctor.runtime.errors import MaxRestartsExceeded, StartError
+from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
 LAST = 0.3
@@ -82,7 +84,10 @@ class WebOptions:
 
 def web_command(options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    return trio.run(_main, options)
+    try:
+        return trio.run(_main, options)
+    finally:
+        gc.freeze()  # the interpreter would take everything apart first, for most of a second
 
 
 async def _main(options: WebOptions) -> int:
@@ -185,16 +190,14 @@ class Service:
             await sup.wait_stopped()
 
     async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
-        for child in (*self._fleet.servers, *self._fleet.agents, *self._fleet.supervisors):
-            try:
-                await sup.start_child(child.spec(state_directory()))
-            except StartError as error:
-                cause = innermost(error)
-                await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
-                self._status = status_of(cause)
-                return False
-            except DeliveryError:  # the root has ended meanwhile
-                return False
+        try:
+            for child in children_of(self._fleet):
+                if (cause := await started(sup, child, state_directory())) is not None:
+                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
+                    self._status = status_of(cause)
+                    return False
+        except DeliveryError:  # the root has ended meanwhile
+            return False
         for name, member in self._members.items():
             if member.prompt is not None:
                 gateway.turns.begin(
