@@ -54,6 +54,16 @@ def key_of(id: str) -> str:
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
+@attrs.frozen(kw_only=True)
+class SessionFacts:
+    """A session at one moment: how many hold it or wait for it, and how long nobody has (seconds, 0 while in use)."""
+
+    id: str
+    path: Path
+    users: int
+    idle: float
+
+
 class Session:
     """One session, held by its caller. `id` is None for a call that stands alone; `path` is where to work."""
 
@@ -126,6 +136,7 @@ class _Entry:
     """A session in memory. `users` hold it or wait for it; idle `since` then, when there are none."""
 
     folder: Folder
+    id: str | None = None
     turn: trio.Lock = attrs.field(factory=trio.Lock)
     users: int = 0
     since: float = 0.0
@@ -161,6 +172,32 @@ class Sessions:
         """Whether there is a session of this id."""
         return isinstance(id, str) and key_of(id) in self._entries
 
+    def facts(self) -> tuple[SessionFacts, ...]:
+        """Those that this host has used, but for calls that stand alone; the one that was idle longest comes first."""
+        now = trio.current_time()
+        return tuple(
+            SessionFacts(id=e.id, path=e.folder.files, users=e.users, idle=0.0 if e.users else now - e.since)
+            for e in self._entries.values()
+            if e.id is not None
+        )
+
+    async def remove(self, id: str) -> bool:
+        """Remove a session with all that is in it: whether there was one, on disk where they are kept. Raises `NoPlace` when
+        it is in use, here or by another host, and when these are closed; OSError when the disk refuses."""
+        self._must_be_open()
+        key = key_of(id)
+        if (entry := self._entries.get(key)) is None:
+            if not (self.root / key).exists():
+                return False
+            entry = _Entry(self._owned(key, id, keep=False))
+            entry.folder.unname()
+        elif entry.users:
+            raise NoPlace(f"session {id!r}", "it is in use")
+        else:
+            self._taken(key)
+        await self._finish(entry)
+        return True
+
     # -- one call
 
     @asynccontextmanager
@@ -192,14 +229,17 @@ class Sessions:
             return entry
         doomed = self._take_oldest()
         try:
-            entry = self._entries[key] = _Entry(
-                own(self.root / key, keep=self._keep and id is not None), users=1
-            )
-        except BlockingIOError:
-            raise NoPlace(f"session {id!r}", "another host has it") from None
+            folder = self._owned(key, id, keep=self._keep and id is not None)
+            entry = self._entries[key] = _Entry(folder, id, users=1)
         finally:
             await self._finish(doomed)
         return entry
+
+    def _owned(self, key: str, id: str | None, *, keep: bool) -> Folder:
+        try:
+            return own(self.root / key, keep=keep)
+        except BlockingIOError:
+            raise NoPlace(f"session {id!r}", "another host has it") from None
 
     def _left(self, key: str, entry: _Entry) -> None:
         entry.users -= 1

@@ -411,6 +411,29 @@ async def test_a_conversation_that_is_lost_begins_anew_once_and_one_that_is_owne
     assert [r.getMessage() for r in caplog.records] == ["session 'a' begins anew: its CLI has lost old"]
 
 
+@pytest.mark.parametrize("keep", [True, False])
+async def test_sessions_are_listed_and_an_idle_one_is_removed_with_all_that_is_in_it(
+    keep: bool, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    root = tmp_path / "root"
+    async with Sessions(root, ttl=math.inf, keep=keep) as sessions:
+        async with sessions.hold("old"), sessions.hold(None):
+            pass
+        await trio.sleep(5)
+        async with sessions.hold("new") as session:
+            (session.path / "x").write_text("x")
+            assert [(f.id, f.users, f.idle) for f in sessions.facts()] == [("old", 0, 5.0), ("new", 1, 0.0)]
+            with pytest.raises(NoPlace, match="it is in use"):
+                await sessions.remove("new")
+        assert [await sessions.remove("new") for _ in range(2)] == [True, False]
+        assert folders(root) == {key_of("old")}
+    async with Sessions(root, ttl=math.inf, keep=keep) as sessions:  # kept ones are on disk alone now
+        assert [await sessions.remove("old") for _ in range(2)] == [keep, False]
+        assert (sessions.facts(), folders(root)) == ((), set())
+    with pytest.raises(NoPlace, match="not open"):
+        await sessions.remove("old")
+
+
 async def test_a_process_works_in_its_sessions_directory_and_resumes_its_conversation_R129_R134(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.actors.test_health import program
 from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_for
 
 Fleet = Callable[..., Path]
@@ -323,3 +324,20 @@ def test_every_fault_of_a_file_is_a_line_of_its_own(home: Path, fleet: Fleet) ->
         "agents[0].park: expected true or false, got 1",
         "agents[0].restart: 'on' is not a choice; accepted: permanent, transient, temporary",
     ]
+
+
+def test_the_servers_of_the_file_run_before_the_agents_and_are_stopped_behind_them(
+    home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    listens = "echo opencode server listening on http://127.0.0.1:9/; exec sleep 600"
+    path = fleet(
+        agent("a", script='"a.ndjson"', prompt='"well?"'),
+        f'[[servers]]\nname = "shared"\nexecutable = "{program(tmp_path / "opencode", listens)}"',
+        a=('{"reply": "All is well."}',),
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 0
+    told = ("shared  started", "a       started", "a       stopped", "shared  stopped")
+    order = [done.out.index(text) for text in told]
+    assert order == sorted(order)
+    assert processes_with(str(tmp_path)) == []

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import os
+import json
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption
+from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.commands import dispatch
 from proctor.cli.web import token_of
+from tests.actors.test_health import program
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.test_up import HANGS, agent, fleet
 
@@ -24,6 +28,7 @@ __all__ = ["fleet"]
 Fleet = Callable[..., Path]
 ANSWERS = ('{"reply": "All is well, {prompt}"}',)
 GRACE = 1.0
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def address(command: Running) -> str:
@@ -32,11 +37,6 @@ def address(command: Running) -> str:
     found = re.search(r"serving fleet on (\S+)", line)
     assert found, line
     return found[1]
-
-
-def busy() -> float:
-    """How much longer a second of work takes now than on a machine that has nothing else to do."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def ready(client: httpx2.Client) -> dict[str, Any]:
@@ -49,22 +49,72 @@ def ready(client: httpx2.Client) -> dict[str, Any]:
     return said
 
 
+def names_on(page: str) -> set[str]:
+    return {*re.findall(r"^\| `(proctor_\w+)` \|", page, re.MULTILINE)}
+
+
+def records(log: str) -> list[dict[str, Any]]:
+    """Those of the log that are events."""
+    found = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [facts for facts in found if "event" in facts]
+
+
+# R179 R180 R181 R184
 def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"by the file"'), a=ANSWERS)
-    with running("web", str(path), "--listen", "127.0.0.1:0", "--metrics", home=home) as command:
+    words, env = ("web", str(path), "--listen", "127.0.0.1:0", "--metrics"), {"PROCTOR_LOG": "info"}
+    env["PROCTOR_LOG_FORMAT"] = "json"
+    with running(*words, home=home, env=env) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
-            assert ready(client)["checks"] == {"a": None}
+            assert ready(client)["grade"] == "ok"
             answer = client.post("/agents/a/turns", json={"prompt": "you"}).json()["answer"]
             turns = client.get("/agents/a/turns").json()["turns"]
-            metrics = client.get("/metrics").text
             asked = {"model": "a", "messages": [{"role": "user", "content": "client"}]}
             chat = client.post("/v1/chat/completions", json=asked).json()
+            families = [*text_string_to_metric_families(client.get("/metrics").text)]
         command.signal(signal.SIGTERM)
+        log = command.err.read().decode()
         assert command.end() == 0
     assert answer["text"] == "All is well, you"
     assert [turn["answer"]["text"] for turn in turns] == ["All is well, by the file", "All is well, you"]
-    assert "# TYPE" in metrics
     assert chat["choices"][0]["message"]["content"].startswith("All is well, ")
+    assert {f"{f.name}_total" if f.type == "counter" else f.name for f in families} == names_on(
+        PAGE.read_text()
+    )
+    counted = {sample.name: sample for family in families for sample in family.samples if sample.value == 3}
+    assert counted["proctor_turns_total"].labels == {"agent": "fleet/a", "kind": "scripted", "outcome": "ok"}
+    told = [(facts["event"], facts["fleet"]) for facts in records(log) if "server_stop" in facts["event"]]
+    assert told == [("http_server_stopping", "fleet"), ("http_server_stopped", "fleet")]
+
+
+def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
+    home: Path, fleet: Fleet, tmp_path: Path
+) -> None:
+    path = fleet(*(member(kind, tmp_path) for kind in ("claude", "codex")), a=ANSWERS)
+    for name, extra in {"claude": "", "codex": "--dialect=codex"}.items():
+        played = f"{sys.executable} -I -S {PROGRAM} --script={tmp_path}/a.ndjson {extra}"
+        program(tmp_path / name, f'[ "$1" = --version ] && exec echo {name} 9.9.9; exec {played} "$@"')
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
+            before = ready(client)
+            (tmp_path / "codex").unlink()
+            limit = time.monotonic() + 30
+            while (after := client.get("/readyz").json())["grade"] == "ok":
+                assert time.monotonic() < limit
+                time.sleep(0.2)
+            alive = client.get("/healthz")
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert (before["ready"], before["checks"]) == (True, {"claude": None, "codex": None})
+    assert (after["grade"], after["why"]) == ("degraded", "not working: codex")
+    assert "codex" in after["checks"]["codex"]
+    assert (alive.status_code, alive.json()["why"]) == (200, "not working: codex")
+
+
+def member(kind: str, folder: Path) -> str:
+    return (
+        f'[[agents]]\nkind = "{kind}"\nname = "{kind}r"\nexecutable = "{folder / kind}"\nrecord = "{folder}"'
+    )
 
 
 def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_command(
@@ -87,7 +137,7 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
 
 
 def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: Path, fleet: Fleet) -> None:
-    names = [f"a{number}" for number in range(20)]
+    names = [f"a{number}" for number in range(12)]
     path = fleet(*(agent(name, script='"hangs.ndjson"') for name in names), hangs=HANGS)
     ends: dict[str, str] = {}
     begun = threading.Semaphore(0)
@@ -110,7 +160,11 @@ def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: 
                 elif event == "end" and line.startswith("data: "):
                     ends[name] = line
 
-    with running("web", str(path), "--listen", "127.0.0.1:0", "--grace", f"{GRACE}s", home=home) as command:
+    words, env = (
+        ("web", str(path), "--listen", "127.0.0.1:0", "--grace", f"{GRACE}s"),
+        {"PROCTOR_LOG": "info"},
+    )
+    with running(*words, home=home, env={**env, "PROCTOR_LOG_FORMAT": "json"}) as command:
         base = address(command)
         with httpx2.Client(base_url=base, timeout=60, verify=False) as client:
             ready(client)
@@ -120,18 +174,21 @@ def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: 
             for _ in names:
                 assert begun.acquire(timeout=60)
             command.signal(signal.SIGTERM)
-            told = time.monotonic()
             time.sleep(GRACE / 4)
             refused = client.post("/agents/a0/turns", json={"prompt": "more"})
+        log = command.err.read().decode()
         status = command.end()
-        took = time.monotonic() - told
         for thread in threads:
             thread.join(60)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
     assert set(ends) == set(names)
     assert all("the server is stopping" in end for end in ends.values())
     assert status == 0
-    assert took < GRACE + busy(), took
+    # By its own clock, from the begin of its drain until its last child is gone: how soon a signal is delivered, and a process
+    # that has ended is seen to, is the machine's. What lies behind the grace is killed after less than half a second, and
+    # leaves the rest of the second for a machine that does other things, too.
+    [stopped] = [facts for facts in records(log) if facts["event"] == "http_server_stopped"]
+    assert GRACE < stopped["seconds"] < GRACE + 1
     assert processes_with(str(path.parent)) == []
 
 

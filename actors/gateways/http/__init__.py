@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from proctor.actors.gateways.http.application import application
 from proctor.actors.gateways.http.entrance import Entrance, check_door
-from proctor.actors.gateways.http.gateway import Check, Gateway, Hooks, open_gateway
+from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
+from proctor.actors.gateways.http.looks import Check
+from proctor.actors.gateways.http.rooms import Rooms
 
-__all__ = ["Check", "Entrance", "Gateway", "Hooks", "application", "check_door", "open_gateway"]
+__all__ = ["Check", "Entrance", "Gateway", "Hooks", "Rooms", "application", "check_door", "open_gateway"]

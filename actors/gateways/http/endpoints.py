@@ -15,12 +15,13 @@ import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actors.errors import AgentError
+from proctor.actors.errors import AgentError, NoPlace
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
 from proctor.actors.gateways.http.bodies import JSON, read
 from proctor.actors.gateways.http.document import openapi
-from proctor.actors.gateways.http.gateway import Check, Gateway
+from proctor.actors.gateways.http.gateway import Gateway
+from proctor.actors.gateways.http.looks import Found, bad, grade
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
 from proctor.actors.gateways.http.streams import (
@@ -39,7 +40,6 @@ from proctor.runtime.exits import DeliveryError
 
 PATIENCE = 10.0
 """Seconds that an agent has to take a word, when that is all that is waited for."""
-CHECKING = 5.0
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 T = TypeVar("T", bound=r.Taken)
@@ -110,10 +110,9 @@ class Endpoints:
 
     async def begin_turn(self, request: Request) -> Response:
         agent, body = self._agent(request), await self._body(request, r.TurnRequest)
-        self._gateway.take_work()
         if body.schema is not None:
             schema_of(body.schema)  # its faults are the client's
-        turn = self._gateway.turns.begin(agent, body)
+        turn = self._gateway.begin(agent, body)
         headers = {"location": turn.url}
         if "respond-async" in request.headers.get("prefer", ""):
             return given(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
@@ -156,6 +155,24 @@ class Endpoints:
 
     def _found(self, request: Request) -> ServedTurn:
         return self._gateway.turns.find(self._agent(request).name, request.path_params["id"])
+
+    # -- sessions
+
+    async def list_sessions(self, request: Request) -> Response:
+        agent = self._agent(request)
+        return given(r.SessionList(sessions=self._gateway.rooms_of(agent).records(agent.name)))
+
+    async def remove_session(self, request: Request) -> Response:
+        agent, id = self._agent(request), request.path_params["id"]
+        try:
+            found = await self._gateway.rooms_of(agent).remove(agent.name, id)
+        except NoPlace as error:
+            raise problem(409, "in-use", str(error), "withdraw its turns first", where="id") from error
+        if not found:
+            remedy = f"GET /agents/{agent.name}/sessions lists those that are in use"
+            detail = f"agent {agent.name!r} has no session {id!r}"
+            raise problem(404, "no-such-session", detail, remedy, where="id")
+        return Response(status_code=204)
 
     # -- questions
 
@@ -202,25 +219,26 @@ class Endpoints:
         return Response(self._document, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
-        return given(r.HealthRecord(ready=self._gateway.stopping is None, why=self._gateway.stopping or ""))
+        gateway = self._gateway
+        gateway.looks.look_soon()
+        why = gateway.stopping or _complaint(gateway.looks.found)
+        return given(
+            r.HealthRecord(ready=gateway.stopping is None, grade=grade(gateway.looks.found), why=why)
+        )
 
     async def ready(self, request: Request) -> Response:
-        said: dict[str, str | None] = {}
-        async with trio.open_nursery() as nursery:
-            for name, check in self._gateway.hooks.checks.items():
-                nursery.start_soon(_checked, name, check, said)
-        why = self._gateway.stopping or self._gateway.not_ready or ""
-        if not why and (bad := sorted(name for name, wrong in said.items() if wrong is not None)):
-            why = f"not working: {', '.join(bad)}"
+        found = await self._gateway.looks.look()
+        why = self._gateway.stopping or self._gateway.not_ready or _complaint(found)
         return given(
-            r.HealthRecord(ready=not why, why=why, checks=dict(sorted(said.items()))), 503 if why else 200
+            r.HealthRecord(ready=not why, grade=grade(found), why=why, checks=dict(found)),
+            503 if why else 200,
         )
 
     async def metrics(self, request: Request) -> Response:
         gather = self._gateway.hooks.metrics
         if gather is None:
             raise problem(404, "no-metrics", "this server keeps no metrics", "start it with them")
-        return Response(await trio.to_thread.run_sync(gather), headers={"content-type": PROMETHEUS})
+        return Response(await gather(), headers={"content-type": PROMETHEUS})
 
     # -- requests
 
@@ -244,10 +262,8 @@ async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord]) -> Non
         found[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
 
 
-async def _checked(name: str, check: Check, said: dict[str, str | None]) -> None:
-    said[name] = f"the check did not end within {CHECKING:g} s"
-    with trio.move_on_after(CHECKING):
-        said[name] = await check()
+def _complaint(found: Found) -> str:
+    return f"not working: {', '.join(bad(found))}" if bad(found) else ""
 
 
 async def _log(agent: Agent) -> EventLog:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -20,16 +21,17 @@ from starlette.routing import BaseRoute
 from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
+from proctor.actors.gateways.http.looks import Check, Looks
 from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
+from proctor.actors.gateways.http.records import TurnRequest
+from proctor.actors.gateways.http.rooms import Rooms
 from proctor.actors.gateways.http.streams import HEARTBEAT
-from proctor.actors.gateways.http.turns import Tell, Turns
+from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.handle import Agent
+from proctor.actors.visits import Visits
 
 LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
-
-Check = Callable[[], Awaitable[str | None]]
-"""What is wrong, None when nothing is."""
 
 
 def _forget(what: str, facts: Mapping[str, Any]) -> None:
@@ -38,12 +40,15 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """What a gateway is given beside its agents: what `/readyz` checks, by name; the bytes of `/metrics`, asked for in
-    a thread; further routes; who is told of turns and streams that end."""
+    """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
+    further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; who is
+    told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
-    metrics: Callable[[], bytes] | None = None
+    metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
+    visits: Visits = attrs.field(factory=Visits)
+    rooms: Rooms | None = None
     tell: Tell = _forget
 
 
@@ -54,6 +59,7 @@ class Gateway:
     agents: Mapping[str, Agent]
     hooks: Hooks
     turns: Turns
+    looks: Looks
     limit: int
     heartbeat: float
     closing: Bell = attrs.field(factory=Bell)
@@ -69,6 +75,22 @@ class Gateway:
             raise problem(404, "no-such-agent", detail, remedy, where="name")
         return agent
 
+    def rooms_of(self, agent: Agent) -> Rooms:
+        """The sessions of this agent. Raises `Problem` where it has none."""
+        rooms = self.hooks.rooms
+        if rooms is None or agent.name not in rooms.plans:
+            detail = f"there are no sessions of agent {agent.name!r}: this server keeps none for it"
+            raise problem(422, "no-sessions", detail, "ask without a session_id", where="/session_id")
+        return rooms
+
+    def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
+        """Start a turn, in its session if it names one. Raises `Problem`."""
+        self.take_work()
+        if request.session_id is None:
+            return self.turns.begin(agent, request)
+        answer = self.rooms_of(agent).answer
+        return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
+
     def take_work(self) -> None:
         """Raises `Problem` while stopping."""
         if self.stopping is not None:
@@ -79,15 +101,21 @@ class Gateway:
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Take no more turns, wait `grace` seconds for those that run, interrupt the rest, end every stream."""
         self.stopping = self.stopping or why
+        self.hooks.visits.close(why)
         with trio.move_on_after(grace):
-            await self.turns.wait_settled()
+            await self._wait_done()
         detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
         self.turns.withdraw_all(
             problem(503, "stopping", detail, "look at what the agent did before asking again")
         )
+        self.hooks.visits.end(detail)
         with trio.move_on_after(LAST_WORDS):
-            await self.turns.wait_settled()
+            await self._wait_done()
         self.closing.ring(why)
+
+    async def _wait_done(self) -> None:
+        await self.turns.wait_settled()
+        await self.hooks.visits.wait_empty()
 
 
 @asynccontextmanager
@@ -104,5 +132,6 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        yield Gateway(agents, hooks, Turns(nursery, hooks.tell), limit, heartbeat)
+        turns, looks = Turns(nursery, hooks.tell), Looks(hooks.checks, nursery)
+        yield Gateway(agents, hooks, turns, looks, limit, heartbeat)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -56,6 +56,7 @@ NUMBER: Mapping[str, Any] = {"type": "integer", "minimum": 0}
 WORD: Mapping[str, Any] = {"type": "string", "minLength": 1}
 NAME = Parameter("name", "path", "The agent's name.", WORD)
 TURN = Parameter("id", "path", "The turn's id.", WORD)
+SESSION = Parameter("id", "path", "The session's name.", {"type": "string", "pattern": r.SESSION})
 QUESTION = Parameter("id", "path", "The question's id.", WORD)
 SINCE = Parameter(
     "since", "query", "The position of the first event wanted; without it, from now on.", NUMBER
@@ -89,6 +90,10 @@ OPERATIONS: tuple[Operation, ...] = (
               gives={200: (r.TurnRecord, STREAM)}, faults=(400,)),
     Operation(method="DELETE", path="/agents/{name}/turns/{id}", endpoint="withdraw_turn", parameters=(NAME, TURN),
               says="Withdraw a turn that waits, or interrupt it.", gives={200: (r.TurnRecord,)}),
+    Operation(method="GET", path="/agents/{name}/sessions", endpoint="list_sessions", parameters=(NAME,),
+              says="The sessions that turns were asked for in.", gives={200: (r.SessionList,)}, faults=(422,)),
+    Operation(method="DELETE", path="/agents/{name}/sessions/{id}", endpoint="remove_session", parameters=(NAME, SESSION),
+              says="Remove a session, with its folder and its conversation.", gives={204: (None,)}, faults=(409, 422)),
     Operation(method="POST", path="/agents/{name}/interrupt", endpoint="interrupt", parameters=(NAME,),
               says="End the turn that runs, whoever asked for it; the session lives on.", gives={200: (r.ReceiptRecord,)}),
     Operation(method="POST", path="/agents/{name}/steer", endpoint="steer", takes=r.SteerRequest, parameters=(NAME,),
@@ -101,7 +106,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(method="POST", path="/agents/{name}/approvals/{id}", endpoint="decide", takes=r.DecisionRequest,
               says="Let a tool run, or not.", gives={200: (r.DecisionRecord,)}, parameters=(NAME, QUESTION), faults=(409,)),
     Operation(method="GET", path="/openapi.json", endpoint="document", says="This document.", gives={200: ("application/json",)}),
-    Operation(method="GET", path="/healthz", endpoint="alive", says="The server answers. Needs no token.",
+    Operation(method="GET", path="/healthz", endpoint="alive", says="The server answers, at once, with what the last look at the checks found. Needs no token.",
               gives={200: (r.HealthRecord,)}),
     Operation(method="GET", path="/readyz", endpoint="ready", says="Work is taken, and every check is good.",
               gives={200: (r.HealthRecord,), 503: (r.HealthRecord,)}),

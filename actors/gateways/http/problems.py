@@ -20,6 +20,7 @@ from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecut
 from proctor.actors.gateways.http.records import ProblemRecord, ViolationRecord
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.process_errors import ProcessError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 2
@@ -57,6 +58,7 @@ ERRORS: Mapping[type[Exception], Kind] = {
     DeliveryError: Kind(
         503, "not-running", "wait until the agent runs: GET /agents says what it does", again=True
     ),
+    ProcessError: Kind(502, "agent-failed", "see the detail: its command line could not be run"),
     AgentError: Kind(502, "agent-failed", "see the detail, and the agent's events"),
 }
 """What an agent's call raises; the first that fits."""

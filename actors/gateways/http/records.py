@@ -7,13 +7,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 import trio
 
+from proctor.actors.gateways.http.looks import Grade
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.questions import Approval
 from proctor.actors.receipts import Fate, Receipt
 from proctor.actors.states import Status
 from proctor.protocols.vocabulary import Ending, Usage
 
+SESSION = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$"
+"""What names a session: it stands in a path."""
+
 Prompt = Annotated[str, msgspec.Meta(min_length=1)]
+SessionId = Annotated[str, msgspec.Meta(pattern=SESSION)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400 * 30)]
 
 
@@ -22,9 +27,11 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TurnRequest(Taken, frozen=True, kw_only=True):
-    """A prompt for a turn. `timeout` (seconds) interrupts it; `schema` is the JSON schema of its answer."""
+    """A prompt for a turn. `timeout` (seconds) interrupts it; `schema` is the JSON schema of its answer. `session_id` has it
+    carried out in the session of this name, in a folder and a conversation of its own, where the server keeps sessions."""
 
     prompt: Prompt
+    session_id: SessionId | None = None
     timeout: Seconds | None = None
     schema: dict[str, Any] | None = None
 
@@ -114,8 +121,23 @@ class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     violations: tuple[ViolationRecord, ...] = ()
 
 
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of an agent: how many turns run in it or wait for it, and for how many seconds there were none."""
+
+    id: str
+    in_use: int
+    idle: float
+
+
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of an agent that were used since the server began, the one that was idle longest first."""
+
+    sessions: tuple[SessionRecord, ...]
+
+
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was asked for here. `first` is its first event's position in the agent's log, `duration` in seconds.
+    """A turn that was asked for here. `first` is its first event's position in the agent's log, or in its own where it has
+    a session; `duration` in seconds.
 
     One that ended has an `answer`, or a `problem` that says why there is none.
     """
@@ -124,6 +146,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     url: str
     state: Literal["waiting", "running", "ended"]
+    session_id: str | None = None
     first: int | None = None
     duration: float | None = None
     answer: AnswerRecord | None = None
@@ -179,9 +202,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready` is false while starting or stopping, and when a check failed; `checks` says of each what is wrong, null if nothing."""
+    """`ready` is false while starting or stopping, and when a check failed. `grade` is of the checks: `degraded` when some
+    fail, `down` when all do. `checks` says of each what is wrong, null if nothing; `/healthz` only names, in `why`."""
 
     ready: bool
+    grade: Grade = "ok"
     why: str = ""
     checks: dict[str, str | None] = {}
 

@@ -181,7 +181,9 @@ class TurnReading:
         await write(frame("turn", msgspec.json.encode(turn.record())))
         while True:
             if turn.log is not None and turn.first is not None:
-                self._frames = self._frames or self._shelf.frames(turn.agent, turn.log)
+                if self._frames is None or self._frames.log is not turn.log:
+                    self._position = 0 if self._frames else self._position  # it has begun anew
+                    self._frames = self._shelf.frames(turn.id if turn.session else turn.agent, turn.log)
                 await self._write_all(self._frames, write, max(turn.first, self._position))
             if turn.over.why is not None:
                 return turn.over.why

@@ -3,7 +3,7 @@
 Guarantees: a turn settles once, with an answer or with a problem that says why there is none; whoever waits for it or
 reads its events is told. One whose client waits with its connection is withdrawn when that client leaves; one that was
 asked for with `Prefer: respond-async` goes on. At the end of the gateway's grace, what still runs is interrupted and
-settled with the reason. Of those that ended the last `KEPT` are known.
+settled with the reason. Of those that ended the last `KEPT` are known; the events of turns in sessions go before that.
 
 Not here: what is told to whom (`endpoints`), the events themselves (the agent's log).
 """
@@ -11,7 +11,9 @@ Not here: what is told to whom (`endpoints`), the events themselves (the agent's
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -24,15 +26,22 @@ from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.records import AnswerRecord, TurnRecord, TurnRequest, answer_record
 from proctor.actors.handle import Agent
+from proctor.actors.outcomes import Answer
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
+from proctor.runtime.process_errors import ProcessError
 
 KEPT = 1000
 RUNNING = 1000
 """Turns that may run or wait at a time."""
+LOGS = 16
+"""Turns of sessions that have ended and whose events are still there: each has a log, and a file, of its own."""
 
 Tell = Callable[[str, Mapping[str, Any]], None]
 """Is told what happens here: a stable word, and facts about it. Must not wait."""
+
+Answered = Callable[["ServedTurn"], Awaitable[Answer]]
+"""Carries out a turn: tells it of its log and its events, and returns the answer. Raises what an agent's call raises."""
 
 
 @attrs.define(eq=False)
@@ -42,6 +51,7 @@ class ServedTurn:
     id: str
     agent: str
     began: float
+    session: str | None = None
     over: Bell = attrs.field(factory=Bell)
     accepted: trio.Event = attrs.field(factory=trio.Event)
     settled: trio.Event = attrs.field(factory=trio.Event)
@@ -66,6 +76,7 @@ class ServedTurn:
         return TurnRecord(
             id=self.id,
             agent=self.agent,
+            session_id=self.session,
             url=self.url,
             state="ended" if self.settled.is_set() else begun,
             first=self.first,
@@ -89,33 +100,27 @@ class ServedTurn:
         self._why = self._why or why
         self._scope.cancel(str(why))
 
-    async def run(self, agent: Agent, request: TurnRequest) -> None:
+    async def run(self, answered: Answered, timeout: float | None) -> None:
         """Its whole life. Raises nothing of the agent's."""
         try:
-            self._scope.relative_deadline = float("inf") if request.timeout is None else request.timeout
+            self._scope.relative_deadline = float("inf") if timeout is None else timeout
             with self._scope:
-                await self._live(agent, request)
-        except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:
+                self._settle(answer=answer_record(await answered(self)))
+        except (Problem, AgentError, ProcessError, DeliveryError, ActorExited, CallTimeout) as error:
             self._settle(failure=problem_of(error))
         if self._scope.cancelled_caught:
-            self._settle(failure=self._why or problem_of(AskTimeout(self.agent, request.timeout or 0.0)))
+            self._settle(failure=self._why or problem_of(AskTimeout(self.agent, timeout or 0.0)))
 
-    async def _live(self, agent: Agent, request: TurnRequest) -> None:
-        async with agent.stream(request.prompt, schema=request.schema) as turn:
-            self.log, self.end = turn.log, turn.position
-            self.accepted.set()
-            try:
-                async for _ in turn:
-                    self._reach(turn.position)
-            finally:
-                if self.first is not None:
-                    self._reach(turn.position)  # what ended it without being one of its events, too
-            self._settle(answer=answer_record(turn.answer))
+    def take(self, log: EventLog, position: int) -> None:
+        """It was taken: its events come in `log`, from `position` on. The second time it begins anew."""
+        self.log, self.first, self.end = log, None, position
+        self.accepted.set()
 
-    def _reach(self, position: int) -> None:
+    def reach(self, position: int, count: int = 1) -> None:
+        """`count` of its events more are there, and end before `position`."""
         self.end = position
         if self.first is None:
-            self.first = position - 1
+            self.first = position - count
         if self._readers:
             self._readers.unpark_all()
 
@@ -129,6 +134,19 @@ class ServedTurn:
         self.over.ring("the turn has ended")
 
 
+async def asked(agent: Agent, request: TurnRequest, turn: ServedTurn) -> Answer:
+    """Carry out a turn of an agent of the tree."""
+    async with agent.stream(request.prompt, schema=request.schema) as live:
+        turn.take(live.log, live.position)
+        try:
+            async for _ in live:
+                turn.reach(live.position)
+        finally:
+            if turn.first is not None:
+                turn.reach(live.position)  # what ended it without being one of its events, too
+        return live.answer
+
+
 class Turns:
     """Those of one gateway; `nursery` runs them."""
 
@@ -137,17 +155,18 @@ class Turns:
         self._tell = tell
         self._running: dict[str, ServedTurn] = {}
         self._ended: dict[str, ServedTurn] = {}
+        self._logs: deque[ServedTurn] = deque()
         self._rest = trio.Event()
 
-    def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
-        """Start one. Raises `Problem` when too many run."""
+    def begin(self, agent: Agent, request: TurnRequest, answered: Answered | None = None) -> ServedTurn:
+        """Start one: `answered` carries it out, the agent itself if left out. Raises `Problem` when too many run."""
         if len(self._running) >= RUNNING:
             headers = {"retry-after": str(RETRY_AFTER)}
             detail = f"{RUNNING} turns run or wait already"
             raise problem(503, "no-new-work", detail, "ask again when some have ended", headers=headers)
-        turn = ServedTurn(str(uuid.uuid4()), agent.name, trio.current_time())
+        turn = ServedTurn(str(uuid.uuid4()), agent.name, trio.current_time(), request.session_id)
         self._running[turn.id] = turn
-        self._nursery.start_soon(self._run, turn, agent, request)
+        self._nursery.start_soon(self._run, turn, answered or partial(asked, agent, request), request.timeout)
         return turn
 
     def find(self, agent: str, id: str) -> ServedTurn:
@@ -175,13 +194,20 @@ class Turns:
         for turn in self._running.values():
             turn.withdraw(why)
 
-    async def _run(self, turn: ServedTurn, agent: Agent, request: TurnRequest) -> None:
+    async def _run(self, turn: ServedTurn, answered: Answered, timeout: float | None) -> None:
         try:
-            await turn.run(agent, request)
+            await turn.run(answered, timeout)
         finally:
             del self._running[turn.id]
             self._ended[turn.id] = turn
+            self._keep_log(turn)
             while len(self._ended) > KEPT:
                 del self._ended[next(iter(self._ended))]
             self._rest.set()
         self._tell("turn ended", turn.facts())
+
+    def _keep_log(self, turn: ServedTurn) -> None:
+        if turn.session is not None:
+            self._logs.append(turn)
+            while len(self._logs) > LOGS:
+                self._logs.popleft().log = None  # its file goes with the last who reads it

@@ -2,14 +2,16 @@
 
 Guarantees: a client that leaves ends its run, streamed or not (R142); an error before the first piece has its own status,
 one behind it is the last piece, and in both the causes are named; a stream that has nothing to tell yet is kept open by
-comments. A stream's answer to a schema is one piece, the value as JSON: the agent's words on the way are not it.
+comments. A stream's answer to a schema is one piece, the value as JSON: the agent's words on the way are not it. Who has
+closed the `visits` waits for those that are here; one that is cut short is told so, as an error of either kind.
 
 Not here: who may ask, and the server. `routes` is for whatever Starlette application its owner makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import attrs
 import msgspec
@@ -17,10 +19,10 @@ import trio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from proctor.actors.completion import CompletionStream, Model
-from proctor.actors.errors import UnknownProvider
+from proctor.actors.errors import AgentError, NotExecuted, UnknownProvider
 from proctor.actors.gateways.openai.asking import Asked, Refused, asked_of
 from proctor.actors.gateways.openai.telling import (
     LEFT,
@@ -35,6 +37,7 @@ from proctor.actors.gateways.openai.telling import (
     whole,
 )
 from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
+from proctor.actors.visits import Visits
 
 LARGEST = 32 * 2**20
 """Bytes that the body of a request may have."""
@@ -42,13 +45,23 @@ LARGEST = 32 * 2**20
 PATIENCE = 15.0
 """Seconds without a piece after which a stream says that it lives."""
 
+STOPPING = "stopping"
+"""The `code` of what was not taken, or cut short, because the server ends."""
 
-def routes(models: Mapping[str, Model]) -> list[Route]:
+STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+DONE = b"data: [DONE]\n\n"
+
+
+class CutShort(AgentError):
+    """The server ended before the answer: what the agent did until then is unknown."""
+
+
+def routes(models: Mapping[str, Model], visits: Visits | None = None) -> list[Route]:
     """`POST /v1/chat/completions`, `GET /v1/models` and `GET /v1/models/{id}` for these models, by name.
 
-    The mapping is looked at for each request: its owner may change it.
+    The mapping is looked at for each request: its owner may change it. `visits` are those of the server, for its end.
     """
-    served = _Served(models)
+    served = _Served(models, Visits() if visits is None else visits)
     return [
         Route("/v1/chat/completions", served.complete, methods=["POST"]),
         Route("/v1/models", served.all_models, methods=["GET"]),
@@ -59,6 +72,7 @@ def routes(models: Mapping[str, Model]) -> list[Route]:
 @attrs.frozen
 class _Served:
     models: Mapping[str, Model]
+    visits: Visits
 
     async def all_models(self, request: Request) -> Response:
         return _json({"object": "list", "data": [_model(name) for name in sorted(self.models)]})
@@ -76,7 +90,9 @@ class _Served:
             return Response(status_code=LEFT)
         if asked.model not in self.models:
             return self._unknown(asked.model)
-        return _Answering(asked, self.models[asked.model])
+        if self.visits.closed is not None:
+            return _failed(fault_of(NotExecuted(asked.model, self.visits.closed), code=STOPPING))
+        return _Answering(asked, self.models[asked.model], self.visits)
 
     def _unknown(self, name: str) -> Response:
         return _failed(fault_of(UnknownProvider(name, [*self.models]), code="model_not_found"))
@@ -107,13 +123,21 @@ def _failed(fault: Fault) -> Response:
 class _Answering(Response):
     """The answer to one request, made while the client is there."""
 
-    def __init__(self, asked: Asked, model: Model) -> None:
+    def __init__(self, asked: Asked, model: Model, visits: Visits) -> None:
         super().__init__()
         self._asked = asked
         self._model = model
+        self._visits = visits
         self._head = head_of(asked.model)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sent = _Sent(send)
+        with self._visits.visit() as visit:
+            await self._answer(scope, receive, sent)
+        if visit.ended is not None and not sent.over:
+            await self._tell_end(visit.ended, sent)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
             async with self._model.stream(self._asked.request) as stream:
@@ -124,6 +148,13 @@ class _Answering(Response):
                     await response(scope, receive, send)
             nursery.cancel_scope.cancel("the request is answered")
 
+    async def _tell_end(self, why: str, sent: _Sent) -> None:
+        fault = attrs.evolve(fault_of(CutShort(why), status=503, code=STOPPING), retry_after=None)
+        if sent.begun:
+            await _tell(sent, _event(fault.body) + DONE, more=False)
+        else:
+            await _tell_whole(_failed(fault), sent)
+
     async def _whole(self, stream: CompletionStream) -> Response:
         chunks = [chunk async for chunk in stream if isinstance(chunk, Complete | Failed)]
         last = chunks[-1]
@@ -132,18 +163,17 @@ class _Answering(Response):
         return _json(whole(self._head, stream.response, last.metadata, structured=self._asked.structured))
 
     async def _stream(self, stream: CompletionStream, send: Send) -> None:
-        chunks = _kept_alive(stream)
-        first = await anext(chunks, None)
-        if isinstance(first, Failed):
-            await _tell_whole(_failed(fault_of(first.error)), send)
-            return
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await _tell(send, _event(piece(self._head, {"role": "assistant", "content": ""})))
-        await _tell(send, self._told(first, stream))
-        async for chunk in chunks:
-            await _tell(send, self._told(chunk, stream))
-        await _tell(send, b"data: [DONE]\n\n", more=False)
+        async with aclosing(_kept_alive(stream)) as chunks:
+            first = await anext(chunks, None)
+            if isinstance(first, Failed):
+                await _tell_whole(_failed(fault_of(first.error)), send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+            await _tell(send, _event(piece(self._head, {"role": "assistant", "content": ""})))
+            await _tell(send, self._told(first, stream))
+            async for chunk in chunks:
+                await _tell(send, self._told(chunk, stream))
+            await _tell(send, DONE, more=False)
 
     def _told(self, chunk: Chunk | None, stream: CompletionStream) -> bytes:
         match chunk:
@@ -170,13 +200,27 @@ class _Answering(Response):
         return told
 
 
+class _Sent:
+    """What a client was sent so far. A message goes out whole, or not at all."""
+
+    def __init__(self, send: Send) -> None:
+        self.begun = self.over = False
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        with trio.CancelScope(shield=True):  # the web server gives up on a client that does not read
+            await self._send(message)
+        self.begun = True
+        self.over = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
 async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel("the client is gone")
 
 
-async def _kept_alive(stream: CompletionStream) -> AsyncIterator[Chunk | None]:
+async def _kept_alive(stream: CompletionStream) -> AsyncGenerator[Chunk | None]:
     """The chunks, and None for each stretch of patience without one."""
     over = False
     while not over:

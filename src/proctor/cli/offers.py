@@ -16,15 +16,13 @@ import attrs
 from proctor.actors import trees
 from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import NotExecutable, NotInstalled
-from proctor.actors.fleet import Fleet, Nested
-from proctor.actors.members import AnyMember, Server
+from proctor.actors.fleet import Fleet
 from proctor.actors.plan import Plan
 from proctor.actors.toolset import ServedTool
 from proctor.actors.trees import Supervisor
+from proctor.cli.children import Child, agents_of, children_of, started
 from proctor.cli.kinds import plan_of
-from proctor.cli.verdicts import innermost
 from proctor.cli.wording import one_line
-from proctor.runtime.errors import StartError
 from proctor.runtime.exits import DeliveryError
 
 ONE_SHOT = ("claude", "codex", "opencode", "gemini")
@@ -73,12 +71,9 @@ class Offer:
 
     async def fleet(self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None) -> None:
         """Start the fleet's children in their order, and make a tool of each agent."""
-        for child in (*fleet.servers, *fleet.agents, *fleet.supervisors):
-            members = _members(child)
-            try:
-                await supervisor.start_child(child.spec(record))
-            except (StartError, DeliveryError) as error:
-                why = innermost(error) if isinstance(error, StartError) else error
+        for child in children_of(fleet):
+            members = agents_of(child)
+            if (why := await _why_not(supervisor, child, record)) is not None:
                 for name in [member.name for member in members] or [child.name]:
                     self.leave_out(name, str(why))
                 continue
@@ -95,8 +90,8 @@ def tool_name(agent: str) -> str:
     return f"ask_{_CHARACTER.sub('_', agent)}"
 
 
-def _members(child: Server | AnyMember | Nested) -> Sequence[AnyMember]:
-    """The agents that a child brings."""
-    if isinstance(child, Nested):
-        return [member for _, member in child.members("")]
-    return [] if isinstance(child, Server) else [child]
+async def _why_not(supervisor: Supervisor, child: Child, record: Path | None) -> Exception | None:
+    try:
+        return await started(supervisor, child, record)
+    except DeliveryError as error:
+        return error

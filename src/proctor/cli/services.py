@@ -21,6 +21,8 @@ def web(
     origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     grace: str = "10s",
     metrics: Annotated[bool, _Flag] = False,
+    sessions: Annotated[str | None, Parameter(negative="")] = None,
+    limit: int | None = None,
 ) -> int:
     """Run a fleet of agents and serve it over HTTP, until it is interrupted.
 
@@ -38,6 +40,10 @@ def web(
         How long turns that run have when it is to stop.
     metrics
         Serve /metrics.
+    sessions
+        A folder that keeps the sessions clients name, from one server to the next. Default: they go with the server.
+    limit
+        How many turns in sessions work at a time, for each kind. Default: what the machine has room for, at most 10.
     """
     from proctor.actors.durations import duration
 
@@ -59,6 +65,8 @@ def web(
             origins=origin,
             grace=seconds,
             metrics=metrics,
+            sessions=sessions,
+            limit=limit,
         )
     )
 

@@ -21,12 +21,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from proctor.actors.errors import AgentError
-from proctor.actors.fleet import Fleet, Nested, load_fleet
+from proctor.actors.fleet import Fleet, load_fleet
 from proctor.actors.host import noted
-from proctor.actors.members import AnyMember
 from proctor.actors.states import Status
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.cli.board import board, summary
+from proctor.cli.children import Child, agents_of, children_of, started
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
 from proctor.cli.interrupts import Interrupts, interruptible
@@ -34,9 +34,9 @@ from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
-from proctor.cli.verdicts import innermost, status_of
+from proctor.cli.verdicts import status_of
 from proctor.cli.wording import one_line
-from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded, StartError
+from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError, NoProc, is_clean
 
 _LOOK = 0.25
@@ -80,7 +80,7 @@ class Command:
         self._sup: Supervisor | None = None
         self._complaints: list[str] = []
         self._status: int | None = None
-        out, width = Output(1), max(len(path) - len(fleet.name) - 1 for path in names)
+        out, width = Output(1), max(len(path) - len(fleet.name) - 1 for path in (*names, *_servers(fleet)))
         self._screen = Picture(out, width, self._draw) if out.is_terminal else Lines(out, width)
 
     async def run(self, interrupts: Interrupts) -> int:
@@ -136,22 +136,21 @@ class Command:
             self._tell(self._story.note("stopping"))
 
     async def _start(self, sup: Supervisor, asking: trio.Nursery) -> bool:
-        for child in (*self._fleet.agents, *self._fleet.supervisors):
+        for child in children_of(self._fleet):
             try:
-                await sup.start_child(child.spec(self._record))
-            except StartError as error:
-                cause = innermost(error)
-                self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
-                return False
+                cause = await started(sup, child, self._record)
             except DeliveryError:  # the root has ended meanwhile
+                return False
+            if cause is not None:
+                self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
                 return False
             for path in self._paths_in(child):
                 asking.start_soon(self._ask, sup, path)
         return True
 
-    def _paths_in(self, child: AnyMember | Nested) -> Sequence[str]:
-        path = f"{self._fleet.name}/{child.name}"
-        return [member for member, _ in child.members(path)] if isinstance(child, Nested) else [path]
+    def _paths_in(self, child: Child) -> Sequence[str]:
+        brought = agents_of(child)
+        return [path for path, member in self._members.items() if member in brought]
 
     async def _ask(self, sup: Supervisor, path: str) -> None:
         member = self._members[path]
@@ -204,6 +203,10 @@ class Command:
         if self._sup is None:
             return Text("starting")
         return board(self._sup.tree(), self._statuses, self._story.agents, moments, height)
+
+
+def _servers(fleet: Fleet) -> Sequence[str]:
+    return [f"{path}/{server.name}" for path, group in fleet.groups(fleet.name) for server in group.servers]
 
 
 def _why(error: MaxRestartsExceeded, child: str | None) -> str:

@@ -10,10 +10,13 @@ and so is everything at the second signal.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
@@ -24,12 +27,13 @@ import trio
 
 from proctor.actors.completion import CompletionModel
 from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.exposition import Exposition
 from proctor.actors.fleet import load_fleet
 from proctor.actors.gateways.http import (
-    Check,
     Entrance,
     Gateway,
     Hooks,
+    Rooms,
     application,
     check_door,
     open_gateway,
@@ -37,24 +41,29 @@ from proctor.actors.gateways.http import (
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.gateways.openai import routes
 from proctor.actors.handle import Agent
+from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
-from proctor.actors.members import AnyMember
+from proctor.actors.metrics import Metrics, agents_in
+from proctor.actors.plan import Plan
+from proctor.actors.pool import Pools
+from proctor.actors.sessions import Sessions
+from proctor.actors.transport import ProcessTransport
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
+from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
+from proctor.cli.children import children_of, started
 from proctor.cli.codes import BY_SIGNAL, FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import innermost, status_of
+from proctor.cli.verdicts import status_of
 from proctor.cli.wording import one_line
-from proctor.runtime.errors import MaxRestartsExceeded, StartError
+from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
 LAST = 0.3
 """Seconds after the grace in which agents may still leave by themselves."""
-LEVELS = ("debug", "info", "warning", "error")
-"""What `PROCTOR_LOG` may say; warning where it says nothing."""
 
 _log = logging.getLogger("proctor.web")
 
@@ -69,14 +78,16 @@ class WebOptions:
     origins: tuple[str, ...] = ()
     grace: float = 10.0
     metrics: bool = False
+    sessions: str | None = None
+    limit: int | None = None
 
 
 def web_command(options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    level = os.environ.get("PROCTOR_LOG", "").lower()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logging.getLogger("proctor").setLevel((level if level in LEVELS else "warning").upper())
-    return trio.run(_main, options)
+    try:
+        return trio.run(_main, options)
+    finally:
+        gc.freeze()  # the interpreter would take everything apart first, for most of a second
 
 
 async def _main(options: WebOptions) -> int:
@@ -108,25 +119,36 @@ class Service:
         check_door(self.where, self._token)
         self._fleet = load_fleet(Path(options.fleet))
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
-        for member in self._members.values():
-            plan_of(member.spec()).locate()
+        self._plans = {
+            name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
+        }
+        for plan in self._plans.values():
+            plan.locate()
+        self._rooms = _rooms(options, self._plans)
+        self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
-        self._kill_at = float("inf")
+        self._stopping: float | None = None
+        self._late = trio.CancelScope()
+        self._kill_tree: Callable[[], None] = self._rooms.kill
         self._status = OK
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
         server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+            nursery.start_soon(self._kill_late)
+            await self._open_sessions(stack)
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
-                    interrupts.kill = sup.ref.kill
+                    self._kill_tree = interrupts.kill = partial(self._kill, sup)
+                    await nursery.start(self._metrics.follow, sup)
                     await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
-                    nursery.start_soon(self._kill_late, sup)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
                 self._status = FAILED
             nursery.cancel_scope.cancel("the fleet has stopped")
+        seconds = round(trio.current_time() - (self._stopping or trio.current_time()), 3)
+        _tell("server stopped", {"fleet": self._fleet.name, "seconds": seconds})
         return self._status
 
     async def _serve(
@@ -137,15 +159,29 @@ class Service:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
+            _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with scope:
                 await self._work(sup, gateway)
-            self._kill_at = trio.current_time() + self._options.grace + LAST
+            self._stopping = now = trio.current_time()
+            self._late.deadline = now + self._options.grace + LAST
+            _tell("server stopping", {"fleet": self._fleet.name, "grace": self._options.grace})
             await gateway.drain(self._options.grace)
             self._shutdown.set()
 
-    async def _kill_late(self, sup: Supervisor) -> None:
-        await trio.sleep_until(self._kill_at)
+    async def _kill_late(self) -> None:
+        with self._late:
+            await trio.sleep_forever()
+        self._kill_tree()
+
+    def _kill(self, sup: Supervisor) -> None:
+        self._rooms.kill()
         sup.ref.kill()
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        try:
+            await stack.enter_async_context(self._rooms.sessions)
+        except OSError as error:  # a turn that names one is told so
+            _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
         gateway.not_ready = "the agents start"
@@ -154,16 +190,14 @@ class Service:
             await sup.wait_stopped()
 
     async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
-        for child in (*self._fleet.servers, *self._fleet.agents, *self._fleet.supervisors):
-            try:
-                await sup.start_child(child.spec(state_directory()))
-            except StartError as error:
-                cause = innermost(error)
-                await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
-                self._status = status_of(cause)
-                return False
-            except DeliveryError:  # the root has ended meanwhile
-                return False
+        try:
+            for child in children_of(self._fleet):
+                if (cause := await started(sup, child, state_directory())) is not None:
+                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
+                    self._status = status_of(cause)
+                    return False
+        except DeliveryError:  # the root has ended meanwhile
+            return False
         for name, member in self._members.items():
             if member.prompt is not None:
                 gateway.turns.begin(
@@ -172,10 +206,27 @@ class Service:
         return True
 
     def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
-        models = {name: CompletionModel.make(agent) for name, agent in agents.items()}
-        checks = {name: _installed(member) for name, member in self._members.items()}
-        metrics = _metrics() if self._options.metrics else None
-        return Hooks(checks=checks, metrics=metrics, routes=routes(models), tell=_tell)
+        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
+        return Hooks(
+            checks=Checks(adapters_of(self._plans)).by_name(),
+            metrics=Exposition(self._metrics).expose if self._options.metrics else None,
+            routes=routes(models, visits),
+            visits=visits,
+            rooms=self._rooms,
+            tell=_tell,
+        )
+
+
+def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
+    kept = options.sessions is not None
+    if options.limit is not None and options.limit < 1:
+        raise BadOption(f"--limit must be 1 or more, got {options.limit}")
+    return Rooms(
+        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
+        pools=Pools(limit=options.limit),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+    )
 
 
 def token_of(variable: str | None) -> str | None:
@@ -193,28 +244,9 @@ def token_of(variable: str | None) -> str | None:
         raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
 
 
-def _installed(member: AnyMember) -> Check:
-    """Whether the agent's command line is still where it can be found."""
-
-    async def check() -> str | None:
-        try:
-            await trio.to_thread.run_sync(plan_of(member.spec()).locate)
-        except AgentError as error:
-            return one_line(str(error))
-        return None
-
-    return check
-
-
-def _metrics() -> Callable[[], bytes]:
-    import prometheus_client
-
-    return prometheus_client.generate_latest
-
-
 def _tell(what: str, facts: Mapping[str, Any]) -> None:
     words = " ".join(f"{name}={value}" for name, value in facts.items())
-    _log.info("%s %s", what, words, extra={"facts": dict(facts)})
+    _log.info("%s: %s", what, words, extra={"event": f"http_{what.replace(' ', '_')}", **facts})
 
 
 def _shown(where: Endpoint) -> str:

@@ -2,10 +2,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
+import msgspec
+import pytest
 import trio
 
+from proctor.actors.completion import CompletionModel
+from proctor.actors.gateways.openai import routes
+from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.visits import Visits
 from tests.actors.gateways.http.serving import Frame, Served, served
 from tests.actors.gateways.http.test_turns import running
+from tests.actors.test_completion import GOOD, delta, saying, spec_of
 
 
 async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
@@ -59,6 +67,76 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
     assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
 
 
+def chat(far_end: FarEnd) -> dict[str, Any]:
+    visits = Visits()
+    return {"routes": routes({"m": CompletionModel.make(spec_of(far_end))}, visits), "visits": visits}
+
+
+def completion(stream: bool) -> dict[str, Any]:
+    return {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "hang"}]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_when_it_is_cut_short_R183(
+    stream: bool,
+) -> None:
+    begun, answers = trio.Event(), list[httpx2.Response]()
+
+    async def far_end(side: FarSide) -> int | None:
+        begun.set()
+        return await saying(delta("so far"))(side)
+
+    async def ask() -> None:
+        answers.append(await server.client.post("/v1/chat/completions", json=completion(stream)))
+
+    async with served(hooks=chat(far_end)) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await begun.wait()
+        await trio.sleep(0.05)
+        nursery.start_soon(server.gateway.drain, 0.3)
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await server.client.post("/v1/chat/completions", json=completion(stream))
+        early = len(answers)
+        with trio.fail_after(5):
+            await server.gateway.hooks.visits.wait_empty()
+    assert (early, refused.status_code, refused.headers["retry-after"]) == (0, 503, "1")
+    assert refused.json()["error"]["code"] == "stopping"
+    [cut] = answers
+    if stream:
+        *pieces, last, done = cut.text.split("\n\n")[:-1]
+        assert (len(pieces) >= 1, done) == (True, "data: [DONE]")
+        error = msgspec.json.decode(last.removeprefix("data: "))["error"]
+    else:
+        assert (cut.status_code, "retry-after" in cut.headers) == (503, False)
+        error = cut.json()["error"]
+    assert error["code"] == "stopping"
+    assert "grace of 0.3 s" in error["message"]
+
+
+async def test_a_chat_that_ends_within_the_grace_is_whole_R183() -> None:
+    begun, go, answers = trio.Event(), trio.Event(), list[httpx2.Response]()
+
+    async def far_end(side: FarSide) -> int | None:
+        begun.set()
+        await go.wait()
+        return await saying(**GOOD)(side)
+
+    async def ask() -> None:
+        answers.append(await server.client.post("/v1/chat/completions", json=completion(stream=False)))
+
+    async with served(hooks=chat(far_end)) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await begun.wait()
+        async with trio.open_nursery() as draining:
+            draining.start_soon(server.gateway.drain, 20.0)
+            await trio.testing.wait_all_tasks_blocked()
+            go.set()
+    assert (answers[0].status_code, answers[0].json()["choices"][0]["message"]["content"]) == (
+        200,
+        "It is 4.",
+    )
+
+
 async def test_readiness_names_each_check_that_fails_R182() -> None:
     wrong: dict[str, str | None] = {"claude": None, "codex": None}
 
@@ -73,16 +151,43 @@ async def test_readiness_names_each_check_that_fails_R182() -> None:
         wrong["codex"] = "codex is not installed"
         bad = await server.client.get("/readyz")
         alive = await server.client.get("/healthz")
+        wrong["claude"] = "claude is broken"
+        worst = await server.client.get("/readyz")
         server.gateway.not_ready = "the agents start"
         early = await server.client.get("/readyz")
     assert (good.status_code, good.json()["ready"]) == (200, True)
     assert (bad.status_code, bad.json()["why"]) == (503, "not working: codex")
     assert bad.json()["checks"] == {"claude": None, "codex": "codex is not installed"}
+    assert (good.json()["grade"], bad.json()["grade"], worst.json()["grade"]) == ("ok", "degraded", "down")
     assert (alive.status_code, early.json()["why"]) == (200, "the agents start")
+    assert (alive.json()["grade"], alive.json()["why"]) == ("degraded", "not working: codex")
+
+
+async def test_life_is_answered_at_once_however_long_a_check_takes_and_one_look_is_under_way_R182() -> None:
+    looks, go = list[int](), trio.Event()
+
+    async def slow() -> str | None:
+        looks.append(1)
+        await go.wait()
+        return "codex is not installed"
+
+    async with served(hooks={"checks": {"codex": slow}}) as server:
+        early = [(await server.client.get("/healthz")).json() for _ in range(3)]
+        asked = len(looks)
+        go.set()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        late = (await server.client.get("/healthz")).json()
+    assert [said["grade"] for said in early] == ["ok"] * 3
+    assert (asked, late["grade"], late["why"]) == (1, "down", "not working: codex")
+    assert late["checks"] == {}  # the reasons, with paths in them, need the token
+
+
+async def metrics() -> bytes:
+    return b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"
 
 
 async def test_metrics_are_what_the_hook_gives_R181() -> None:
-    async with served(hooks={"metrics": lambda: b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"}) as server:
+    async with served(hooks={"metrics": metrics}) as server:
         response = await server.client.get("/metrics")
     async with served() as server:
         without = await server.client.get("/metrics")
@@ -92,7 +197,7 @@ async def test_metrics_are_what_the_hook_gives_R181() -> None:
 
 
 async def test_a_fault_of_ours_is_a_problem_without_its_text() -> None:
-    def broken() -> bytes:
+    async def broken() -> bytes:
         raise RuntimeError("secret of the house")
 
     async with served(hooks={"metrics": broken}) as server:

@@ -1,0 +1,90 @@
+"""Turns within sessions: for each name that a client gives, a folder and a conversation of its own.
+
+A turn of a session is a process of its own, made of the agent's options, in a place of the pool; it goes on with what its
+session's last one left. So an agent of the tree is the pattern for these, and takes no part in them.
+
+Guarantees: an agent's sessions are its own, whatever another agent's are called. Turns of one session come one after the
+other. Removing one that is in use is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+
+from proctor.actors.gateways.http.problems import problem
+from proctor.actors.gateways.http.records import SessionRecord, TurnRequest
+from proctor.actors.gateways.http.turns import ServedTurn
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan import Plan
+from proctor.actors.pool import Pools
+from proctor.actors.runs import Run, stream
+from proctor.actors.sessions import Sessions
+
+
+@attrs.frozen(kw_only=True)
+class Rooms:
+    """The `sessions` of a server, each under `prefix`; the `plans` of the agents that have some, by name; the `pools` that
+    they run in."""
+
+    sessions: Sessions
+    plans: Mapping[str, Plan]
+    pools: Pools = attrs.field(factory=Pools)
+    prefix: str = ""
+    _live: set[Run] = attrs.field(factory=set[Run], init=False)
+
+    def records(self, agent: str) -> tuple[SessionRecord, ...]:
+        """The sessions of an agent."""
+        own = self._key(agent, "")
+        return tuple(
+            SessionRecord(id=facts.id.removeprefix(own), in_use=facts.users, idle=round(facts.idle, 3))
+            for facts in self.sessions.facts()
+            if facts.id.startswith(own)
+        )
+
+    async def remove(self, agent: str, id: str) -> bool:
+        """Whether there was one. Raises `NoPlace` when it is in use."""
+        return await self.sessions.remove(self._key(agent, id))
+
+    async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
+        """Carry out a turn of a session."""
+        try:
+            async with self.sessions.hold(self._key(agent, id)) as session:
+                by = partial(self._run, request, turn)
+                return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
+        except OSError as error:
+            detail = f"session {id!r} cannot be had: {error.strerror or error}"
+            raise problem(503, "no-session", detail, "make room on the server's disk") from error
+
+    def kill(self) -> None:
+        """Do not wait for the ladders of those that run."""
+        for live in self._live:
+            live.kill()
+
+    async def _run(
+        self, request: TurnRequest, turn: ServedTurn, plan: Plan, prompt: str, *, timeout: float | None
+    ) -> Answer:
+        async with (
+            self.pools.of(plan).slot(timeout=timeout),
+            stream(plan, prompt, timeout=timeout, schema=request.schema) as live,
+        ):
+            live.lent = True
+            self._live.add(live)
+            try:
+                return await _followed(live, turn)
+            finally:
+                self._live.discard(live)
+
+    def _key(self, agent: str, id: str) -> str:
+        return f"{self.prefix}{len(agent)}:{agent}/{id}"
+
+
+async def _followed(live: Run, turn: ServedTurn) -> Answer:
+    position = 0
+    turn.take(live.incarnation.log, position)
+    while events := await live.batch():
+        position += len(events)
+        turn.reach(position, len(events))
+    return live.answer
