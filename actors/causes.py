@@ -96,8 +96,9 @@ def fault_of(error: BaseException) -> Fault:
     return found
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Whether the same may go well the next time."""
+def is_transient(error: BaseException) -> bool:
+    """Whether it is nobody's fault and passes. Whether to ask again then is the caller's to decide; what proctor itself
+    repeats is the table `errors.RETRYABLE`, which holds back where something may have been carried out."""
     return RESPONSES[fault_of(error)] == "retry"
 
 

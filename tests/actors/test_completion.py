@@ -15,7 +15,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors import causes
 from proctor.actors import errors as e
-from proctor.actors.causes import Fault, chain, fault_of, is_retryable
+from proctor.actors.causes import Fault, chain, fault_of, is_transient
 from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.errors import (
     AskTimeout,
@@ -357,7 +357,7 @@ async def test_the_deadline_of_a_request_is_an_error_that_says_so(
         model = CompletionModel.make(sup.agent("agent") if held else spec)
         with pytest.raises(CompletionError) as caught:
             await model.completion(CompletionRequest(prompt="hi", timeout=5.0))
-    assert is_retryable(caught.value)
+    assert is_transient(caught.value)
     assert isinstance(caught.value.__cause__, ProviderError)
     assert isinstance(caught.value.__cause__.__cause__, AskTimeout if held else type(None))
 
@@ -422,7 +422,7 @@ FAULTS: list[tuple[Exception, Fault, bool]] = [
 def test_whose_fault_an_error_is_and_whether_to_try_again_R111(
     error: Exception, fault: Fault, again: bool
 ) -> None:
-    assert (fault_of(error), is_retryable(error)) == (fault, again)
+    assert (fault_of(error), is_transient(error)) == (fault, again)
     whole = CompletionError("no")
     whole.__cause__ = ProviderError("p", "no")
     whole.__cause__.__cause__ = error

@@ -30,6 +30,7 @@ SHARED: Mapping[str, str] = {
     "exited_of": "actors/outcomes.py",
     "label": "actors/outcomes.py",
     "shaped": "actors/plan.py",
+    "attempted": "actors/attempts.py",
 }
 USED: Mapping[Callable[..., object], tuple[ModuleType, ...]] = {
     Incarnation: (agent, runs),
