@@ -31,10 +31,12 @@ ERRORS: Mapping[type[BaseException], Fault] = {
     e.AskTimeout: "transient",
     e.BadOption: "user",
     e.BudgetExceeded: "user",
+    e.ConfigRefused: "configuration",
     e.ContextMissing: "user",
     e.FleetFaults: "configuration",
     e.GreetingTimeout: "transient",
     e.MaybeExecuted: "system",  # what it did before is unknown: repeating it is the caller's to decide
+    e.NoPlace: "transient",
     e.NotExecutable: "configuration",
     e.NotExecuted: "transient",
     e.NotInstalled: "configuration",
