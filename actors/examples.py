@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, cast
 
 import attrs
@@ -16,6 +17,10 @@ from proctor.actors.patterns import matching
 
 _MANY = 100
 """Items that an example of a list has at most."""
+_LONGEST = 10_000
+"""Characters that are added to a text to make it long enough, at most."""
+_PARTS = 5000
+"""Values that are made for one candidate, at most: a small schema can ask for more than there is room for."""
 
 FORMATS: Mapping[str, str] = {
     "date": "2024-05-17",
@@ -51,10 +56,12 @@ Parts = Mapping[str, Any]
 @attrs.frozen
 class _Making:
     """`whole` is where references lead into, `open` those that are being followed: what is made of itself has no end.
-    `full` says whether optional properties are made, `place` which of several it is in a list."""
+    `full` says whether optional properties are made, `place` which of several it is in a list. `made` counts the values of
+    the candidate."""
 
     whole: Parts
     full: bool
+    made: Iterator[int] = attrs.field(factory=count)
     place: int = 0
     open: frozenset[str] = frozenset()
 
@@ -67,11 +74,13 @@ def examples_of(schema: Mapping[str, Any]) -> Iterator[Any]:
     for full in (True, False):
         try:
             yield _example(schema, _Making(schema, full))
-        except _NoExampleError:
+        except (_NoExampleError, ArithmeticError):  # bounds beyond what a number can be
             continue
 
 
 def _example(schema: Any, making: _Making) -> Any:
+    if next(making.made) >= _PARTS:
+        raise _NoExampleError
     if not isinstance(schema, Mapping):
         if schema is False:
             raise _NoExampleError
@@ -207,6 +216,8 @@ def _string(schema: Parts, making: _Making) -> Any:
         return text
     text = f"text{making.place + 1}" if making.place else "text"
     least, most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+    if least > _LONGEST:
+        raise _NoExampleError
     return text.ljust(least, ".") if len(text) <= most else text[-int(most) :] if most else ""
 
 

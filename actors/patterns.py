@@ -121,8 +121,18 @@ def matching(pattern: str, least: int = 0) -> str | None:
     for most in dict.fromkeys((0, 1, least)):
         try:
             text = _Reader(pattern, most).alternatives()
-            if len(text) >= least and re.search(pattern, text):
+            if len(text) >= least and _is_found(pattern, text):
                 return text
-        except (_NotReadError, re.error):
+        except (_NotReadError, re.error, RecursionError):
             continue
     return None
+
+
+def _is_found(pattern: str, text: str) -> bool:
+    """Asked of the checker of schemas, which gives up on a pattern without an end; `re` would go on for ever."""
+    from jsonschema_rs import validator_for
+
+    try:
+        return validator_for({"pattern": pattern}).is_valid(text)
+    except ValueError:
+        return False

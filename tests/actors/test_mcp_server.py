@@ -269,6 +269,25 @@ async def test_half_a_character_in_what_a_tool_says_is_a_sign_and_ends_nothing()
         await peer.hang_up()
 
 
+@pytest.mark.parametrize(("levels", "kind"), [(200, "result"), (260, "error"), (5000, "error")])
+async def test_a_result_that_is_nested_too_deeply_is_an_error_and_ends_nothing(
+    levels: int, kind: str
+) -> None:
+    async def deep(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+        data: Any = 1
+        for _ in range(levels):
+            data = {"a": data}
+        return ToolResult("deep", data=data)
+
+    tool = ServedTool(name="deep", description="", schema={"type": "object"}, function=deep)
+    async with connected(McpServer("things", Toolset([tool]))) as peer:
+        await peer.send(calls(1, "deep"), {"id": 2, "method": "ping"})
+        answers = {answer["id"]: answer for answer in (await peer.receive(), await peer.receive())}
+        assert kind in answers[1]
+        assert answers[2]["result"] == {}
+        await peer.hang_up()
+
+
 async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends_R159(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

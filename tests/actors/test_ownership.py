@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from proctor.actors.ownership import Ownership
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
+from tests.proctor.command import PATIENCE, environment
 
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
 
@@ -68,15 +70,20 @@ def test_without_a_folder_to_write_in_there_is_no_lock_and_no_error(tmp_path: Pa
     first.release()
 
 
-def _hold(folder: str) -> None:
-    owner(Path(folder), "dead").take("s")
-    os._exit(9)
+DYING = """
+import os, sys
+from pathlib import Path
+from proctor.actors.ownership import Ownership
+Ownership("dead", lambda session: session, lambda: Path(sys.argv[1], "sessions")).take("s")
+os._exit(9)
+"""
 
 
 def test_the_lock_of_a_host_that_died_is_free(tmp_path: Path) -> None:
-    child = multiprocessing.get_context("spawn").Process(target=_hold, args=(str(tmp_path),))
-    child.start()
-    child.join()
+    died = subprocess.run(
+        [sys.executable, "-c", DYING, str(tmp_path)], env=environment(tmp_path), timeout=PATIENCE, check=False
+    )
+    assert died.returncode == 9
     assert (tmp_path / "sessions" / "s.lock").exists()
     owner(tmp_path).take("s")
 

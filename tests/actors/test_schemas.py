@@ -207,6 +207,13 @@ NONE: Mapping[str, Any] = {
     "of itself": {"$ref": "#/$defs/t", "$defs": {"t": {"required": ["t"], "properties": {"t": {"$ref": "#/$defs/t"}}}}},
     "nothing fits": {"not": {}},
     "too long": {"type": "array", "minItems": 10_000},
+    "too long a text": {"type": "string", "minLength": 10**10},
+    "too many keys": {"type": "object", "minProperties": 10**10},
+    "too many parts": {"$ref": "#/$defs/0", "$defs": {
+        **{str(n): {"type": "array", "items": {"$ref": f"#/$defs/{n + 1}"}, "minItems": 10} for n in range(30)},
+        "30": {"type": "string"}}},
+    "a step too small": {"type": "number", "minimum": 1e308, "multipleOf": 1e-10},
+    "a pattern without an end": {"type": "string", "minLength": 31, "pattern": "^(a*)*$b"},
 }  # fmt: skip
 
 
