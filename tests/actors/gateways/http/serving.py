@@ -151,7 +151,8 @@ async def served(
         async with proctor.open_supervisor(specs or [spoken()]) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
             steering = Steering(sup, {spec.id: spec.id for spec in specs})
-            chosen = Hooks(tell=tell, **{"steering": steering, **(hooks or {})})
+            given: dict[str, Any] = {"steering": steering, **(hooks or {})}
+            chosen = Hooks(tell=tell, **given)
             async with (
                 open_gateway(agents, chosen, heartbeat=heartbeat, limit=limit) as gateway,
                 trio.open_nursery() as nursery,
