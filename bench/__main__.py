@@ -2,6 +2,7 @@
 
     python -m bench [--rounds 3] [--lines 50000] [--operations 10000] [--actors 1000] [--programs 256] [--kills 32]
         [--at-once 500] [--children 100] [--seconds 5] [--turns 20] [--starts 5]
+        [--clients 200]
 
 The sizes are less than those of the scripts by themselves, so that all takes a few minutes.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, warm
+from bench import fleet, idle, longline, mailbox, ndjson, overhead, restart, spawn, sse, warm
 from bench.contest import hold, options, table
 
 GUARDED = 8
@@ -32,6 +33,7 @@ def main() -> None:
         seconds=5,
         turns=20,
         starts=5,
+        clients=200,
     )
     rounds = int(chosen.rounds)
     tables: dict[str, Callable[[], str]] = {
@@ -43,6 +45,9 @@ def main() -> None:
         "Mailbox": lambda: table(mailbox.results(chosen.operations, chosen.actors, rounds)),
         "Starts": lambda: table(spawn.results(chosen.programs, GUARDED, spawn.AT_ONCE, rounds)),
         "Restarts": lambda: table(restart.results(chosen.kills, chosen.at_once, rounds)),
+        "Events over HTTP": lambda: sse.table(
+            sse.rows(chosen.clients, max(1, chosen.clients // 10), int(chosen.seconds / sse.PACE))
+        ),
         "Idle": lambda: idle.table(idle.rows(chosen.actors, rounds)),
     }
     for name, printed in tables.items():

@@ -4,7 +4,7 @@ The server is a process of its own: one agent, whose log gets `EVENTS` texts of 
 the time in it. The clients are tasks of this process. The delay is from that time to the frame in the client, so it
 holds the clients' own work, too. Clients that never read lose their connection after `STALL` seconds.
 
-    python -m bench.sse [--clients 500] [--deaf 50]
+    python -m bench.sse [--clients 500] [--deaf 50] [--events 100]
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Figures:
 # -- the server
 
 
-async def served() -> None:
+async def served(count: int) -> None:
     """Says its port, appends once a line has come on stdin, and says what it cost."""
     plan = spoken_plan()
     async with open_supervisor([agent_spec("agent", plan, {})]) as sup:
@@ -75,7 +75,7 @@ async def served() -> None:
                 await trio.to_thread.run_sync(sys.stdin.readline)
                 print(resident(), flush=True)
                 began = time.process_time()
-                for number in range(EVENTS):
+                for number in range(count):
                     cursor.log.append([Text(number, None, f"at {time.time()} {PAD}")])
                     await trio.sleep(PACE)
                 await trio.to_thread.run_sync(sys.stdin.readline)
@@ -132,9 +132,9 @@ async def _client(
             figures.take(time.time(), re.findall(rb'"at ([0-9.]+) ', whole))
 
 
-def run(count: int, deaf: int) -> Figures:
-    command = [sys.executable, "-m", "bench.sse", "--serve"]
-    figures = Figures((count - deaf) * EVENTS)
+def run(count: int, deaf: int, events: int = EVENTS) -> Figures:
+    command = [sys.executable, "-m", "bench.sse", "--serve", f"--events={events}"]
+    figures = Figures((count - deaf) * events)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -144,32 +144,42 @@ def run(count: int, deaf: int) -> Figures:
     return figures
 
 
+HEADINGS = ("clients", "p50 ms", "p99 ms", "longest ms", "server MB", "MB after", "CPU s")
+
+
 def table(rows: Sequence[tuple[str, Figures]]) -> str:
-    """One line for each run."""
-    lines = [f"{'':24}{'p50':>9}{'p99':>9}{'longest':>9}{'MB':>8}{'MB after':>10}{'CPU s':>8}"]
-    for name, figures in rows:
-        ordered = sorted(figures.delays)
-        parts = (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
-        delays = "".join(f"{part * 1000:>6.0f} ms" for part in parts)
-        lines.append(f"{name:24}{delays}{figures.before:>8.1f}{figures.after:>10.1f}{figures.cpu:>8.2f}")
-    return "\n".join(lines)
+    """Markdown, one row per run."""
+    cells = [HEADINGS, ("---", *["--:"] * 6), *((name, *_cells(figures)) for name, figures in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _cells(figures: Figures) -> tuple[str, ...]:
+    ordered = sorted(figures.delays)
+    parts = (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)], ordered[-1])
+    delays = (f"{part * 1000:.0f}" for part in parts)
+    return (*delays, f"{figures.before:.1f}", f"{figures.after:.1f}", f"{figures.cpu:.2f}")
+
+
+def rows(count: int, deaf: int, events: int = EVENTS) -> list[tuple[str, Figures]]:
+    """Those that read by themselves, and with those that do not."""
+    reading = count - deaf
+    return [
+        (f"{reading} that read", run(reading, 0, events)),
+        (f"and {deaf} that never do", run(count, deaf, events)),
+    ]
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--clients", type=int, default=500)
     options.add_argument("--deaf", type=int, default=50)
+    options.add_argument("--events", type=int, default=EVENTS)
     options.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.serve:
-        trio.run(served)
+        trio.run(served, chosen.events)
         return
-    reading = chosen.clients - chosen.deaf
-    rows = [
-        (f"{reading} that read", run(reading, 0)),
-        (f"and {chosen.deaf} that never do", run(chosen.clients, chosen.deaf)),
-    ]
-    print(table(rows))
+    print(table(rows(chosen.clients, chosen.deaf, chosen.events)))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
 ) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     sizes = [f"{name}=2" for name in ("actors", "programs", "kills", "at-once", "children")]
-    sizes += ["lines=20", "operations=20", "rounds=1", "seconds=1", "turns=1", "starts=1"]
+    sizes += ["lines=20", "operations=20", "rounds=1", "seconds=1", "turns=1", "starts=1", "clients=2"]
     command = [sys.executable, "-m", "bench", *(f"--{size}" for size in sizes)]
     env = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=480, check=True)
@@ -113,7 +113,8 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
         title: Counter(works) for title, works in WORKS.items()
     }
     assert [*tables] == [
-        "NDJSON", "Long lines", "Fleet", "Overhead", "Mailbox", "Starts", "Restarts", "Idle",
+        "NDJSON", "Long lines", "Fleet", "Overhead", "Warm", "Mailbox", "Starts", "Restarts",
+        "Events over HTTP", "Idle",
     ]  # fmt: skip
     missing = Counter(
         cell for rows in tables.values() for row in rows if "not installed" in row for cell in row
@@ -133,6 +134,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in entries.FLEETS)}
     heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
     assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
+    assert [row[0] for row in tables["Events over HTTP"]] == ["1 that read", "and 1 that never do"]
     assert done.stderr == ""
 
 

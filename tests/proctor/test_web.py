@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -109,6 +110,30 @@ def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
     assert (after["grade"], after["why"]) == ("degraded", "not working: codex")
     assert "codex" in after["checks"]["codex"]
     assert (alive.status_code, alive.json()["why"]) == (200, "not working: codex")
+
+
+def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process_P09(
+    home: Path, fleet: Fleet
+) -> None:
+    nested = agent("b", script='"a.ndjson"').replace("[[agents]]", "[[supervisors.agents]]")
+    path = fleet(agent("a", script='"a.ndjson"'), '[[supervisors]]\nname = "inner"', nested, a=ANSWERS)
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
+            ready(client)
+            before = {one["name"]: one for one in client.get("/agents").json()["agents"]}
+            stopped = client.post("/agents/b/stop").json()
+            with pytest.raises(ProcessLookupError):
+                os.kill(before["b"]["pid"], 0)
+            started = client.post("/agents/b/start").json()
+            fresh = client.post("/agents/a/restart").json()
+            client.post("/agents/b/turns", json={"prompt": "you"})
+            followed = client.get("/agents/b/events", params={"since": 0, "follow": "false"}).text
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert [before[name]["state"] for name in "ab"] == ["idle", "idle"]
+    assert (stopped["state"], started["state"]) == ("stopped", "idle")
+    assert len({started["pid"], fresh["pid"], before["a"]["pid"], before["b"]["pid"]}) == 4
+    assert "All is well, you" in followed
 
 
 def member(kind: str, folder: Path) -> str:

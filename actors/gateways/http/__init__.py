@@ -11,5 +11,16 @@ from proctor.actors.gateways.http.entrance import Entrance, check_door
 from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
 from proctor.actors.gateways.http.looks import Check
 from proctor.actors.gateways.http.rooms import Rooms
+from proctor.actors.gateways.http.steering import Steering
 
-__all__ = ["Check", "Entrance", "Gateway", "Hooks", "Rooms", "application", "check_door", "open_gateway"]
+__all__ = [
+    "Check",
+    "Entrance",
+    "Gateway",
+    "Hooks",
+    "Rooms",
+    "Steering",
+    "application",
+    "check_door",
+    "open_gateway",
+]

@@ -20,7 +20,7 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
 from proctor.actors.gateways.http.bodies import JSON, read
 from proctor.actors.gateways.http.document import openapi
-from proctor.actors.gateways.http.gateway import Gateway
+from proctor.actors.gateways.http.gateway import Gateway, Word
 from proctor.actors.gateways.http.looks import Found, bad, grade
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
@@ -66,6 +66,19 @@ class Endpoints:
         agent, found = self._agent(request), dict[str, r.AgentRecord]()
         await _look(agent.name, agent, found)
         return given(found[agent.name])
+
+    async def stop(self, request: Request) -> Response:
+        return await self._steered(request, "stop")
+
+    async def start(self, request: Request) -> Response:
+        return await self._steered(request, "start")
+
+    async def restart(self, request: Request) -> Response:
+        return await self._steered(request, "restart")
+
+    async def _steered(self, request: Request, word: Word) -> Response:
+        await self._gateway.steer(self._agent(request), word)
+        return await self.show_agent(request)
 
     async def interrupt(self, request: Request) -> Response:
         return given(r.receipt_record(await self._agent(request).interrupt(timeout=PATIENCE)))

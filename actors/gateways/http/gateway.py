@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import trio
@@ -22,13 +22,18 @@ from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
 from proctor.actors.gateways.http.looks import Check, Looks
-from proctor.actors.gateways.http.problems import RETRY_AFTER, problem
+from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.gateways.http.rooms import Rooms
+from proctor.actors.gateways.http.steering import Steering
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.handle import Agent
 from proctor.actors.visits import Visits
+from proctor.runtime.errors import ActorExited, SupervisionError
+from proctor.runtime.exits import DeliveryError
+
+Word = Literal["stop", "start", "restart"]
 
 LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
@@ -41,14 +46,15 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 @attrs.frozen(kw_only=True)
 class Hooks:
     """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
-    further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; who is
-    told of turns and streams that end."""
+    further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; the
+    `steering` of agents; who is told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
     visits: Visits = attrs.field(factory=Visits)
     rooms: Rooms | None = None
+    steering: Steering | None = None
     tell: Tell = _forget
 
 
@@ -62,6 +68,7 @@ class Gateway:
     looks: Looks
     limit: int
     heartbeat: float
+    nursery: trio.Nursery
     closing: Bell = attrs.field(factory=Bell)
     shelf: Shelf = attrs.field(factory=Shelf)
     not_ready: str | None = None
@@ -91,6 +98,20 @@ class Gateway:
         answer = self.rooms_of(agent).answer
         return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
 
+    async def steer(self, agent: Agent, word: Word) -> None:
+        """Stop, start or restart it, to the end, also when whoever waits for that leaves. Raises `Problem`."""
+        steering = self.hooks.steering
+        if steering is None or agent.name not in steering.paths:
+            detail = f"agent {agent.name!r} cannot be stopped or started from here"
+            raise problem(422, "not-possible", detail, "let the server be given its tree")
+        if word != "stop":
+            self.take_work()
+        done, wrong = trio.Event(), list[Problem]()
+        self.nursery.start_soon(_carried_out, partial(getattr(steering, word), agent.name), done, wrong)
+        await done.wait()
+        if wrong:
+            raise wrong[0]
+
     def take_work(self) -> None:
         """Raises `Problem` while stopping."""
         if self.stopping is not None:
@@ -118,6 +139,15 @@ class Gateway:
         await self.hooks.visits.wait_empty()
 
 
+async def _carried_out(work: Callable[[], Awaitable[None]], done: trio.Event, wrong: list[Problem]) -> None:
+    try:
+        await work()
+    except (Problem, SupervisionError, DeliveryError, ActorExited) as error:
+        wrong.append(problem_of(error))
+    finally:
+        done.set()
+
+
 @asynccontextmanager
 async def open_gateway(
     agents: Mapping[str, Agent],
@@ -133,5 +163,5 @@ async def open_gateway(
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
         turns, looks = Turns(nursery, hooks.tell), Looks(hooks.checks, nursery)
-        yield Gateway(agents, hooks, turns, looks, limit, heartbeat)
+        yield Gateway(agents, hooks, turns, looks, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

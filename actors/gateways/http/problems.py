@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
 from proctor.actors.gateways.http.records import ProblemRecord, ViolationRecord
-from proctor.runtime.errors import ActorExited, CallTimeout
+from proctor.runtime.errors import ActorExited, CallTimeout, NotFound, Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError, NoProc
 from proctor.runtime.process_errors import ProcessError
 
@@ -53,6 +53,10 @@ ERRORS: Mapping[type[Exception], Kind] = {
     NoProc: Kind(503, "not-running", "wait until the agent runs: GET /agents says what it does", again=True),
     ActorExited: Kind(503, "not-running", "ask again: the agent ended before it was told", again=True),
     CallTimeout: Kind(503, "busy", "ask again: the agent did not reply in time", again=True),
+    Running: Kind(409, "running", "stop it first, or restart it"),
+    Restarting: Kind(409, "running", "it is being restarted already: GET /agents says what it does"),
+    NotFound: Kind(404, "forgotten", "a temporary agent is forgotten when it ends"),
+    StartError: Kind(502, "not-started", "see the detail; mend what is wrong and start it"),
     trio.TooSlowError: Kind(503, "busy", "ask again: the agent did not reply in time", again=True),
     BadOption: Kind(422, "not-possible", "change the request or the agent's options as the detail says"),
     DeliveryError: Kind(

@@ -48,7 +48,7 @@ PATIENCE = 15.0
 STOPPING = "stopping"
 """The `code` of what was not taken, or cut short, because the server ends."""
 
-STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
 DONE = b"data: [DONE]\n\n"
 
 

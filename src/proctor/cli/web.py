@@ -34,6 +34,7 @@ from proctor.actors.gateways.http import (
     Gateway,
     Hooks,
     Rooms,
+    Steering,
     application,
     check_door,
     open_gateway,
@@ -155,7 +156,7 @@ class Service:
         self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
-        async with open_gateway(agents, self._hooks(agents)) as gateway, trio.open_nursery() as serving:
+        async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
@@ -205,7 +206,8 @@ class Service:
                 )
         return True
 
-    def _hooks(self, agents: Mapping[str, Agent]) -> Hooks:
+    def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
+        paths = {member.name: path[1:] for path, member in self._fleet.members("")}
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
@@ -213,6 +215,7 @@ class Service:
             routes=routes(models, visits),
             visits=visits,
             rooms=self._rooms,
+            steering=Steering(sup, paths),
             tell=_tell,
         )
 

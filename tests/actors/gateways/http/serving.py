@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 import proctor
-from proctor.actors.gateways.http import Entrance, Gateway, Hooks, application, open_gateway
+from proctor.actors.gateways.http import Entrance, Gateway, Hooks, Steering, application, open_gateway
 from proctor.actors.handle import Agent
 from proctor.actors.listening import Endpoint, bound, endpoint_of
 from proctor.actors.plan import AgentOptions
@@ -147,10 +147,12 @@ async def served(
         told.append((what, facts))
         telling.unpark_all()
 
-    chosen = Hooks(tell=tell, **(hooks or {}))
     with trio.fail_after(seconds), bound(Endpoint()) as opened:
         async with proctor.open_supervisor(specs or [spoken()]) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
+            steering = Steering(sup, {spec.id: spec.id for spec in specs})
+            given: dict[str, Any] = {"steering": steering, **(hooks or {})}
+            chosen = Hooks(tell=tell, **given)
             async with (
                 open_gateway(agents, chosen, heartbeat=heartbeat, limit=limit) as gateway,
                 trio.open_nursery() as nursery,

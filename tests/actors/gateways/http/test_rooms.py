@@ -73,7 +73,7 @@ async def test_the_events_of_a_sessions_turn_are_told_as_any_others_and_later_ag
     assert [frame.event for frame in late] == ["turn", "end"]
 
 
-async def test_turns_of_one_session_take_turns_and_one_in_use_cannot_be_removed_R134(tmp_path: Path) -> None:
+async def test_turns_of_one_session_take_turns_and_one_in_use_cannot_be_removed(tmp_path: Path) -> None:
     async with roomy(tmp_path) as server:
         hanging = await server.client.post(
             "/agents/a/turns", json={"prompt": "hang", "session_id": "s"}, headers={"prefer": "respond-async"}
