@@ -46,7 +46,7 @@ ERRORS: Mapping[type[BaseException], Fault] = {
     e.SessionOwned: "user",
     e.StartRefused: "configuration",
     e.TransportMisuse: "user",
-    e.UnknownProvider: "user",
+    e.NoSuchProvider: "user",
     e.UnsupportedPayload: "user",
     e.VersionCheckFailed: "configuration",
     ActorExited: "transient",

@@ -2,7 +2,7 @@
 
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
 caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
-`UnknownProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
+`NoSuchProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
 `NotExecuted`, `NoPlace`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
 completions meets these behind a `ProviderError`, behind a `CompletionError`.
 
@@ -233,7 +233,7 @@ class ContextMissing(AgentError):
         self.missing = tuple(missing)
 
 
-class UnknownProvider(AgentError, LookupError):
+class NoSuchProvider(AgentError, LookupError):
     """No provider of this name was registered; the text lists those that were (R166)."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
@@ -269,7 +269,7 @@ RETRYABLE: Mapping[type[Exception], bool] = {
     ProviderError: False,
     CompletionError: False,
     ContextMissing: False,
-    UnknownProvider: False,
+    NoSuchProvider: False,
     process.ProcessError: False,
     process.SpawnFailed: True,
     process.NotFound: False,

@@ -21,7 +21,7 @@ from proctor.actors.completion import (
     CompletionStream,
     Model,
 )
-from proctor.actors.errors import BadOption, CompletionError, ContextMissing, UnknownProvider
+from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider
 from proctor.actors.handle import Agent
 from proctor.actors.speech import ToolUse
 from proctor.actors.tools import Tool
@@ -98,9 +98,9 @@ class Providers:
         return tuple(sorted(self._made))
 
     def create(self, name: str, context: Context | None = None) -> Provider:
-        """The provider of that name, within a context if one is given. Raises `UnknownProvider`, which lists the known."""
+        """The provider of that name, within a context if one is given. Raises `NoSuchProvider`, which lists the known."""
         if name not in self._made:
-            raise UnknownProvider(name, self.names)
+            raise NoSuchProvider(name, self.names)
         made = self._made[name]
         return made if context is None else made.within(context)
 

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
-from proctor.actors.errors import BadOption, CompletionError, ContextMissing, ProviderError, UnknownProvider
+from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider, ProviderError
 from proctor.actors.outcomes import Answer
 from proctor.actors.played import FarSide
 from proctor.actors.providers import Context, Provider, Providers, converse
@@ -61,7 +61,7 @@ def test_a_provider_is_made_by_the_name_it_was_registered_under_R166() -> None:
     providers.register("fake", lambda context: spec_of(TALK))
     assert providers.create("fake").name == "fake"
     providers.register("direct", lambda context: Caller(), runs_tools=False)
-    with pytest.raises(UnknownProvider, match="no provider 'none'; known: direct, fake"):
+    with pytest.raises(NoSuchProvider, match="no provider 'none'; known: direct, fake"):
         providers.create("none")
     with pytest.raises(BadOption, match="'fake' is registered already"):
         providers.register("fake", lambda context: Caller())

@@ -116,7 +116,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Turn",
         "TurnEnded",
         "TurnStarted",
-        "UnknownProvider",
+        "NoSuchProvider",
         "Unrecognized",
         "UnsupportedPayload",
         "Usage",

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from proctor.actors.completion import CompletionStream, Model
-from proctor.actors.errors import AgentError, NotExecuted, UnknownProvider
+from proctor.actors.errors import AgentError, NoSuchProvider, NotExecuted
 from proctor.actors.gateways.openai.asking import Asked, Refused, asked_of
 from proctor.actors.gateways.openai.telling import (
     LEFT,
@@ -95,7 +95,7 @@ class _Served:
         return _Answering(asked, self.models[asked.model], self.visits)
 
     def _unknown(self, name: str) -> Response:
-        return _failed(fault_of(UnknownProvider(name, [*self.models]), code="model_not_found"))
+        return _failed(fault_of(NoSuchProvider(name, [*self.models]), code="model_not_found"))
 
 
 async def _body(request: Request) -> bytes:

@@ -57,7 +57,7 @@ ERRORS: Mapping[type[BaseException], int] = {
     e.UnsupportedPayload: 400,
     e.ContextMissing: 400,
     e.TransportMisuse: 400,
-    e.UnknownProvider: 404,
+    e.NoSuchProvider: 404,
     e.BudgetExceeded: 429,
     e.NotExecuted: 503,
     e.ServerLost: 503,
