@@ -27,7 +27,7 @@ STANDALONE = tuple(name_of(path) for path in programs())
 THREADS: dict[tuple[str, str], str] = {
     (
         "src/proctor/cli/logs.py",
-        "Behind.__init__",
+        "Behind.emit",
     ): "the log's writer: a stderr that nobody reads holds up no agent",
 }
 

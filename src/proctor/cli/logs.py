@@ -58,12 +58,14 @@ class Behind(logging.Handler):
         self._fd = fd
         self._waiting = queue.Queue[bytes](ROOM)
         self._lost = 0
-        self._writer = threading.Thread(target=self._write, name="proctor-log", daemon=True)
-        self._writer.start()
-        atexit.register(self.finish)
+        self._writer: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand it over, or count it."""
+        """Hand it over, or count it; the first one starts the writer."""
+        if self._writer is None:  # no second one: a handler emits one record at a time
+            self._writer = threading.Thread(target=self._write, name="proctor-log", daemon=True)
+            self._writer.start()
+            atexit.register(self.finish)
         lost = f"({self._lost} records were lost before this one) " if self._lost else ""
         line = f"{lost if isinstance(self.formatter, Text) else ''}{self.format(record)}\n"
         try:
@@ -79,7 +81,8 @@ class Behind(logging.Handler):
             self._waiting.put_nowait(b"")
         except queue.Full:
             return
-        self._writer.join(_LAST)
+        if self._writer is not None:
+            self._writer.join(_LAST)
 
     def _write(self) -> None:
         while line := self._waiting.get():
