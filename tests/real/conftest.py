@@ -7,7 +7,7 @@ A CLI that can not be had here (no npm, no package index) makes its tests NOT RU
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -64,11 +64,21 @@ def _missing(why: str) -> NoReturn:
 
 
 @pytest.fixture
-def opencode_cli(installed_clis: Mapping[str, Path]) -> Path:
+def program_of(installed_clis: Mapping[str, Path]) -> Callable[[str], Path]:
+    """The executable of an alias; one that is not pinned for this machine is missing like one that cannot be had."""
+
+    def found(alias: str) -> Path:
+        if alias not in installed_clis:
+            _missing(f"{alias} is not pinned for this machine")
+        return installed_clis[alias]
+
+    return found
+
+
+@pytest.fixture
+def opencode_cli(program_of: Callable[[str], Path]) -> Path:
     """The pinned OpenCode."""
-    if "opencode-1.18.33" not in installed_clis:
-        _missing("OpenCode is only pinned for Linux on x86-64")
-    return installed_clis["opencode-1.18.33"]
+    return program_of("opencode-1.18.33")
 
 
 @pytest.fixture(params=CLAUDES)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -14,7 +14,6 @@ from proctor.actors.plan import claude_plan
 from proctor.actors.registration import CLIENTS, Wish, register
 from proctor.actors.runs import stream
 from proctor.protocols import vocabulary as v
-from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text
 from tests.real.conftest import Cli, newest_claude
@@ -49,14 +48,13 @@ async def said(program: Path, *words: str, home: Path) -> str:
 
 @pytest.mark.parametrize("alias", ALIASES)
 async def test_the_program_itself_lists_what_was_registered_R170_C09(
-    alias: str, installed_clis: Mapping[str, Path], tmp_path: Path
+    alias: str, program_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    if alias not in installed_clis:
-        pytest.skip(f"{NOT_RUN}{alias} is not pinned for this machine")
+    program = program_of(alias)
     client = CLIENTS[ALIASES[alias]]
     made = await register(client, WISH, environment(tmp_path))
     assert made.error is None
-    listed = await said(installed_clis[alias], "mcp", "list", home=tmp_path)
+    listed = await said(program, "mcp", "list", home=tmp_path)
     assert re.search(r"proctor\b.*\s/bin/cat\s+serve\b", listed, re.DOTALL), listed
 
 
