@@ -35,7 +35,7 @@ from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.signs import Signs
 from proctor.actors.toolsocket import ToolSocket, socket_path
-from proctor.actors.transport import ProcessTransport, Transport
+from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
@@ -111,8 +111,9 @@ class Incarnation:
         """
         self._recording = recording = self._directory.open_incarnation()
         try:
-            wanted = self.conversation.memo.launch
-            opening = open_plan(self.plan, self._directory, recording, number=self.number, wanted=wanted)
+            number, wanted = self.number, self.conversation.memo.launch
+            overhear, place = self._overhear, self._directory
+            opening = open_plan(self.plan, place, recording, overhear, number=number, wanted=wanted)
             try:
                 self.log.append(opening.notices)
                 self._life.executable = opening.program
@@ -126,9 +127,9 @@ class Incarnation:
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
+        self._outbox = Outbox(transport, self._recording, self._on_unread)
         async with tools, transport.connect():
             self._transport, self.pid = transport, transport.pid
-            self._outbox = Outbox(transport, self._recording, self._on_unread)
             return await self._live(task_status)
 
     async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
@@ -284,6 +285,8 @@ class Incarnation:
         conversation, recording, hear = self.conversation, self._recording, self._silence.hear
         async for chunk in self.transport.messages():
             hear()
+            if self.plan.dialect.read_log is not None:
+                await stderr_heard()
             recording.stdout(chunk, conversation.frames)
             self._take(conversation.receive(chunk))
             if conversation.lost and self.stopper == "nobody":
@@ -291,6 +294,9 @@ class Incarnation:
         self._take(conversation.receive(b""))
         self._greeted.set()
         self._drained.set()
+
+    def _overhear(self, data: bytes) -> None:
+        self._take(self.conversation.overhear(data))
 
     def _take(self, events: list[v.AnyEvent]) -> None:
         observers, start = self._observers, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -35,10 +36,17 @@ class Opening:
 
 
 def open_plan(
-    plan: Plan, directory: RunDirectory, recording: Recording, *, number: int, wanted: Launch
+    plan: Plan,
+    directory: RunDirectory,
+    recording: Recording,
+    overhear: Callable[[bytes], object],
+    *,
+    number: int,
+    wanted: Launch,
 ) -> Opening:
     """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
-    what `Plan.opening` gave for it: the conversation was told the same.
+    what `Plan.opening` gave for it: the conversation was told the same. `overhear` is told of stderr where its dialect
+    reads the log that is there.
 
     Raises `NotInstalled`, `NotExecutable`, `BadOption`.
     """
@@ -57,9 +65,14 @@ def open_plan(
     recording.hide(secrets(launch.mcp))
     recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
+
+    def on_stderr(data: bytes) -> None:
+        recording.stderr(data)
+        overhear(data)
+
     start = Start(
         command=Command(command.argv, environment.variables, cwd),
-        on_stderr=recording.stderr,
+        on_stderr=recording.stderr if plan.dialect.read_log is None else on_stderr,
         marker=f"{directory.path.name}/{number}",
     )
     notices = _notices(plan, command.ignored, environment)

@@ -20,6 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Protocol
 
 import attrs
+import trio
 
 from proctor.actors.errors import TransportMisuse
 from proctor.runtime.exits import ExitReason, ExitStatus
@@ -217,3 +218,10 @@ class ProcessTransport:
         """Take it down, with its group."""
         reason = await self.process.stop(ladder=ladder)
         return self.exit or reason
+
+
+async def stderr_heard() -> None:
+    """Return when what a process wrote on stderr before the bytes just read from its stdout has been told: one step of
+    the loop finds it waiting, and by the next the task that reads it has run."""
+    for _ in range(2):
+        await trio.lowlevel.cancel_shielded_checkpoint()

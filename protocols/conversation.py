@@ -4,9 +4,8 @@ Guarantees: no bytes of a CLI make it raise; only the host's own misuse does, an
 that is not blank is accounted for: it gives at least one event, or it is counted in `Memo.quiet`. The events are the
 same however the bytes were cut. A turn that ends has begun: `TurnEnded` closes a `TurnStarted` with the same id.
 
-What may follow what is in two tables: `EVENTS` (phase x event) and `REQUESTS` (mode x phase x request). The cell is
-the next phase. An event without a cell comes out as `Misplaced`, a request without one raises `Misuse`. `REST` stands
-for the phase that the open prompts and turns amount to.
+What may follow what is in the tables of `phases`. An event without a cell comes out as `Misplaced`, a request without
+one raises `Misuse`.
 
 Bad lines have a budget: after so many in a row that are no frames (`error_budget`), a `Notice` says so once and
 `exhausted` is set; what to do about it is the host's decision (R071). Lines over the limit are outside of the budget.
@@ -18,9 +17,9 @@ Not handled here: time, processes, and which of several prompts the host should 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, Literal, cast
+from typing import cast
 
 import msgspec
 
@@ -28,111 +27,26 @@ from proctor.protocols.attachment import refuse_untaken
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
+from proctor.protocols.phases import CONTROL, EVENTS, REPLIES, REQUESTS, REST, STAYS
 from proctor.protocols.salvage import UNREAD, head, refuse_unread
 from proctor.protocols.vocabulary import (
-    Answered,
     AnyEvent,
     AnyRequest,
-    ApprovalRequested,
-    ApprovalWithdrawn,
     Decision,
     EndSession,
-    Event,
     Garbled,
-    HookCalled,
-    HookVerdict,
-    Interrupt,
-    LimitReached,
     Misplaced,
     Notice,
     Prompt,
-    Request,
-    RequestWithdrawn,
-    Retrying,
-    SetModel,
-    SetPermissionMode,
     Started,
-    Steer,
-    Steered,
-    StopTask,
-    Text,
     TextDelta,
-    Thinking,
-    ToolCall,
-    ToolRequested,
-    ToolResult,
-    ToolReturn,
     TurnEnded,
     TurnStarted,
     Unrecognized,
 )
 
-Cell = Phase | Literal["rest"]
-REST: Final = "rest"
-
-CONTENT = (TextDelta, Text, Thinking, ToolCall, ToolResult)
-CONTROL = (
-    Started,
-    Notice,
-    Retrying,
-    LimitReached,
-    ApprovalRequested,
-    ApprovalWithdrawn,
-    ToolRequested,
-    HookCalled,
-    RequestWithdrawn,
-    Steered,
-    Answered,
-)
-REPLIES = (ToolReturn, HookVerdict)
-
-
-def _staying(phase: Phase, *kinds: type[Event]) -> dict[type[Event], Cell]:
-    return dict.fromkeys(kinds, phase)
-
-
-def _keeping(phase: Phase, *kinds: type[Request]) -> dict[type[Request], Phase]:
-    return dict.fromkeys(kinds, phase)
-
-
-EVENTS: Mapping[Phase, Mapping[type[Event], Cell]] = {
-    "greeting": {**_staying("greeting", *CONTROL), Answered: REST, TurnStarted: "working"},
-    "idle": {**_staying("idle", *CONTROL, *CONTENT), TurnStarted: "working"},
-    "working": {**_staying("working", *CONTROL, *CONTENT, TurnStarted), TurnEnded: REST},
-    "ending": _staying("ending", *CONTROL, *CONTENT, TurnStarted, TurnEnded),
-    "ended": {},
-}
-"""Phase x event: the next phase. Background work may speak between two turns, so content has a cell in `idle`."""
-
-REQUESTS: Mapping[Mode, Mapping[Phase, Mapping[type[Request], Phase]]] = {
-    "session": {
-        "greeting": {
-            **_keeping("greeting", Prompt, Interrupt, SetModel, SetPermissionMode, *REPLIES),
-            EndSession: "ending",
-        },
-        "idle": {
-            **_keeping("idle", Decision, Interrupt, SetModel, SetPermissionMode, StopTask, *REPLIES),
-            Prompt: "working",
-            EndSession: "ending",
-        },
-        "working": {
-            **_keeping(
-                "working", Prompt, Decision, Interrupt, SetModel, SetPermissionMode, StopTask, *REPLIES
-            ),
-            Steer: "working",
-            EndSession: "ending",
-        },
-        "ending": _keeping("ending", Decision, Interrupt, EndSession, *REPLIES),
-        "ended": {},
-    },
-    "oneshot": {"greeting": {}, "idle": {Prompt: "working"}, "working": {}, "ending": {}, "ended": {}},
-}
-"""Mode x phase x request: the next phase. A one-shot run takes one prompt; then its stdin is closed."""
-
-_STAYS: Mapping[Phase, frozenset[type[Event]]] = {
-    phase: frozenset(kind for kind, cell in cells.items() if cell == phase and kind is not Started)
-    for phase, cells in EVENTS.items()
-}
+LOG_LINE = 2**16
+"""Longest line of a CLI's log that is read, in bytes."""
 
 
 class Conversation:
@@ -166,6 +80,7 @@ class Conversation:
         self.misplaced = 0
         self.exhausted = False
         self._framing = Framing(max_line)
+        self._log_framing = Framing(LOG_LINE)
         self._read_lines = dialect.lines_reader
         self._error_budget = error_budget
         self._owed: list[bytes] = []
@@ -259,10 +174,23 @@ class Conversation:
             self.phase = "ended"
         return out
 
+    def overhear(self, chunk: bytes) -> list[AnyEvent]:
+        """The events of the lines of its log, on stderr, that this chunk ends. To be told before what came on stdout
+        after it; nothing is said after the end of the stream."""
+        read = self.dialect.read_log
+        if read is None or self.phase == "ended":
+            return []
+        out: list[AnyEvent] = []
+        for line in self._log_framing.feed(chunk):
+            for event in read(self.memo, line) if isinstance(line, bytes) else ():
+                self._accept(event, out)
+        self.events += len(out)
+        return out
+
     def _read(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent], *, cut: bool) -> None:
         append = cast("Callable[[AnyEvent | Send], None]", out.append)  # no `Send` has a class in `stays`
         for said in self._said(lines, out):
-            stays = _STAYS[self.phase]
+            stays = STAYS[self.phase]
             if isinstance(said, list) and TextDelta in stays:
                 out += said
                 continue
@@ -271,7 +199,7 @@ class Conversation:
                     append(event)
                 else:
                     self._accept(event, out, cut=cut)
-                    stays = _STAYS[self.phase]
+                    stays = STAYS[self.phase]
 
     def _said(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
         if Oversized in map(type, lines):

@@ -232,7 +232,8 @@ class Dialect:
 
     A line that is no frame comes back as `Garbled`; one that gives nothing is counted in `Memo.quiet`. `write` raises
     `Misuse` where the CLI has no way to be told. `read_lines`, for a CLI that streams fast, gives of many lines what
-    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `takes` says
+    `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `read_log`,
+    for a CLI whose log tells what its wire does not, takes a line of its stderr; most give nothing. `takes` says
     whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and
     `newest_known` are the versions it was tested with; `capabilities` names what not all of them can, with the first
     version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
@@ -248,6 +249,7 @@ class Dialect:
     write: Callable[[Memo, AnyRequest], bytes]
     stop: tuple[StopStep, ...]
     read_lines: LinesReader | None = None
+    read_log: Callable[[Memo, bytes], Out] | None = None
     takes: Callable[[Memo, Attachment], bool] = _text_alone
     schema_form: SchemaForm = record_schema
     oldest: Version = (0, 0, 0)

@@ -12,6 +12,8 @@ from proctor.protocols.acp.profile import (
     Profile,
     cause_of,
 )
+from proctor.protocols.acp.runs import void
+from proctor.protocols.acp.turns import begin
 
 __all__ = [
     "CLAUDE_ACP",
@@ -24,6 +26,8 @@ __all__ = [
     "STATUSES",
     "Profile",
     "acp_dialect",
+    "begin",
     "cause_of",
     "ignored",
+    "void",
 ]

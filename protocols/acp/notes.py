@@ -51,10 +51,11 @@ class Asking:
 
 @attrs.define
 class TurnNotes:
-    """What belongs to the turn that runs: the last text `said` and whether a part of it was not read (`gap`),
+    """What belongs to the turn that runs: the last text `said`, of which `message`, and whether a part of it was not read (`gap`),
     whether something was said after the last denial (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
 
     said: str | None = None
+    message: str | None = None
     gap: bool = False
     answered: bool = False
     denied: list[str] = attrs.field(factory=list[str])

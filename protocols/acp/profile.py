@@ -135,10 +135,8 @@ OPENCODE = Profile(
 """OpenCode 1.18.33. A server that is named when a session is opened has 60 seconds for a call, whatever the tool needs.
 A model's answer without a finish reason makes it call the model again for ever.
 
-It retries without a word: nothing on the wire tells the pieces of an attempt that broke, which are void, from a step
-without a finish reason, which counts. Both are chunks of one message, followed by those of another with nothing between,
-so what came through of a void attempt is a `Text` of its own and no `attempt_void` is told. `OPENCODE_SERVE` hears of
-its retries.
+It retries without a word: the pieces of an attempt that broke, which are void, and those of the next are chunks of one
+message with nothing between. Its own log tells them apart (`opencode.log`).
 """
 
 GEMINI = Profile(

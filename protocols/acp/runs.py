@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from proctor.protocols.acp.notes import Run, notes
 from proctor.protocols.dialect import Memo
-from proctor.protocols.vocabulary import AnyEvent, Text, TextDelta, Thinking
+from proctor.protocols.vocabulary import HOST, AnyEvent, Notice, Text, TextDelta, Thinking
 
 
 def add_chunk(
@@ -45,10 +45,27 @@ def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
     text = "".join(run.pieces)
     if parent is None and memo.open_turns and not run.thought:
         kept.turn.said, kept.turn.gap, kept.turn.answered = text or None, run.gap, True
+        kept.turn.message = run.message
     if not text:
         return []
     frame = run.frame if memo.skim else memo.frame
     return [(Thinking if run.thought else Text)(frame, memo.turn, text, parent)]
+
+
+def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
+    """What was said so far of this message was never said: the call of the model that said it broke."""
+    kept = notes(memo)
+    run = kept.runs.get(parent)
+    streamed = run is not None and run.message == message
+    said = parent is None and kept.turn.message == message
+    if streamed:
+        del kept.runs[parent]
+    if said:
+        kept.turn.said, kept.turn.gap, kept.turn.message = None, False, None
+    if not (streamed or said):
+        return []
+    text = "the call of the model broke; what it had said of this message is void"
+    return [Notice(HOST, memo.turn, "attempt_void", text, {"message": message, "parent": parent})]
 
 
 def end_runs(memo: Memo) -> list[AnyEvent]:

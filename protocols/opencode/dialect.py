@@ -1,4 +1,4 @@
-"""OpenCode held as a session: the Agent Client Protocol, with OpenCode's own launch."""
+"""OpenCode held as a session: the Agent Client Protocol, with OpenCode's own launch, and its log read beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import attrs
 from proctor.protocols.acp import HONOURED, acp_dialect, ignored
 from proctor.protocols.acp import OPENCODE as PROFILE
 from proctor.protocols.dialect import Command, Launch
+from proctor.protocols.opencode import log
 from proctor.protocols.opencode.launch import configuration, environment
 
 _PLAIN = acp_dialect(PROFILE)
@@ -15,13 +16,15 @@ _HONOURED = HONOURED | {"allowed_tools", "disallowed_tools"}
 
 def launch(wanted: Launch) -> Command:
     """`opencode acp`, configured by its environment."""
+    bare = len(wanted.executable) == 1  # a whole command of somebody's own is left as it is
+    logged = log.arguments(wanted.extra) if bare else ()
     return attrs.evolve(
-        _PLAIN.launch(wanted),
+        _PLAIN.launch(attrs.evolve(wanted, extra=(*logged, *wanted.extra))),
         env=environment(wanted),
         joined=configuration(wanted, wanted.mcp),
         ignored=ignored(wanted, _HONOURED),
     )
 
 
-OPENCODE = attrs.evolve(_PLAIN, launch=launch)
+OPENCODE = attrs.evolve(_PLAIN, launch=launch, read_log=log.read_log)
 """The dialect of `opencode acp`."""

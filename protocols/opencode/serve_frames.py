@@ -101,11 +101,23 @@ def _status(memo: Memo, frame: Frame, told: Properties) -> Out:
             status, delay = told.status, _until(told.status.next, frame.id)
             begun = turns.begin(memo)
             retrying = Retrying(memo.frame, memo.turn, status.attempt, None, delay, None, status.message)
-            return (*begun, retrying)
+            return (*begun, *_void(memo), retrying)
         case "idle":
             return memo.hush("session.status")
         case kind:
             return (Unrecognized(memo.frame, memo.turn, f"session.status.{kind}"),)
+
+
+def _void(memo: Memo) -> Out:
+    """What the step said so far was never said: the call of the model that said it broke."""
+    account = notes(memo).account
+    message, account.streaming = account.streaming, ""
+    if not message:
+        return ()
+    if account.speaker == message:
+        account.texts, account.gap = [], False
+    text = "the call of the model broke; what it had said of this message is void"
+    return (Notice(memo.frame, memo.turn, "attempt_void", text, {"message": message, "parent": None}),)
 
 
 def _until(then: int, id: str) -> float:
@@ -167,6 +179,7 @@ def _part(memo: Memo, frame: Frame, told: Properties) -> Out:
         case "tool":
             return _tool(memo, part)
         case "step-finish":
+            own.account.streaming = ""
             hopeless = turns.step(memo, part) if memo.open_turns else False
             return (Send(_abort(memo)),) if hopeless else memo.hush(part.type)
         case _:
@@ -180,9 +193,10 @@ def _abort(memo: Memo) -> bytes:
 def _finished(memo: Memo, part: Part) -> Out:
     if part.time is None or part.time.end is None or not part.text:
         return memo.hush(part.type)
+    account = notes(memo).account
+    account.streaming = part.messageID
     if part.type == "reasoning":
         return (Thinking(memo.frame, memo.turn, part.text),)
-    account = notes(memo).account
     if account.speaker != part.messageID:
         account.speaker, account.texts, account.gap = part.messageID, [], False
     if memo.skim:
@@ -216,7 +230,10 @@ def _tool(memo: Memo, part: Part) -> Out:
 
 def _delta(memo: Memo, frame: Frame, told: Properties) -> Out:
     own = notes(memo)
-    if told.field != "text" or not memo.launch.partial or own.roles.get(told.messageID) != "assistant":
+    if told.field != "text" or own.roles.get(told.messageID) != "assistant":
+        return memo.hush(frame.type)
+    own.account.streaming = told.messageID
+    if not memo.launch.partial:
         return memo.hush(frame.type)
     if own.kinds.get(told.partID) == "reasoning":
         return (Thinking(memo.frame, memo.turn, told.delta, partial=True),)

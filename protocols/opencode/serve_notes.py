@@ -48,13 +48,15 @@ class Asked:
 class Account:
     """What the steps of the open turn have said and cost so far.
 
-    `speaker` is the message that the last text was in, `texts` its finished texts; `reason` the last step's;
+    `speaker` is the message that the last text was in, `texts` its finished texts; `streaming` the message of the step that
+    has said something and is not finished; `reason` the last step's;
     `loose` counts the last steps in a row that ended without one; `messages` are the model's since the turn began. `gap`:
     a part of the answer was too long to be read.
     """
 
     speaker: str = ""
     texts: list[str] = attrs.field(factory=list[str])
+    streaming: str = ""
     reason: str = ""
     loose: int = 0
     messages: set[str] = attrs.field(factory=set[str])

@@ -188,6 +188,8 @@ class MessagesApi:
     ) -> Outcome:
         if request.stream and step.step is not None:
             await self._deltas(connection, request, as_message(step.step), step.after)
+        if isinstance(step, Drop):
+            await trio.sleep(step.linger)
         match step:
             case Drop(reset=True):
                 await connection.reset()

@@ -149,8 +149,9 @@ class ModelApi:
                 await self._pieces(connection, inner, after)
                 await connection.wait_gone()
                 return False
-            case Drop(inner, after):
+            case Drop(inner, after, linger=linger):
                 await self._pieces(connection, inner, after)
+                await trio.sleep(linger)
                 return False
             case Unfinished(inner):
                 await self._pieces(connection, inner, None)

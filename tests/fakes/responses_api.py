@@ -169,8 +169,9 @@ class ResponsesApi:
             case Status():
                 await connection.respond(step.code, _refusal(step), step.headers)
                 return True
-            case Drop(inner, after):
+            case Drop(inner, after, linger=linger):
                 await self._stream(connection, as_message(inner), after)
+                await trio.sleep(linger)
                 return False
             case Hang(inner, after):
                 if inner is not None:

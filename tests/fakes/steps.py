@@ -117,11 +117,12 @@ class Status:
 
 @attrs.frozen
 class Drop:
-    """The connection ends after `after` deltas: in mid-body (FIN), or with a reset (RST)."""
+    """The connection ends `linger` seconds after `after` deltas: in mid-body (FIN), or with a reset (RST)."""
 
     step: Answer
     after: int = 4
     reset: bool = False
+    linger: float = 0.0
 
 
 @attrs.frozen

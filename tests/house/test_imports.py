@@ -59,7 +59,7 @@ VIOLATIONS: Mapping[str, tuple[str, str]] = {
 COMMAND_LINES = ("claude", "codex", "acp", "opencode")
 
 SKELETON: Mapping[str, tuple[str, ...]] = {
-    "protocols": ("conversation", "dialect", "errors", "framing", "salvage", "vocabulary"),
+    "protocols": ("conversation", "dialect", "errors", "framing", "phases", "salvage", "vocabulary"),
     **{f"protocols/{name}": ("dialect", "wire") for name in COMMAND_LINES},
     "runtime": ("exits", "spec", "decide", "supervisor", "process", "monitors", "testing"),
     "actors": (

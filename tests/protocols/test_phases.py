@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from proctor.protocols.claude import CLAUDE
-from proctor.protocols.conversation import EVENTS, REQUESTS, REST, Conversation
+from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Dialect, Memo, Mode, Out, Phase
 from proctor.protocols.errors import Misuse, UnknownApproval
+from proctor.protocols.phases import EVENTS, REQUESTS, REST
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,

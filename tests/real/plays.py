@@ -120,9 +120,23 @@ async def faults_that_pass_are_got_over(stage: Stage) -> None:
 
 
 async def what_a_broken_stream_had_said_is_no_part_of_the_answer(stage: Stage) -> None:
-    stage.api.play(Drop(Text("never finished", chunk=2), after=3), Text("whole"))
-    answer = await stage.agent.ask("hi", timeout=BOUND)
-    assert (answer.outcome, answer.text) == ("ok", "whole")
+    await broken_in_mid_stream(stage)
+
+
+async def a_broken_stream_is_told_when_it_is_tried_again(stage: Stage) -> None:
+    told = await broken_in_mid_stream(stage)
+    assert [event.attempt for event in told if isinstance(event, proctor.Retrying)] == [1]
+    assert "attempt_void" in [event.code for event in told if isinstance(event, proctor.Notice)]
+
+
+async def broken_in_mid_stream(stage: Stage) -> list[proctor.AnyEvent]:
+    """What is told of an answer whose first attempt breaks when its pieces have long been passed on."""
+    stage.api.play(Drop(Text("never finished", chunk=2), after=3, linger=0.5), Text("whole"))
+    async with stage.agent.stream("hi") as turn:
+        told = [event async for event in turn]
+    assert (turn.answer.outcome, turn.answer.text) == ("ok", "whole")
+    assert "".join(event.text for event in told if isinstance(event, proctor.TextDelta)) == "never whole"
+    return told
 
 
 async def killed_between_two_turns_it_comes_back_and_answers(stage: Stage) -> None:

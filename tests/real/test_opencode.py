@@ -54,7 +54,7 @@ SCENES: tuple[plays.Scene, ...] = (
     plays.a_wrong_key_is_told_apart_and_the_next_request_tries_again,
     plays.a_refused_request_is_told_with_its_cause,
     plays.faults_that_pass_are_got_over,
-    plays.what_a_broken_stream_had_said_is_no_part_of_the_answer,
+    plays.a_broken_stream_is_told_when_it_is_tried_again,
     model_calls_without_end_are_ended,
     plays.killed_in_mid_turn_the_conversation_goes_on_in_the_same_session,
 )

@@ -16,6 +16,7 @@ from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.fakes.model_api import ModelApi
 from tests.fakes.steps import Hang, Text, Tool
+from tests.real import plays
 from tests.real.given import BAD, GIVEN, GOOD, Invoice, add, assert_right
 from tests.real.homes import ClaudeHome
 
@@ -81,6 +82,13 @@ async def each_has_its_own_tools_and_not_the_others(sup: Supervisor, api: ModelA
         assert (results, turn.answer.text) == ([f"5 for {PROJECTS[name]}"], "done")
 
 
+async def a_broken_stream_is_told_when_it_is_tried_again(
+    sup: Supervisor, api: ModelApi, home: ClaudeHome
+) -> None:
+    stage = plays.Stage(sup.agent("a"), api, home, plays.shell("bash"), "bash")
+    await plays.a_broken_stream_is_told_when_it_is_tried_again(stage)
+
+
 async def an_interrupt_ends_the_turn(sup: Supervisor, api: ModelApi, home: ClaudeHome) -> None:
     api.play(Hang(Text("never finished", chunk=5), after=1))
     async with sup.agent("a").stream("long") as turn:
@@ -131,6 +139,7 @@ async def test_two_agents_on_one_server_R161_R164(
             a_denied_tool_does_not_run_and_the_model_goes_on,
             it_is_told_a_shape_with_the_prompt_and_the_next_answer_is_words_again,
             each_has_its_own_tools_and_not_the_others,
+            a_broken_stream_is_told_when_it_is_tried_again,
             an_interrupt_ends_the_turn,
             a_killed_server_is_followed_by_one_with_the_same_sessions,
             each_has_its_own_tools_and_not_the_others,

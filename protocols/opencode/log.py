@@ -1,0 +1,106 @@
+"""What OpenCode tells in its log only: that a call of the model broke, and that it is made again.
+
+Over the protocol the pieces of a call that broke, which are void, and those of the next are chunks of one message with
+nothing between them (1.18.33). Its log, on stderr, has a line `process` when a step of a turn begins, with the id of
+its message, and a line `stream` before each call of the model for that step. So a second `stream` is another attempt,
+and voids what was said of the message before. Calls for a title are of no step.
+
+A log of another form tells nothing, and costs nothing but this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from proctor.protocols.acp import begin, void
+from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.vocabulary import HOST, Notice, Retrying
+
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {"--print-logs": (), "--log-level": ("INFO",)}
+"""Flag → its value: what has this log written."""
+
+_PAIR = re.compile(rb'([\w.]+)=("(?:[^"\\]|\\.)*+"|[^"\s]*+)')
+_SESSION = "session.id"
+_ERRORS = ("error.error.message", "error.error")
+
+
+@attrs.define
+class Step:
+    """A step of a session's turn: the id of its message, the calls made for it, why the last of them broke."""
+
+    message: str
+    calls: int = 0
+    error: str | None = None
+
+
+def arguments(named: tuple[str, ...]) -> tuple[str, ...]:
+    """What follows the command, without the flags that were `named` already."""
+    given = {part.partition("=")[0] for part in named}
+    return tuple(part for flag, value in ARGUMENTS.items() if flag not in given for part in (flag, *value))
+
+
+def read_log(memo: Memo, line: bytes) -> Out:
+    """The events of a line of the log; most give none."""
+    told = _pairs(line) if line.startswith(b"timestamp=") else {}
+    session, steps = told.get(_SESSION), _steps(memo)
+    if session is None or told.get("small") == "true":
+        return ()
+    step = steps.get(session)
+    match told.get("message"):
+        case "process" if told.get("level") == "INFO":
+            steps[session] = Step(told.get("messageID", ""))
+        case "exiting loop":
+            steps.pop(session, None)
+        case "stream error" if step is not None:
+            return _broken(memo, session, step, told)
+        case "stream" if step is not None:
+            step.calls += 1
+            return _again(memo, session, step) if step.calls > 1 else ()
+        case _:
+            pass
+    return ()
+
+
+def _broken(memo: Memo, session: str, step: Step, told: Mapping[str, str]) -> Out:
+    step.error = next((told[name] for name in _ERRORS if name in told), None)
+    data = {"parent": _parent(memo, session)}
+    return (Notice(HOST, memo.turn, "model_call_failed", step.error or "a call of the model failed", data),)
+
+
+def _again(memo: Memo, session: str, step: Step) -> Out:
+    parent = _parent(memo, session)
+    begun = begin(memo) if parent is None else []
+    voided = void(memo, step.message, parent)
+    error, step.error = step.error, None
+    if parent is not None:
+        return tuple(voided)
+    return (*begun, *voided, Retrying(HOST, memo.turn, step.calls - 1, error=error))
+
+
+def _parent(memo: Memo, session: str) -> str | None:
+    return None if session == memo.session_id else session
+
+
+def _steps(memo: Memo) -> dict[str, Step]:
+    steps: dict[str, Step] = memo.own.setdefault("log", {})
+    return steps
+
+
+def _pairs(line: bytes) -> dict[str, str]:
+    return {key.decode(): _text(value) for key, value in _PAIR.findall(line)}
+
+
+def _text(value: bytes) -> str:
+    text = value.decode("utf-8", "replace")
+    if not text.startswith('"'):
+        return text
+    try:
+        read: Any = json.loads(text, strict=False)
+    except ValueError:
+        return text
+    return str(read)
