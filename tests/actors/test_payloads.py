@@ -263,15 +263,6 @@ async def test_payloads_wait_with_their_request_and_travel_with_it_R144(autojump
 # -- temporary files
 
 
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary directories are made during the test."""
-    made = tmp_path / "tmp"
-    made.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(made))
-    return made
-
-
 def pictures(scratch: Path) -> list[str]:
     return sorted(p.name for p in scratch.rglob("*.png"))
 
@@ -296,27 +287,29 @@ def scripted_of(folder: Path, *faults: str) -> Any:
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_temporary_files_are_gone_after_the_run_R146(end: str, tmp_path: Path, scratch: Path) -> None:
+async def test_temporary_files_are_gone_after_the_run_R146(
+    end: str, tmp_path: Path, own_temporary_directory: Path
+) -> None:
     faults, outcome = ENDS[end]
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with stream(exec_plan(tmp_path, *faults), "go", timeout=2.0, payloads=[PICTURE]) as live:
         answer = await live.finish()
     assert answer.outcome == outcome
-    assert os.listdir(scratch) == []
+    assert os.listdir(own_temporary_directory) == []
 
 
 async def test_temporary_files_are_there_while_it_runs_and_gone_when_it_is_cancelled_R146(
-    tmp_path: Path, scratch: Path
+    tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with stream(exec_plan(tmp_path, "hang"), "go", payloads=[PICTURE]) as live:
         await anext(live)
-        assert pictures(scratch) == ["1-pixel.png"]
-    assert os.listdir(scratch) == []
+        assert pictures(own_temporary_directory) == ["1-pixel.png"]
+    assert os.listdir(own_temporary_directory) == []
 
 
 async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_between_them_R146(
-    tmp_path: Path, scratch: Path
+    tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with proctor.open_supervisor([agent_spec("a", exec_plan(tmp_path), {})]) as sup:
@@ -325,5 +318,5 @@ async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_betwe
             async for event in log:
                 if isinstance(event, proctor.Exited):
                     break
-        assert pictures(scratch) == []
+        assert pictures(own_temporary_directory) == []
         assert (await sup.agent("a").ask("again")).text == "seen"
