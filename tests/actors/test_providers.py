@@ -23,7 +23,7 @@ from proctor.actors.speech import Failed, ToolUse
 from proctor.actors.tools import Tool, tool
 from proctor.protocols.prompt import Message
 from proctor.runtime.spec import ChildSpec
-from tests.actors.test_completion import GOOD, TALK, saying, spec_of
+from tests.actors.spoken import GOOD, TALK, saying, spec_of
 
 SOURCES = str(Path(proctor.__file__).parents[1])
 HI = CompletionRequest(prompt="hi")

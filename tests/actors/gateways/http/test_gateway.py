@@ -13,7 +13,8 @@ from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.visits import Visits
 from tests.actors.gateways.http.serving import Frame, Served, served
 from tests.actors.gateways.http.test_turns import running
-from tests.actors.test_completion import GOOD, delta, saying, spec_of
+from tests.actors.spoken import GOOD, saying, spec_of
+from tests.protocols.lines import delta
 
 
 async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
