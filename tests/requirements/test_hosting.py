@@ -26,6 +26,7 @@ from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from tests.actors.spoken import speaks, spoken_plan
 from tests.protocols.lines import ASKED, INIT, RESULT, line, reply
+from tests.runtime.programs import installed
 
 HOUR = 3600.0
 DAY_AND_NIGHT = float(os.environ.get("PROCTOR_REQUIREMENTS_HOURS", "24")) * HOUR
@@ -156,9 +157,7 @@ async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     for folder in ("first", "second"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "claude").write_text("#!/bin/sh\n")
-        (tmp_path / folder / "claude").chmod(0o755)
+        installed(tmp_path / folder / "claude")
     monkeypatch.delenv(CLAUDE_CODE.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "first"))
     told = claude_plan("agent", {"home": "private", "record": tmp_path / "runs"}, shutdown=5.0)
