@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode import OPENCODE_RUN
 from proctor.protocols.vocabulary import (
-    AnyEvent,
     Garbled,
     Misplaced,
     Notice,
@@ -29,21 +27,14 @@ from proctor.protocols.vocabulary import (
     Usage,
 )
 from tests.protocols.opencode.endings import ENDINGS
-from tests.protocols.opencode.player import NAMES, by_byte, by_size, exit_status, play, stdout
-
-E = TypeVar("E")
-
-
-def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
+from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, stdout
+from tests.protocols.recorded import assert_every_line_is_told_or_quiet, by_byte, lines_of, of
 
 
 # P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
-    talk, events = play(name)
-    assert talk.frames == len([line for line in stdout(name).split(b"\n") if line.strip()])
-    assert len({event.frame for event in events}) + talk.memo.quiet.total() == talk.frames
+    assert_every_line_is_told_or_quiet(*play(name), len(lines_of(stdout(name))))
 
 
 @pytest.mark.parametrize("name", NAMES)
