@@ -18,13 +18,8 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture
-def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
-    return {
-        "executable": claude_cli.path,
-        "cwd": claude_home.work,
-        "env": claude_home.environment,
-        "retries": 2,
-    }
+def options(claude_options: AgentOptions) -> AgentOptions:
+    return {**claude_options, "retries": 2}
 
 
 def plan_with(options: AgentOptions, more: AgentOptions) -> Plan:

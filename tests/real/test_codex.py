@@ -15,7 +15,7 @@ from proctor.actors.runs import run, stream
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import HostTool
-from tests.fakes.responses_api import ResponsesApi, call
+from tests.fakes.responses_api import ResponsesApi, call, escalated
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
 from tests.real.homes import ClaudeHome, until
 
@@ -53,11 +53,6 @@ def with_weather(plan: Plan) -> Plan:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = HostTool(name="weather", description="How it is out there.", schema=schema)
     return attrs.evolve(plan, launch=attrs.evolve(plan.launch, host_tools=(tool,)))
-
-
-def escalated(command: str) -> Tool:
-    """A command that asks to run outside of the sandbox."""
-    return call(command, sandbox_permissions="require_escalated", justification="it must")
 
 
 @pytest.mark.parametrize("mode", ["session", "exec"])

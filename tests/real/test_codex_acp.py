@@ -10,8 +10,7 @@ import pytest
 import proctor
 from proctor.actors.plan import Plan, acp_plan
 from proctor.actors.trees import agent_spec
-from tests.fakes.responses_api import ResponsesApi, call, open_responses_api
-from tests.fakes.steps import Tool
+from tests.fakes.responses_api import ResponsesApi, escalated, open_responses_api
 from tests.real import plays
 from tests.real.homes import MINIMAL_PATH, ClaudeHome, make_home
 from tests.real.plays import Stage
@@ -49,11 +48,6 @@ def home(tmp_path: Path, api: ResponsesApi, installed_clis: Mapping[str, Path]) 
 @pytest.fixture
 def plan(installed_clis: Mapping[str, Path], home: ClaudeHome) -> Plan:
     return acp_plan("a", [str(installed_clis["codex-acp-2.6.0"])], plays.options_in(home), profile="codex")
-
-
-def escalated(command: str) -> Tool:
-    """A command that asks to run outside of the sandbox."""
-    return call(command, sandbox_permissions="require_escalated", justification="it must")
 
 
 async def a_denied_tool_does_not_run_and_ends_the_turn(stage: Stage) -> None:
