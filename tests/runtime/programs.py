@@ -42,6 +42,14 @@ async def line(process: Process) -> bytes:
     return said
 
 
+async def everything(process: Process) -> bytes:
+    """All that it says until it ends."""
+    said = b""
+    while data := await process.receive():
+        said += data
+    return said
+
+
 async def gone(pid: int) -> None:
     """Wait for the end of a process that is not ours."""
     try:
