@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+import trio
+
 import proctor
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import AgentOptions, Plan, scripted_plan
@@ -50,6 +52,12 @@ def agent_of(
     chosen: proctor.SpecOptions = {"shutdown": 3, "silence": 20.0, "final": 0.5, **options}
     chosen.setdefault("env", {"CLAUDE_CONFIG_DIR": str(folder / "state")})
     return proctor.scripted("a", write_script(folder, steps), faults=faults, **chosen)
+
+
+async def silent(_asked: object) -> bool:
+    """Whoever is asked and never answers."""
+    await trio.sleep_forever()
+    return True
 
 
 async def log_of(agent: proctor.Agent) -> list[AnyEvent]:

@@ -6,6 +6,7 @@ import json
 from typing import Any, Unpack
 
 import attrs
+import trio
 
 from proctor.actors.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.played import FarEnd, FarSide, played
@@ -95,6 +96,17 @@ def saying(
         return None
 
     return live
+
+
+async def deaf(side: FarSide) -> int | None:
+    """A far end that answers nothing."""
+    await trio.sleep_forever()
+    return None
+
+
+async def unwanted(side: FarSide) -> int | None:
+    """A far end that is not to be started."""
+    raise AssertionError("it was started")
 
 
 TALK = saying(

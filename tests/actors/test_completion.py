@@ -38,7 +38,7 @@ from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import RuntimeFault
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import write_script
-from tests.actors.spoken import GOOD, TALK, saying, spec_of
+from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, unwanted
 from tests.protocols.lines import assistant, delta, text
 
 
@@ -263,10 +263,6 @@ async def test_a_failure_before_the_first_event_is_one_error_chunk_R114_C25(
 
 
 async def test_a_timeout_in_the_agent_is_seen_through_every_layer_R105(autojump_clock: MockClock) -> None:
-    async def deaf(side: FarSide) -> int | None:
-        await trio.sleep_forever()
-        return None
-
     model = CompletionModel.make(spec_of(deaf, greeting=3.0))
     with pytest.raises(
         CompletionError, match="provider 'agent': agent did not answer the greeting"
@@ -291,11 +287,8 @@ async def test_the_deadline_of_a_request_is_an_error_that_says_so(
 
 
 async def test_nothing_to_answer_is_refused_and_starts_nothing_R137(autojump_clock: MockClock) -> None:
-    async def never(side: FarSide) -> int | None:
-        raise AssertionError("it was started")
-
     with pytest.raises(CompletionError, match="nothing to answer"):
-        await CompletionModel.make(spec_of(never)).completion(CompletionRequest(preamble="Be short."))
+        await CompletionModel.make(spec_of(unwanted)).completion(CompletionRequest(preamble="Be short."))
 
 
 async def test_the_whole_history_reaches_the_agent_R138_L16(autojump_clock: MockClock) -> None:

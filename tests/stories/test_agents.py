@@ -8,7 +8,7 @@ import trio
 
 import proctor
 from proctor.protocols import vocabulary as v
-from tests.actors.far_end import Step, codes, log_of
+from tests.actors.far_end import Step, codes, log_of, silent
 from tests.stories.agents import LIMIT, RESUMING, RUNS, SESSIONS, child
 from tests.stories.rows import ROWS
 
@@ -41,12 +41,8 @@ async def test_a_question_is_answered_by_the_policy_in_every_dialect(
 async def test_a_question_that_nobody_answers_is_denied_in_every_dialect(
     tmp_path: Path, dialect: str
 ) -> None:
-    async def never(_question: v.ApprovalRequested) -> bool:
-        await trio.sleep_forever()
-        return True
-
     asked = {"tool": "Bash", "run": "touch made", "ask": True}
-    options = {"permission": never, "approval_deadline": 0.2, "cwd": tmp_path}
+    options = {"permission": silent, "approval_deadline": 0.2, "cwd": tmp_path}
     async with proctor.open_supervisor(
         child(tmp_path, dialect, [asked, {"reply": "fine"}], **options)
     ) as sup:

@@ -29,6 +29,7 @@ from proctor.protocols.vocabulary import (
 from tests.protocols.opencode.endings import ENDINGS
 from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, stdout
 from tests.protocols.recorded import assert_every_line_is_told_or_quiet, by_byte, lines_of, of
+from tests.protocols.shapes import shapes
 
 
 # P06, R012
@@ -160,11 +161,7 @@ def test_blocks_are_refused_where_only_text_is_taken() -> None:
         talk.send(Prompt("p", "x", blocks=({"type": "image"},)))
 
 
-SHAPES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=3,
-)
+SHAPES = shapes(3)
 TYPES = st.sampled_from(["step_start", "text", "reasoning", "tool_use", "step_finish", "error", "new"])
 WORDS = st.sampled_from(["stop", "length", "tool-calls", "unknown", "completed", "error", "s1"])
 FIELDS = [
