@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+# Before anything of them is imported: what tests share shows the values of an assertion that fails, as tests do.
+pytest.register_assert_rewrite(
+    *(f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir())
+)
+
 from tests.clis import not_run
 from tests.conformance.outcomes import Outcomes, pytest_addoption
 

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+import trio
+
+import proctor
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import AgentOptions, Plan, scripted_plan
 from proctor.actors.runs import stream
-from proctor.protocols.vocabulary import AnyEvent
+from proctor.protocols.vocabulary import AnyEvent, Notice
+from proctor.runtime.spec import ChildSpec
 
 Step = Mapping[str, Any]
 HELLO: Sequence[Step] = ({"reply": "Hello! You said: {prompt}"},)
@@ -39,3 +43,32 @@ async def played(plan: Plan, prompt: str = "hi", *, timeout: float = 30.0) -> tu
     async with stream(plan, prompt, timeout=timeout) as live:
         events = [event async for event in live]
     return live.answer, events
+
+
+def agent_of(
+    folder: Path, steps: Sequence[Step] = HELLO, *faults: str, **options: Unpack[proctor.SpecOptions]
+) -> ChildSpec:
+    """A scripted agent `a` that remembers its sessions in the folder, with clocks short enough for a test."""
+    chosen: proctor.SpecOptions = {"shutdown": 3, "silence": 20.0, "final": 0.5, **options}
+    chosen.setdefault("env", {"CLAUDE_CONFIG_DIR": str(folder / "state")})
+    return proctor.scripted("a", write_script(folder, steps), faults=faults, **chosen)
+
+
+async def silent(_asked: object) -> bool:
+    """Whoever is asked and never answers."""
+    await trio.sleep_forever()
+    return True
+
+
+async def log_of(agent: proctor.Agent) -> list[AnyEvent]:
+    """All that its log holds by now."""
+    seen = list[AnyEvent]()
+    async with agent.events(since=0) as log:
+        while batch := log.batch_nowait():
+            seen += batch
+    return seen
+
+
+def codes(events: Sequence[AnyEvent]) -> list[str]:
+    """The codes of the notices among them."""
+    return [event.code for event in events if isinstance(event, Notice)]

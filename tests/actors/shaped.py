@@ -13,7 +13,7 @@ import trio
 from proctor.actors.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.played import FarSide, Lines, played
 from proctor.protocols.dialect import Dialect
-from tests.protocols.lines import INIT, line
+from tests.protocols.lines import INIT, ended, line, reply
 
 Step = Mapping[str, Any]
 """One of: `submit`, `validate` or `example` with the arguments of a call; `say` a text that ends the turn; `shape` data
@@ -50,8 +50,7 @@ class _Speaker:
         return None
 
     async def _control(self, frame: dict[str, Any]) -> None:
-        reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-        await self.side.send_all(line(type="control_response", response=reply))
+        await self.side.send_all(reply(frame["request_id"], pid=1))
         if frame["request"]["subtype"] == "initialize" and frame["request"].get("sdkMcpServers"):
             listed = await self._ask("tools/list", {})
             self.talk.tools.append([tool["name"] for tool in listed["tools"]])
@@ -96,9 +95,7 @@ class _Speaker:
         raise trio.EndOfChannel
 
     async def _end(self, **facts: Any) -> None:
-        end = line(
-            type="result", session_id="s", num_turns=2, duration_ms=500, total_cost_usd=self._cost(), **facts
-        )
+        end = ended(num_turns=2, duration_ms=500, total_cost_usd=self._cost(), **facts)
         await self.side.send_all(end)
 
     def _cost(self) -> float:

@@ -6,10 +6,21 @@ import json
 from typing import Any, Unpack
 
 import attrs
+import trio
 
 from proctor.actors.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.played import FarEnd, FarSide, played
-from tests.protocols.lines import INIT, line
+from proctor.actors.trees import agent_spec
+from proctor.runtime.spec import ChildSpec
+from tests.protocols.lines import INIT, assistant, ended, line, reply, text
+
+COUNTED = {"input_tokens": 3, "output_tokens": 5}
+GOOD: dict[str, Any] = {"subtype": "success", "is_error": False, "result": "It is 4."}
+CUT: dict[str, Any] = {
+    "subtype": "error_during_execution",
+    "is_error": True,
+    "terminal_reason": "aborted_streaming",
+}
 
 
 class Speaker:
@@ -31,12 +42,9 @@ class Speaker:
         return None
 
     async def _control(self, request: str, subtype: str) -> None:
-        reply = {"subtype": "success", "request_id": request, "response": {"pid": 1}}
-        await self._side.send_all(line(type="control_response", response=reply))
+        await self._side.send_all(reply(request, pid=1))
         if subtype == "interrupt" and self._open:
-            await self._end(
-                subtype="error_during_execution", is_error=True, terminal_reason="aborted_streaming"
-            )
+            await self._end(**CUT)
 
     async def _prompt(self, text: str) -> int | None:
         self._turns += 1
@@ -51,13 +59,66 @@ class Speaker:
 
     async def _end(self, **facts: Any) -> None:
         self._open = False
-        await self._side.send_all(
-            line(type="result", session_id="s", num_turns=1, total_cost_usd=0.5, **facts)
-        )
+        await self._side.send_all(ended(total_cost_usd=0.5, **facts))
 
 
 async def speaks(side: FarSide) -> int | None:
     return await Speaker(side).live()
+
+
+def saying(
+    *frames: bytes, status: int | None = None, heard: list[Any] | None = None, **result: Any
+) -> FarEnd:
+    """A far end that tells these frames for every prompt, then the result if there is one; without one it hangs, but for `status`.
+
+    What it is sent as prompts is added to `heard`.
+    """
+
+    async def live(side: FarSide) -> int | None:
+        async for said in side.lines():
+            frame: dict[str, Any] = json.loads(said)
+            if frame["type"] == "control_request":
+                await side.send_all(reply(frame["request_id"], pid=1))
+                if frame["request"]["subtype"] == "end_session":
+                    return None
+                if frame["request"]["subtype"] == "interrupt":
+                    await side.send_all(ended(**CUT))
+                continue
+            if heard is not None:
+                heard.append(frame["message"]["content"])
+            for out in (INIT, *frames):
+                await side.send_all(out)
+            if result:
+                await side.send_all(ended(**{"usage": COUNTED, **result}))
+            if status is not None:
+                side.complain(b"the last words\n")
+                return status
+        return None
+
+    return live
+
+
+async def deaf(side: FarSide) -> int | None:
+    """A far end that answers nothing."""
+    await trio.sleep_forever()
+    return None
+
+
+async def unwanted(side: FarSide) -> int | None:
+    """A far end that is not to be started."""
+    raise AssertionError("it was started")
+
+
+TALK = saying(
+    assistant(text("Let me see."), {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}),
+    line(
+        type="user",
+        message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]},
+    ),
+    assistant(text("")),
+    assistant(text("It is 4.")),
+    **GOOD,
+)
 
 
 def spoken_plan(far_end: FarEnd = speaks, **options: Unpack[AgentOptions]) -> Plan:
@@ -66,3 +127,8 @@ def spoken_plan(far_end: FarEnd = speaks, **options: Unpack[AgentOptions]) -> Pl
     return attrs.evolve(
         claude_plan("agent", chosen, shutdown=5.0), product=None, reach=played(far_end, name="speaker")
     )
+
+
+def spec_of(far_end: FarEnd, **options: Unpack[AgentOptions]) -> ChildSpec:
+    """Its child of a tree."""
+    return agent_spec("agent", spoken_plan(far_end, **options), {})

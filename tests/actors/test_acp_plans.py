@@ -11,13 +11,7 @@ from proctor.actors.errors import BadOption, NotExecutable, NotInstalled
 from proctor.actors.plan import AgentOptions, acp_plan, opencode_plan
 from proctor.protocols.acp import GEMINI as GEMINI_PROFILE
 from proctor.protocols.acp import Profile
-
-
-def program(path: Path, mode: int = 0o755) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n")
-    path.chmod(mode)
-    return path
+from tests.runtime.programs import installed
 
 
 def test_opencode_is_held_as_a_session_or_started_for_each_prompt() -> None:
@@ -32,7 +26,7 @@ def test_opencode_is_held_as_a_session_or_started_for_each_prompt() -> None:
 def test_an_agent_is_found_on_path_and_keeps_its_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = program(tmp_path / "myagent")
+    found = installed(tmp_path / "myagent")
     monkeypatch.setenv("PATH", str(tmp_path))
     plan = acp_plan("a", ["myagent", "--acp", "-v"], {})
     assert plan.locate() == (str(found), "--acp", "-v")
@@ -40,7 +34,7 @@ def test_an_agent_is_found_on_path_and_keeps_its_arguments(
 
 
 def test_a_path_is_taken_as_it_is_and_an_executable_beats_it(tmp_path: Path) -> None:
-    one, two = program(tmp_path / "one"), program(tmp_path / "two")
+    one, two = installed(tmp_path / "one"), installed(tmp_path / "two")
     assert acp_plan("a", [str(one), "x"], {}).locate() == (str(one), "x")
     assert acp_plan("a", [str(one), "x"], {"executable": two}).locate() == (str(two), "x")
 
@@ -55,7 +49,7 @@ def test_a_program_that_is_not_there_is_named_with_the_places_searched(
     with pytest.raises(NotInstalled, match="npm install -g @google/gemini-cli"):
         acp_plan("a", ["gemini"], {"executable": tmp_path / "none"}).locate()
     with pytest.raises(NotExecutable, match="no execute permission"):
-        acp_plan("a", [str(program(tmp_path / "plain", 0o644))], {}).locate()
+        acp_plan("a", [str(installed(tmp_path / "plain", mode=0o644))], {}).locate()
 
 
 def test_a_known_program_is_known_by_its_name_and_a_stranger_has_no_variable() -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import pytest
 import trio
@@ -16,8 +16,7 @@ from proctor.actors.mail import Begin
 from proctor.protocols import vocabulary as v
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
-from proctor.runtime.spec import ChildSpec
-from tests.actors.far_end import HELLO, Step, write_script
+from tests.actors.far_end import HELLO, Step, agent_of, codes, log_of
 from tests.runtime.stage import heard
 
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
@@ -29,18 +28,6 @@ CUT_ONCE: Sequence[Step] = (
     {"fault": "crash@once"},
     {"reply": "never"},
 )
-
-
-def agent_of(
-    folder: Path, steps: Sequence[Step] = HELLO, *faults: str, **options: Unpack[proctor.SpecOptions]
-) -> ChildSpec:
-    chosen: proctor.SpecOptions = {"shutdown": 3, "silence": 20.0, "final": 0.5, **options}
-    chosen.setdefault("env", {"CLAUDE_CONFIG_DIR": str(folder / "state")})
-    return proctor.scripted("a", write_script(folder, steps), faults=faults, **chosen)
-
-
-def codes(events: Sequence[v.AnyEvent]) -> list[str]:
-    return [e.code for e in events if isinstance(e, v.Notice)]
 
 
 async def test_an_agent_answers_by_name(tmp_path: Path) -> None:
@@ -112,10 +99,7 @@ async def test_requests_that_waited_survive_the_crash(tmp_path: Path) -> None:
 async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path) -> None:  # L37
     spec = agent_of(tmp_path, HELLO, "refuse_resume", resume="3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7")
     async with proctor.open_supervisor([spec]) as sup:
-        async with sup.agent("a").events(since=0) as log:
-            seen = list[v.AnyEvent]()
-            while batch := log.batch_nowait():
-                seen += batch
+        seen = await log_of(sup.agent("a"))
         answer = await sup.agent("a").ask("hi")
     assert answer.outcome == "ok"
     assert codes(seen).count("resume_refused") == 2

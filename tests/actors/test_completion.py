@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from proctor.actors.errors import (
 from proctor.actors.eventlog import Cursor
 from proctor.actors.payloads import FilePayload, JsonPayload, Payload
 from proctor.actors.plan import claude_plan
-from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.played import FarSide
 from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SPOKEN
 from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolUse
@@ -39,63 +38,8 @@ from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import RuntimeFault
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import write_script
-from tests.actors.spoken import spoken_plan
-from tests.protocols.lines import INIT, line
-
-
-def assistant(*blocks: dict[str, Any]) -> bytes:
-    return line(type="assistant", session_id="s", message={"role": "assistant", "content": list(blocks)})
-
-
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
-
-
-CALL = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
-COUNTED = {"input_tokens": 3, "output_tokens": 5}
-
-
-def saying(*frames: bytes, status: int | None = None, **result: Any) -> FarEnd:
-    """A far end that tells these frames for every prompt, then the result if there is one; without one it hangs, but for `status`."""
-
-    async def live(side: FarSide) -> int | None:
-        async for said in side.lines():
-            frame: Mapping[str, Any] = json.loads(said)
-            if frame["type"] == "control_request":
-                reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-                await side.send_all(line(type="control_response", response=reply))
-                if frame["request"]["subtype"] == "end_session":
-                    return None
-                if frame["request"]["subtype"] == "interrupt":
-                    await side.send_all(line(**CUT))
-                continue
-            for out in (INIT, *frames):
-                await side.send_all(out)
-            if result:
-                await side.send_all(
-                    line(**{"type": "result", "session_id": "s", "num_turns": 1, "usage": COUNTED, **result})
-                )
-            if status is not None:
-                side.complain(b"the last words\n")
-                return status
-        return None
-
-    return live
-
-
-CUT: dict[str, Any] = {
-    "type": "result",
-    "session_id": "s",
-    "num_turns": 1,
-    "subtype": "error_during_execution",
-    "is_error": True,
-    "terminal_reason": "aborted_streaming",
-}
-GOOD: dict[str, Any] = {"subtype": "success", "is_error": False, "result": "It is 4."}
-
-
-def spec_of(far_end: FarEnd, **options: Any) -> ChildSpec:
-    return agent_spec("agent", spoken_plan(far_end, **options), {})
+from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, unwanted
+from tests.protocols.lines import assistant, delta, text
 
 
 async def chunks_of(model: CompletionModel, prompt: str = "hi", **more: Any) -> list[Chunk]:
@@ -109,17 +53,6 @@ class Sum(msgspec.Struct):
 
 OPEN = {"codex-exec": "danger-full-access"}
 """Where a tool that would have to ask is refused, unless nothing has to."""
-
-TALK = saying(
-    assistant(text("Let me see."), CALL),
-    line(
-        type="user",
-        message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4"}]},
-    ),
-    assistant(text("")),
-    assistant(text("It is 4.")),
-    **GOOD,
-)
 
 
 async def test_a_response_has_choice_usage_and_the_raw_answer_R135_R140(autojump_clock: MockClock) -> None:
@@ -175,11 +108,6 @@ async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R08
     ]
     assert said[-1].metadata["session_id"] == "s"
     assert said[0].metadata["turn"] == "1.1"
-
-
-def delta(said: str) -> bytes:
-    event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": said}}
-    return line(type="stream_event", session_id="s", event=event)
 
 
 async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_clock: MockClock) -> None:
@@ -335,10 +263,6 @@ async def test_a_failure_before_the_first_event_is_one_error_chunk_R114_C25(
 
 
 async def test_a_timeout_in_the_agent_is_seen_through_every_layer_R105(autojump_clock: MockClock) -> None:
-    async def deaf(side: FarSide) -> int | None:
-        await trio.sleep_forever()
-        return None
-
     model = CompletionModel.make(spec_of(deaf, greeting=3.0))
     with pytest.raises(
         CompletionError, match="provider 'agent': agent did not answer the greeting"
@@ -363,28 +287,17 @@ async def test_the_deadline_of_a_request_is_an_error_that_says_so(
 
 
 async def test_nothing_to_answer_is_refused_and_starts_nothing_R137(autojump_clock: MockClock) -> None:
-    async def never(side: FarSide) -> int | None:
-        raise AssertionError("it was started")
-
     with pytest.raises(CompletionError, match="nothing to answer"):
-        await CompletionModel.make(spec_of(never)).completion(CompletionRequest(preamble="Be short."))
+        await CompletionModel.make(spec_of(unwanted)).completion(CompletionRequest(preamble="Be short."))
 
 
 async def test_the_whole_history_reaches_the_agent_R138_L16(autojump_clock: MockClock) -> None:
     heard: list[str] = []
 
-    async def hears(side: FarSide) -> int | None:
-        async for said in side.lines():
-            if (frame := json.loads(said))["type"] == "user":
-                heard.append(frame["message"]["content"])
-                await side.send_all(INIT + line(type="result", session_id="s", num_turns=1, **GOOD))
-            else:
-                reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-                await side.send_all(line(type="control_response", response=reply))
-        return None
-
     history = tuple(m for n in "123" for m in (Message("user", f"ask {n}"), Message("assistant", f"say {n}")))
-    await CompletionModel.make(spec_of(hears)).completion(CompletionRequest(prompt="now", history=history))
+    await CompletionModel.make(spec_of(saying(heard=heard, **GOOD))).completion(
+        CompletionRequest(prompt="now", history=history)
+    )
     order = [heard[0].index(word) for n in "123" for word in (f"ask {n}", f"say {n}")]
     assert order == sorted(order)
 

@@ -18,8 +18,7 @@ from proctor.actors.gate import gate_of
 from proctor.actors.outcomes import REACTIONS, Outcome, Reaction
 from proctor.actors.plan import claude_plan
 from proctor.protocols import vocabulary as v
-from tests.actors.far_end import Step, write_script
-from tests.actors.test_agent import agent_of, codes
+from tests.actors.far_end import Step, agent_of, codes, log_of, write_script
 
 REPLY: Sequence[Step] = ({"reply": "{prompt}"},)
 LONG: Sequence[Step] = ({"say": "begun"}, {"sleep": 60}, {"reply": "no"})
@@ -124,7 +123,7 @@ async def test_a_process_that_leaves_after_a_refused_login_is_not_started_again_
         assert (status.state, status.pid, status.incarnation) == ("failed", None, 1)
         assert (await agent.steer("x")).why.startswith("no process to tell: failed (authentication: ")
         answer = await agent.ask("two")
-        seen = await _log_of(agent)
+        seen = await log_of(agent)
     assert (answer.outcome, answer.text) == ("ok", "two")
     assert "odd_state" not in codes(seen)
 
@@ -178,18 +177,10 @@ async def test_a_one_shot_agent_never_surprises_the_state_table(tmp_path: Path) 
         assert (await agent.status()).state == "idle"
         for prompt in ("one", "two"):
             await agent.ask(prompt)
-        seen = await _log_of(agent)
+        seen = await log_of(agent)
         status = await agent.status()
     assert "odd_state" not in codes(seen)
     assert status.state == "idle"
-
-
-async def _log_of(agent: proctor.Agent) -> list[v.AnyEvent]:
-    seen = list[v.AnyEvent]()
-    async with agent.events(since=0) as log:
-        while batch := log.batch_nowait():
-            seen += batch
-    return seen
 
 
 async def test_many_that_come_back_at_once_are_asked_in_steps(autojump_clock: MockClock) -> None:

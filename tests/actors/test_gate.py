@@ -18,7 +18,7 @@ from proctor.actors.gate import Gate
 from proctor.actors.plan import AgentOptions
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
-from tests.actors.far_end import Step, write_script
+from tests.actors.far_end import Step, log_of, write_script
 
 ONCE: Sequence[Step] = ({"fault": "limit:2@once=L"}, {"reply": "{prompt}"})
 COSTLY: Sequence[Step] = (
@@ -36,14 +36,6 @@ def agent_of(
 
 def notices(events: Sequence[v.AnyEvent], *codes: str) -> list[str]:
     return [event.code for event in events if isinstance(event, v.Notice) and event.code in codes]
-
-
-async def of_log(agent: proctor.Agent) -> list[v.AnyEvent]:
-    seen = list[v.AnyEvent]()
-    async with agent.events(since=0) as log:
-        while batch := log.batch_nowait():
-            seen += batch
-    return seen
 
 
 async def test_one_agents_limit_parks_all_of_its_account_before_their_next_prompt(tmp_path: Path) -> None:
@@ -104,7 +96,7 @@ async def test_a_spent_budget_parks_the_agent_until_its_window_frees(tmp_path: P
         status = await agent.status()
         assert (await receipt.answer()).ok
         lasted = trio.current_time() - began
-        seen = await of_log(agent)
+        seen = await log_of(agent)
     assert status.state == "parked"
     assert status.evidence.startswith("a has spent $2 of $2 in 2.5 s; until ")
     assert lasted >= 2.5
@@ -145,7 +137,7 @@ async def test_a_budget_that_only_warns_stops_nobody(tmp_path: Path) -> None:
     async with proctor.open_supervisor([spec]) as sup:
         for prompt in ("one", "two"):
             assert (await sup.agent("a").ask(prompt)).ok
-        seen = await of_log(sup.agent("a"))
+        seen = await log_of(sup.agent("a"))
     assert notices(seen, "budget_near", "budget_exceeded", "parked") == ["budget_exceeded"]
 
 

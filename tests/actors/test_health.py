@@ -12,20 +12,15 @@ from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI
 from proctor.actors.health import Adapter, Checks, Finding, Health, adapters_of
 from proctor.actors.plan import claude_plan, codex_plan, scripted_plan
 from tests.actors.far_end import HELLO, write_script
+from tests.runtime.programs import installed
 
 TWO = {"claude": Adapter(CLAUDE_CODE), "codex": Adapter(CODEX_CLI)}
-
-
-def program(path: Path, script: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     for name in TWO:
-        program(tmp_path / name, f"echo x >> {tmp_path}/asked; echo {name} 1.2.3")
+        installed(tmp_path / name, f"echo x >> {tmp_path}/asked; echo {name} 1.2.3")
     return {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
 
 
@@ -45,11 +40,11 @@ async def test_one_that_is_removed_while_we_run_is_missed_by_name_R182(
     ill = await checks.look()
     assert (ill.grade, ill.missing) == ("degraded", ("codex",))
     assert "Codex is not installed" in (ill.findings[1].why or "")
-    program(tmp_path / "claude", "echo it is broken >&2; exit 3")
+    installed(tmp_path / "claude", "echo it is broken >&2; exit 3")
     dead = await checks.look()
     assert (dead.grade, dead.missing) == ("down", ("claude", "codex"))
     assert "it is broken" in (dead.findings[0].why or "")
-    program(tmp_path / "codex", "echo 2.0.0")
+    installed(tmp_path / "codex", "echo 2.0.0")
     assert (await checks.look()).missing == ("claude",)
 
 
@@ -69,7 +64,7 @@ async def test_an_answer_is_given_again_for_a_while_to_whoever_asks(
 async def test_a_program_that_does_not_answer_is_killed_in_time(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    program(tmp_path / "codex", "trap '' TERM; exec sleep 600")
+    installed(tmp_path / "codex", "trap '' TERM; exec sleep 600")
     began = time.monotonic()
     found = await Checks(TWO, deadline=0.3, environ=environ).finding("codex")
     assert (found.why, found.path) == ("no answer within 0.3 s", tmp_path / "codex")
@@ -79,7 +74,7 @@ async def test_a_program_that_does_not_answer_is_killed_in_time(
 async def test_whoever_leaves_while_it_is_looked_harms_nobody(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    program(tmp_path / "codex", "sleep 0.3; echo 3.0.0")
+    installed(tmp_path / "codex", "sleep 0.3; echo 3.0.0")
     checks = Checks(TWO, environ=environ)
     with trio.move_on_after(0.1) as left:
         await checks.finding("codex")

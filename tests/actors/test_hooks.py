@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from proctor.actors.errors import BadOption
 from proctor.actors.hooks import Hook, HookFunction, HookResult
 from proctor.protocols.vocabulary import HookCalled, HookVerdict
+from tests.actors.far_end import silent
 
 CALLED = HookCalled(3, "t1", "h1", "PreToolUse.1", "PreToolUse", {"tool_name": "Bash"})
 
@@ -35,11 +36,6 @@ async def object_(called: HookCalled) -> HookResult:
 
 async def broken(called: HookCalled) -> bool:
     raise RuntimeError("boom")
-
-
-async def silent(called: HookCalled) -> bool:
-    await trio.sleep_forever()
-    return True
 
 
 async def truthy(called: HookCalled) -> Any:

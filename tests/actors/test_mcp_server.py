@@ -18,6 +18,7 @@ from proctor.actors.gateways.mcp.server import GRACE, Health, McpServer
 from proctor.actors.listening import Endpoint, bound, endpoint_of
 from proctor.actors.tools import ToolResult, tool
 from proctor.actors.toolset import Call, ServedTool, Toolset
+from tests.fakes.mcp_client import INITIALIZE, READY, calls, written
 
 
 @tool
@@ -164,10 +165,8 @@ class Peer:
 
     async def send(self, *frames: Any) -> None:
         for frame in frames:
-            if not isinstance(frame, str | bytes):
-                frame = json.dumps({"jsonrpc": "2.0", **frame})
             line = frame.encode() if isinstance(frame, str) else frame
-            await self._stream.send_all(line + b"\n")
+            await self._stream.send_all(line + b"\n" if isinstance(line, bytes) else written(line))
 
     async def receive(self) -> dict[str, Any]:
         while b"\n" not in self._left:
@@ -180,23 +179,6 @@ class Peer:
 
     async def hang_up(self) -> None:
         await self._stream.send_eof()
-
-
-INITIALIZE: dict[str, Any] = {
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    },
-}
-READY = {"method": "notifications/initialized"}
-
-
-def calls(id: int, tool: str, token: str | None = None, **arguments: Any) -> dict[str, Any]:
-    meta = {} if token is None else {"_meta": {"progressToken": token}}
-    return {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments, **meta}}
 
 
 @asynccontextmanager
@@ -324,7 +306,7 @@ async def test_a_client_that_reads_nothing_more_holds_up_no_end(
     ours, theirs = trio.testing.lockstep_stream_pair()  # a write waits for its reader
     async with trio.open_nursery() as nursery:
         nursery.start_soon(things.serve_streams, theirs, theirs)
-        await ours.send_all(json.dumps({"jsonrpc": "2.0", **INITIALIZE}).encode() + b"\n")
+        await ours.send_all(written(INITIALIZE))
         things.shutdown.set()
     assert trio.current_time() < GRACE + 2
 

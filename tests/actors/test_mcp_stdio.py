@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.actors.test_mcp_server import INITIALIZE, READY, calls
+from tests.fakes.mcp_client import INITIALIZE, READY, calls, written
 from tests.proctor.command import PATIENCE, environment
 
 PROGRAM = """
@@ -35,9 +35,8 @@ print("given back")
 def test_stdout_is_the_protocols_alone_and_whoever_prints_is_heard_on_stderr(
     kind: str, tmp_path: Path
 ) -> None:  # R159, R178
-    frames = [INITIALIZE, READY, calls(1, "prints")]
     asked, answered = tmp_path / "asked", tmp_path / "answered"
-    asked.write_text("".join(json.dumps({"jsonrpc": "2.0", **frame}) + "\n" for frame in frames))
+    asked.write_bytes(written(INITIALIZE, READY, calls(1, "prints")))
     command, env = [sys.executable, "-c", PROGRAM], environment(tmp_path)
     if kind == "pipes":
         with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env=env) as process:

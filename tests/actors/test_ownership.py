@@ -14,7 +14,7 @@ from proctor.actors.errors import SessionOwned
 from proctor.actors.ownership import Ownership
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
-from tests.actors.far_end import Step, write_script
+from tests.actors.far_end import Step, codes, log_of, write_script
 from tests.proctor.command import PATIENCE, environment
 
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
@@ -143,8 +143,5 @@ async def test_a_script_that_two_agents_play_is_nobodys_session(tmp_path: Path) 
     async with proctor.open_supervisor(twins) as sup:
         for name in ("a", "b"):
             assert (await sup.agent(name).ask("hi")).text == "hi"
-        seen = list[v.AnyEvent]()
-        async with sup.agent("b").events(since=0) as log:
-            while batch := log.batch_nowait():
-                seen += batch
-    assert [event.code for event in seen if isinstance(event, v.Notice)].count("session_owned") == 1
+        seen = await log_of(sup.agent("b"))
+    assert codes(seen).count("session_owned") == 1

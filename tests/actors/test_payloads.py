@@ -27,8 +27,8 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
 from proctor.protocols.vocabulary import Prompt
 from tests.actors.far_end import plan_of
-from tests.actors.test_completion import GOOD, saying
-from tests.protocols.lines import INIT, line
+from tests.actors.spoken import GOOD, saying, spec_of
+from tests.protocols.lines import reply
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a")
 NOTE = FilePayload("note.txt", "The sum is 4.")
@@ -92,8 +92,8 @@ def said_by(name: str, payloads: Sequence[Payload]) -> Any:
     mode = "session" if name == "opencode-serve" else SPOKEN[name].mode
     talk = Conversation(dialect, launch=Launch(executable=("x",), mode=mode))
     talk.greet()
-    for reply in GREETINGS.get(name, ()):
-        talk.receive(reply)
+    for said in GREETINGS.get(name, ()):
+        talk.receive(said)
         talk.take_owed()
     talk.memo.session_id = talk.memo.session_id or "s"
     written = talk.send(Prompt(UUID, "go", attachments=attachments_of(payloads)))
@@ -110,9 +110,9 @@ def rpc(number: int, result: Mapping[str, Any]) -> bytes:
 
 
 GREETINGS: Mapping[str, Sequence[bytes]] = {
-    "claude": (line(type="control_response", response={"subtype": "success", "request_id": "greeting", "response": {}}),),
+    "claude": (reply("greeting"),),
     "acp": acp_greeting(image=True, audio=True),
-}  # fmt: skip
+}
 TEXTS = [{"type": "text", "text": "go"}, {"type": "text", "text": TOLD}]
 
 
@@ -200,7 +200,7 @@ async def test_a_payload_that_a_command_line_cannot_take_is_refused_before_anyth
 
 
 async def test_an_agent_refuses_it_too_and_goes_on_R147(autojump_clock: MockClock) -> None:
-    async with proctor.open_supervisor([agent_spec("agent", claude_like(saying(**GOOD)), {})]) as sup:
+    async with proctor.open_supervisor([spec_of(saying(**GOOD))]) as sup:
         agent = sup.agent("agent")
         with pytest.raises(UnsupportedPayload, match="application/zip"):
             await agent.ask("go", payloads=[ZIP])
@@ -233,25 +233,10 @@ async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojum
     assert heard == ["initialize", "session/new"] * 2
 
 
-def claude_like(far_end: Any) -> Plan:
-    plan = claude_plan("agent", {"home": "private"}, shutdown=5.0)
-    return attrs.evolve(plan, product=None, reach=played(far_end, name="claude"))
-
-
 async def test_payloads_wait_with_their_request_and_travel_with_it_R144(autojump_clock: MockClock) -> None:
     heard: list[Any] = []
 
-    async def hears(side: FarSide) -> int | None:
-        async for said in side.lines():
-            if (frame := json.loads(said))["type"] == "user":
-                heard.append(frame["message"]["content"])
-                await side.send_all(INIT + line(type="result", session_id="s", num_turns=1, **GOOD))
-            else:
-                reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-                await side.send_all(line(type="control_response", response=reply))
-        return None
-
-    spec = agent_spec("agent", claude_like(hears), {})
+    spec = spec_of(saying(heard=heard, **GOOD))
     async with proctor.open_supervisor([spec]) as sup, trio.open_nursery() as nursery:
         nursery.start_soon(sup.agent("agent").ask, "one")
         await sup.agent("agent").ask("go", payloads=[NOTE, DATA])
@@ -261,15 +246,6 @@ async def test_payloads_wait_with_their_request_and_travel_with_it_R144(autojump
 
 
 # -- temporary files
-
-
-@pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary directories are made during the test."""
-    made = tmp_path / "tmp"
-    made.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(made))
-    return made
 
 
 def pictures(scratch: Path) -> list[str]:
@@ -296,27 +272,29 @@ def scripted_of(folder: Path, *faults: str) -> Any:
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_temporary_files_are_gone_after_the_run_R146(end: str, tmp_path: Path, scratch: Path) -> None:
+async def test_temporary_files_are_gone_after_the_run_R146(
+    end: str, tmp_path: Path, own_temporary_directory: Path
+) -> None:
     faults, outcome = ENDS[end]
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with stream(exec_plan(tmp_path, *faults), "go", timeout=2.0, payloads=[PICTURE]) as live:
         answer = await live.finish()
     assert answer.outcome == outcome
-    assert os.listdir(scratch) == []
+    assert os.listdir(own_temporary_directory) == []
 
 
 async def test_temporary_files_are_there_while_it_runs_and_gone_when_it_is_cancelled_R146(
-    tmp_path: Path, scratch: Path
+    tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with stream(exec_plan(tmp_path, "hang"), "go", payloads=[PICTURE]) as live:
         await anext(live)
-        assert pictures(scratch) == ["1-pixel.png"]
-    assert os.listdir(scratch) == []
+        assert pictures(own_temporary_directory) == ["1-pixel.png"]
+    assert os.listdir(own_temporary_directory) == []
 
 
 async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_between_them_R146(
-    tmp_path: Path, scratch: Path
+    tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with proctor.open_supervisor([agent_spec("a", exec_plan(tmp_path), {})]) as sup:
@@ -325,5 +303,5 @@ async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_betwe
             async for event in log:
                 if isinstance(event, proctor.Exited):
                     break
-        assert pictures(scratch) == []
+        assert pictures(own_temporary_directory) == []
         assert (await sup.agent("a").ask("again")).text == "seen"

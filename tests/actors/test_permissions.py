@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import trio
 from trio.testing import MockClock
 
 from proctor.actors.permissions import Policy, Rule, Verdict, decide
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
+from tests.actors.far_end import silent
 
 QUESTION = ApprovalRequested(3, "t", "q1", "Bash", {"command": "touch x"})
 
@@ -22,11 +22,6 @@ async def rewrite(question: ApprovalRequested) -> Verdict:
 
 async def broken(question: ApprovalRequested) -> bool:
     raise RuntimeError("boom")
-
-
-async def silent(question: ApprovalRequested) -> bool:
-    await trio.sleep_forever()
-    return True
 
 
 @pytest.mark.parametrize(

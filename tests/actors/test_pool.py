@@ -29,7 +29,7 @@ from proctor.protocols.vocabulary import Text, TurnEnded
 from proctor.runtime.process_errors import SpawnFailed, StdinClosed
 from proctor.runtime.procfs import stat_of
 from tests.actors.far_end import plan_of
-from tests.actors.spoken import Speaker, speaks, spoken_plan
+from tests.actors.spoken import Speaker, deaf, speaks, spoken_plan
 
 
 class House:
@@ -220,11 +220,6 @@ async def _refused(side: FarSide) -> int | None:
     return 1
 
 
-async def _deaf(side: FarSide) -> int | None:
-    await trio.sleep_forever()
-    return None
-
-
 def _no_spawn(start: Start) -> Transport:
     raise SpawnFailed("did not start: no memory", stage="spawn", argv0="claude")
 
@@ -251,7 +246,7 @@ def cancelled_after(seconds: float) -> Way:
 WAYS: Mapping[str, Way] = {
     "no spawn": raising(SpawnFailed, reach=_no_spawn),
     "refused": raising(StartRefused, reach=played(_refused)),
-    "no greeting": raising(GreetingTimeout, reach=played(_deaf)),
+    "no greeting": raising(GreetingTimeout, reach=played(deaf)),
     "crash": lambda pool: pool.run(spoken_plan(), "crash"),
     "deadline": lambda pool: pool.run(spoken_plan(), "hang", timeout=5.0),
     "silence": lambda pool: pool.run(spoken_plan(silence=1.0), "hang"),

@@ -17,13 +17,12 @@ import proctor
 from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider, ProviderError
 from proctor.actors.outcomes import Answer
-from proctor.actors.played import FarSide
 from proctor.actors.providers import Context, Provider, Providers, converse
 from proctor.actors.speech import Failed, ToolUse
 from proctor.actors.tools import Tool, tool
 from proctor.protocols.prompt import Message
 from proctor.runtime.spec import ChildSpec
-from tests.actors.test_completion import GOOD, TALK, saying, spec_of
+from tests.actors.spoken import GOOD, TALK, saying, spec_of, unwanted
 
 SOURCES = str(Path(proctor.__file__).parents[1])
 HI = CompletionRequest(prompt="hi")
@@ -138,10 +137,9 @@ async def test_two_requests_at_once_keep_their_own_context_R168(autojump_clock: 
 
 
 async def test_without_its_context_there_is_one_error_and_no_process_R115(autojump_clock: MockClock) -> None:
-    async def never(side: FarSide) -> int | None:
-        raise AssertionError("it was started")
-
-    provider = Provider(name="p", make=lambda context: spec_of(never), needs=frozenset({"user", "account"}))
+    provider = Provider(
+        name="p", make=lambda context: spec_of(unwanted), needs=frozenset({"user", "account"})
+    )
     async with provider.within({"account": 1}).stream(HI) as stream:
         [only] = [chunk async for chunk in stream]
     assert isinstance(only, Failed)

@@ -13,8 +13,7 @@ from proctor.actors.permissions import Verdict, decide
 from proctor.actors.questions import Approval, Approvals, Desk
 from proctor.protocols import vocabulary as v
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
-from tests.actors.far_end import Step
-from tests.actors.test_agent import agent_of
+from tests.actors.far_end import Step, agent_of
 
 ASKING: Sequence[Step] = (
     {"tool": "Bash", "input": {"command": "x"}, "ask": True, "result": "ran {input}"},

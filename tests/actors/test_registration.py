@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from proctor.actors import configfile, jsonc
 from proctor.actors.errors import BadOption, ConfigRefused
 from proctor.actors.registration import CLIENTS, DEEDS, Aim, Registration, Wish, is_present, register
+from tests.runtime.programs import installed
 
 CONFIGS = Path(__file__).parent / "configs"
 WISH = Wish(argv=("/opt/proctor/bin/proctor", "serve"))
@@ -355,8 +356,7 @@ def test_a_client_is_here_when_its_program_or_its_file_is(client: str, home: Pat
     environ = {"HOME": str(home), "PATH": str(tmp_path)}
     assert not is_present(CLIENTS[client], environ)
     assert is_present(CLIENTS[client], {**environ, product.variable: str(tmp_path)})
-    (tmp_path / product.program).write_text("#!/bin/sh\n")
-    (tmp_path / product.program).chmod(0o755)
+    installed(tmp_path / product.program)
     assert is_present(CLIENTS[client], environ)
     file_of(client, home).touch()
     assert is_present(CLIENTS[client], {**environ, "PATH": "/none"})

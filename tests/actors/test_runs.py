@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -222,15 +221,6 @@ def _parent(process: Path) -> int:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return -1
-
-
-@pytest.fixture
-def own_temporary_directory(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    before, tempfile.tempdir = tempfile.tempdir, str(folder)
-    yield folder
-    tempfile.tempdir = before
 
 
 # P07, C14

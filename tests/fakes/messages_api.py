@@ -33,18 +33,18 @@ from tests.fakes.steps import (
     Malformed,
     Message,
     Plain,
-    Repeat,
     Status,
     Step,
     StreamError,
     Text,
     as_message,
     document,
+    eaten,
     error_document,
     event,
     frames,
 )
-from tests.fakes.wire import Connection
+from tests.fakes.wire import Connection, listening
 
 BATCH = 64 * 1024
 SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
@@ -139,21 +139,11 @@ class MessagesApi:
 
     def _next(self, request: Request) -> Plain | Held:
         if self._steps:
-            return self._eat()
+            return eaten(self._steps)
         if self._function is not None:
             return self._function(request)
         self.unexpected.append(request)
         return OVER
-
-    def _eat(self) -> Plain | Held:
-        step = self._steps.popleft()
-        if not isinstance(step, Repeat):
-            return step
-        if step.times is None:
-            self._steps.appendleft(step)
-        elif step.times > 1:
-            self._steps.appendleft(attrs.evolve(step, times=step.times - 1))
-        return step.step
 
     async def _play(self, connection: Connection, request: Request, step: Plain | Held) -> Outcome:
         match step:
@@ -238,14 +228,9 @@ class MessagesApi:
 @asynccontextmanager
 async def open_messages_api(*steps: Step) -> AsyncGenerator[MessagesApi]:
     """A fake that listens on 127.0.0.1, on a port of the system's choice, until the block ends."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port: int = listeners[0].socket.getsockname()[1]
-    api = MessagesApi(port)
-    api.play(*steps)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, api.serve, listeners)
+    async with listening(MessagesApi) as api:
+        api.play(*steps)
         yield api
-        nursery.cancel_scope.cancel("the test is over")
 
 
 async def _flushed(connection: Connection, batch: bytearray, frame: Frame) -> bytearray:

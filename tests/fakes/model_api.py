@@ -20,7 +20,7 @@ import trio
 from trio_util import AsyncValue
 
 from tests.fakes.steps import Answer, Drop, Hang, Repeat, Status, Text, Tool, as_message
-from tests.fakes.wire import Connection, Head
+from tests.fakes.wire import Connection, Head, listening
 
 Json: TypeAlias = dict[str, Any]
 SSE = {"content-type": "text/event-stream"}
@@ -294,14 +294,9 @@ CONTENT = Tongue(
 @asynccontextmanager
 async def open_model_api(tongue: Tongue, *steps: Step) -> AsyncGenerator[ModelApi]:
     """A fake that listens on 127.0.0.1, on a port of the system's choice, until the block ends."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port: int = listeners[0].socket.getsockname()[1]
-    api = ModelApi(port, tongue)
-    api.play(*steps)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, api.serve, listeners)
+    async with listening(lambda port: ModelApi(port, tongue)) as api:
+        api.play(*steps)
         yield api
-        nursery.cancel_scope.cancel("the test is over")
 
 
 def open_completions_api(*steps: Step) -> AbstractAsyncContextManager[ModelApi]:

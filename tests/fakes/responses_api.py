@@ -29,15 +29,15 @@ from tests.fakes.steps import (
     Held,
     Message,
     Plain,
-    Repeat,
     Status,
     Step,
     Text,
     Thinking,
     Tool,
     as_message,
+    eaten,
 )
-from tests.fakes.wire import Connection
+from tests.fakes.wire import Connection, listening
 
 OVER = Text("The script of the fake API is over.")
 SSE = {"content-type": "text/event-stream", "cache-control": "no-cache"}
@@ -152,13 +152,7 @@ class ResponsesApi:
         if not self._steps:
             self.unexpected.append(request)
             return OVER
-        step = self._steps.popleft()
-        if not isinstance(step, Repeat):
-            return step
-        if step.times is None or step.times > 1:
-            left = None if step.times is None else step.times - 1
-            self._steps.appendleft(attrs.evolve(step, times=left))
-        return step.step
+        return eaten(self._steps)
 
     async def _play(self, connection: Connection, step: Plain | Held) -> bool:
         """Play one step; is the connection good for another request?"""
@@ -202,19 +196,19 @@ class ResponsesApi:
 @asynccontextmanager
 async def open_responses_api(*steps: Step, model: str | None = None) -> AsyncGenerator[ResponsesApi]:
     """A fake that listens on 127.0.0.1, on a port of the system's choice, until the block ends."""
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port: int = listeners[0].socket.getsockname()[1]
-    api = ResponsesApi(port, model)
-    api.play(*steps)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, api.serve, listeners)
+    async with listening(lambda port: ResponsesApi(port, model)) as api:
+        api.play(*steps)
         yield api
-        nursery.cancel_scope.cancel("the test is over")
 
 
 def call(command: str, **more: object) -> Tool:
     """The model calls the shell."""
     return Tool("exec_command", {"cmd": command, **more})
+
+
+def escalated(command: str) -> Tool:
+    """A command that asks to run outside of the sandbox."""
+    return call(command, sandbox_permissions="require_escalated", justification="it must")
 
 
 def _refusal(step: Status) -> bytes:

@@ -9,6 +9,7 @@ exchanged piece of a long answer shows.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -175,6 +176,18 @@ class Repeat:
 
 
 Step: TypeAlias = Plain | Held | Repeat
+
+
+def eaten(steps: deque[Step]) -> Plain | Held:
+    """The first of these steps, which it takes from them, or once less of one that is repeated."""
+    step = steps.popleft()
+    if not isinstance(step, Repeat):
+        return step
+    if step.times is None:
+        steps.appendleft(step)
+    elif step.times > 1:
+        steps.appendleft(attrs.evolve(step, times=step.times - 1))
+    return step.step
 
 
 @attrs.frozen

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
+from typing import Protocol, TypeVar
 
 import attrs
 import trio
@@ -31,6 +33,29 @@ class Head:
     def path(self) -> str:
         """The target without its query."""
         return self.target.partition("?")[0]
+
+
+class Server(Protocol):
+    """What answers one client after the other."""
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer one client until it leaves."""
+        ...
+
+
+S = TypeVar("S", bound=Server)
+
+
+@asynccontextmanager
+async def listening(make: Callable[[int], S]) -> AsyncGenerator[S]:
+    """What is made for a port of the system's choice listens there, on 127.0.0.1, until the block ends."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port: int = listeners[0].socket.getsockname()[1]
+    server = make(port)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, server.serve, listeners)
+        yield server
+        nursery.cancel_scope.cancel("the test is over")
 
 
 class Connection:

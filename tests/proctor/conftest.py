@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-Script = Callable[..., str]
+from tests.proctor.scripts import Fleet, Script
 
 
 @pytest.fixture
@@ -22,5 +21,19 @@ def script(tmp_path: Path) -> Script:
         path = tmp_path / f"{name}.ndjson"
         path.write_text("".join(f"{line}\n" for line in lines))
         return f"scripted:{path}"
+
+    return write
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """Writes a fleet file of these parts, and scripts by name beside it."""
+
+    def write(*parts: str, **scripts: tuple[str, ...]) -> Path:
+        for name, lines in scripts.items():
+            (tmp_path / f"{name}.ndjson").write_text("".join(f"{line}\n" for line in lines))
+        path = tmp_path / "fleet.toml"
+        path.write_text("\n".join(parts))
+        return path
 
     return write

@@ -16,6 +16,7 @@ from proctor.runtime import procfs
 from proctor.runtime.ledger import Swept
 from proctor.runtime.orphans import Orphan, find_marked
 from tests.proctor.command import Ended, proctor, running
+from tests.runtime.programs import installed
 
 NAMES = [
     "python",
@@ -36,10 +37,7 @@ def grades(done: Ended) -> dict[str, str]:
 
 
 def program(tmp_path: Path, script: str) -> dict[str, str]:
-    path = tmp_path / "claude"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return {"PROCTOR_CLAUDE": str(path)}
+    return {"PROCTOR_CLAUDE": str(installed(tmp_path / "claude", script))}
 
 
 def test_a_machine_that_is_fit_passes_every_check(home: Path, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 from tests.proctor.command import proctor
+from tests.runtime.programs import installed
 
 
 def test_it_says_of_each_whether_it_works_and_so_does_the_status_R182(home: Path, tmp_path: Path) -> None:
-    claude = tmp_path / "claude"
-    claude.write_text("#!/bin/sh\necho 2.1.9\n")
-    claude.chmod(0o755)
+    claude = installed(tmp_path / "claude", "echo 2.1.9")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     good = proctor("health", "claude", home=home, env=env)
     assert (good.status, good.out, good.err) == (0, f"ok    claude    2.1.9 at {claude}\n", "")

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ import pytest
 from proctor.runtime import procfs
 from proctor.runtime.orphans import find_marked
 from tests.proctor.command import proctor, running, wait_for
+from tests.proctor.scripts import Script
 from tests.runtime.hosts import KEY
 
-Script = Callable[..., str]
 FLEET = '[[agents]]\nkind = "scripted"\nname = "a"\nscript = "{script}"\nprompt = "hi"\n'
 
 

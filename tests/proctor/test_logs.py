@@ -10,7 +10,7 @@ import pytest
 
 from proctor.cli.logs import ROOM, Behind, Json, Text
 from tests.proctor.command import proctor
-from tests.proctor.conftest import Script
+from tests.proctor.scripts import Script
 
 PROMPT = "what-only-the-caller-knows"
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,8 +12,7 @@ import pytest
 
 from proctor.protocols.vocabulary import AnyEvent
 from tests.proctor.command import PATIENCE, environment, processes_with, proctor, running, wait_for
-
-Script = Callable[..., str]
+from tests.proctor.scripts import HANGS, Script
 
 ECHO = '{"reply": "You said: {prompt}"}'
 STUBBORN = (
@@ -24,7 +22,6 @@ STUBBORN = (
     '{"fault": "hang"}',
     ECHO,
 )
-HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
 
 
 def test_the_answer_is_on_stdout_and_the_rest_on_stderr(home: Path, script: Script) -> None:

@@ -20,22 +20,10 @@ from mcp.types import CallToolResult, TextContent
 
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.cli.serve import ServeOptions, Service
+from tests.fakes.mcp_client import INITIALIZE, READY, written
 from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with
 
-FRAMES = (
-    {
-        "id": 0,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "x", "version": "1"},
-        },
-    },
-    {"method": "notifications/initialized"},
-    {"id": 1, "method": "tools/list"},
-)
-ASKED = b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in FRAMES)
+ASKED = written(INITIALIZE, READY, {"id": 1, "method": "tools/list"})
 HANGS = ('{"turn": "hangs", "when": "hang"}', '{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
 TALKS = ('{"turn": "talks"}', '{"say": "a b c d", "deltas": 4, "delay": 0.3}', '{"reply": "done: {prompt}"}')
 

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.proctor.command import EXAMPLES, Terminal, wait_for
-
-Script = Callable[..., str]
+from tests.proctor.scripts import Script
 
 ASKS = (
     '{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "gone"}',

@@ -4,36 +4,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.actors.test_health import program
 from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_for
-
-Fleet = Callable[..., Path]
-
-
-def agent(name: str, **keys: str) -> str:
-    """A table of a scripted agent; `keys` are its other keys as TOML has them."""
-    return "\n".join(
-        ["[[agents]]", 'kind = "scripted"', f'name = "{name}"', *(f"{k} = {v}" for k, v in keys.items())]
-    )
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
-    """Writes a fleet file of these parts, and scripts by name beside it."""
-
-    def write(*parts: str, **scripts: tuple[str, ...]) -> Path:
-        for name, lines in scripts.items():
-            (tmp_path / f"{name}.ndjson").write_text("".join(f"{line}\n" for line in lines))
-        path = tmp_path / "fleet.toml"
-        path.write_text("\n".join(parts))
-        return path
-
-    return write
+from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
+from tests.runtime.programs import installed
 
 
 def told(ended: Ended, who: str) -> list[str]:
@@ -47,8 +24,6 @@ def in_order(lines: list[str], *wanted: str) -> bool:
     return all(any(re.match(pattern, line) for line in rest) for pattern in wanted)
 
 
-ANSWERS = ('{"reply": "All is well, {prompt}"}',)
-HANGS = ('{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
 NO_NETWORK = """
 import sys
 def refuse(event, details):
@@ -332,7 +307,7 @@ def test_the_servers_of_the_file_run_before_the_agents_and_are_stopped_behind_th
     listens = "echo opencode server listening on http://127.0.0.1:9/; exec sleep 600"
     path = fleet(
         agent("a", script='"a.ndjson"', prompt='"well?"'),
-        f'[[servers]]\nname = "shared"\nexecutable = "{program(tmp_path / "opencode", listens)}"',
+        f'[[servers]]\nname = "shared"\nexecutable = "{installed(tmp_path / "opencode", listens)}"',
         a=('{"reply": "All is well."}',),
     )
     done = proctor("up", str(path), home=home)

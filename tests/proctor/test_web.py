@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,10 @@ from proctor.actors.errors import BadOption
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.commands import dispatch
 from proctor.cli.web import token_of
-from tests.actors.test_health import program
 from tests.proctor.command import Running, processes_with, running
-from tests.proctor.test_up import HANGS, agent, fleet
+from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
+from tests.runtime.programs import installed
 
-__all__ = ["fleet"]
-
-Fleet = Callable[..., Path]
-ANSWERS = ('{"reply": "All is well, {prompt}"}',)
 GRACE = 1.0
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -94,7 +89,7 @@ def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
     path = fleet(*(member(kind, tmp_path) for kind in ("claude", "codex")), a=ANSWERS)
     for name, extra in {"claude": "", "codex": "--dialect=codex"}.items():
         played = f"{sys.executable} -I -S {PROGRAM} --script={tmp_path}/a.ndjson {extra}"
-        program(tmp_path / name, f'[ "$1" = --version ] && exec echo {name} 9.9.9; exec {played} "$@"')
+        installed(tmp_path / name, f'[ "$1" = --version ] && exec echo {name} 9.9.9; exec {played} "$@"')
     with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
             before = ready(client)

@@ -23,11 +23,28 @@ def delta(text: str) -> bytes:
     return line(type="stream_event", event=event, parent_tool_use_id=None)
 
 
+def assistant(*blocks: dict[str, Any]) -> bytes:
+    return line(type="assistant", session_id="s", message={"role": "assistant", "content": list(blocks)})
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def ended(**facts: Any) -> bytes:
+    """What ends a turn."""
+    return line(**{"type": "result", "session_id": "s", "num_turns": 1, **facts})
+
+
+def reply(request: str, **response: Any) -> bytes:
+    """It agrees to a request of the host."""
+    body = {"subtype": "success", "request_id": request, "response": response}
+    return line(type="control_response", response=body)
+
+
 INIT = line(type="system", subtype="init", session_id="s", claude_code_version="2.1.330", model="m")
-RESULT = line(type="result", subtype="success", is_error=False, result="ok", session_id="s", num_turns=1)
-GREETED = line(
-    type="control_response", response={"subtype": "success", "request_id": "greeting", "response": {"pid": 1}}
-)
+RESULT = ended(subtype="success", is_error=False, result="ok")
+GREETED = reply("greeting", pid=1)
 ASKED = line(
     type="control_request",
     request_id="a1",

@@ -12,12 +12,9 @@ from proctor.protocols.vocabulary import (
     HOST,
     Prompt,
 )
+from tests.protocols.shapes import shapes
 
-SHAPES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=5,
-)
+SHAPES = shapes(5)
 FIELDS = """
     type subtype session_id event delta message content result is_error errors usage request request_id response tools
     rate_limit_info mcp_servers user_message_uuids origin command_uuid state parent_tool_use_id tasks

@@ -14,7 +14,7 @@ from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.opencode import OPENCODE_RUN
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
 from tests.protocols.acp import lines as acp
-from tests.protocols.codex import test_session as codex
+from tests.protocols.codex import lines as codex
 from tests.protocols.opencode import server
 
 LONG = "y" * 9000

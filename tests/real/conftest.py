@@ -121,6 +121,12 @@ def claude_home(
 
 
 @pytest.fixture
+def claude_options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
+    """One version of Claude Code in that home."""
+    return {"executable": claude_cli.path, "cwd": claude_home.work, "env": claude_home.environment}
+
+
+@pytest.fixture
 async def responses_api() -> AsyncGenerator[ResponsesApi]:
     """The same for the Responses API, which Codex speaks."""
     async with open_responses_api() as api:

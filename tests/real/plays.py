@@ -16,10 +16,13 @@ import trio
 
 import proctor
 from proctor.actors.handle import Agent
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan import AgentOptions
 from proctor.actors.trees import Supervisor
 from tests.fakes.model_api import ModelApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
+from tests.real.agents import by_word
 from tests.real.homes import ClaudeHome, until
 
 BOUND = 120.0
@@ -37,6 +40,17 @@ class Stage:
     home: ClaudeHome
     shell: Callable[[str], Tool]
     tool: str
+
+
+def options_in(home: ClaudeHome) -> AgentOptions:
+    """Options of an agent that works in this home, and is answered by the words above within half a second."""
+    return {
+        "cwd": home.work,
+        "env": home.environment,
+        "permission": by_word(WORDS),
+        "approval_deadline": 0.5,
+        "greeting": BOUND,
+    }
 
 
 def shell(name: str) -> Callable[[str], Tool]:
@@ -70,18 +84,23 @@ async def an_allowed_tool_runs(stage: Stage) -> None:
     assert (stage.home.work / "allowed.txt").read_text() == "yes\n"
 
 
-async def a_denied_tool_does_not_run_and_the_model_is_told(stage: Stage) -> None:
-    stage.api.play(stage.shell("touch denied.txt"), Text("then not"))
+async def refused(stage: Stage, file: str) -> Answer:
+    """It is to make this file, is not allowed to, and does not; where its turn goes on, the model says `then not`."""
+    stage.api.play(stage.shell(f"touch {file}"), Text("then not"))
     answer = await stage.agent.ask("make it", timeout=BOUND)
-    assert (answer.outcome, answer.text, answer.denied_tools) == ("ok", "then not", (stage.tool,))
-    assert not (stage.home.work / "denied.txt").exists()
+    assert answer.denied_tools == (stage.tool,)
+    assert not (stage.home.work / file).exists()
+    return answer
+
+
+async def a_denied_tool_does_not_run_and_the_model_is_told(stage: Stage) -> None:
+    answer = await refused(stage, "denied.txt")
+    assert (answer.outcome, answer.text) == ("ok", "then not")
 
 
 async def a_question_that_nobody_answers_is_denied(stage: Stage) -> None:  # L39
-    stage.api.play(stage.shell("touch unanswered.txt"), Text("nobody was there"))
-    answer = await stage.agent.ask("make it", timeout=BOUND)
-    assert (answer.outcome, answer.denied_tools) == ("ok", (stage.tool,))
-    assert not (stage.home.work / "unanswered.txt").exists()
+    answer = await refused(stage, "unanswered.txt")
+    assert answer.outcome == "ok"
 
 
 async def an_interrupt_ends_the_turn_and_keeps_the_session(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from proctor.actors.trees import agent_spec
 from tests.fakes.model_api import CONTENT, ModelApi, open_model_api
 from tests.fakes.steps import Drop, Text
 from tests.real import plays
-from tests.real.agents import by_word, gemini_home
+from tests.real.agents import gemini_home
 from tests.real.homes import ClaudeHome
 from tests.real.plays import BOUND, Stage
 
@@ -31,14 +31,7 @@ def home(tmp_path: Path, api: ModelApi) -> Generator[ClaudeHome]:
 
 @pytest.fixture
 def plan(installed_clis: Mapping[str, Path], home: ClaudeHome) -> Plan:
-    options: AgentOptions = {
-        "cwd": home.work,
-        "env": home.environment,
-        "model": "gemini-2.5-pro",
-        "permission": by_word(plays.WORDS),
-        "approval_deadline": 0.5,
-        "greeting": BOUND,
-    }
+    options: AgentOptions = {**plays.options_in(home), "model": "gemini-2.5-pro"}
     argv = [str(installed_clis["gemini-0.61.0"])]
     return acp_plan("a", argv, options, profile="gemini")
 

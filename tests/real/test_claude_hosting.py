@@ -28,11 +28,6 @@ ONE, TWO, THREE, FOUR = (f"00000000-0000-4000-8000-{number:012d}" for number in 
 E = TypeVar("E", bound=v.Event)
 
 
-@pytest.fixture
-def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
-    return {"executable": claude_cli.path, "cwd": claude_home.work, "env": claude_home.environment}
-
-
 @tool
 async def add(a: int, b: int) -> dict[str, int]:
     """Add two numbers."""
@@ -45,7 +40,7 @@ async def explode(why: str) -> str:
 
 
 async def test_a_tool_of_the_host_is_called_and_its_error_is_read(
-    options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+    claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     messages_api.play(
         Tool("mcp__host__add", {"a": 2, "b": 3}),
@@ -53,7 +48,7 @@ async def test_a_tool_of_the_host_is_called_and_its_error_is_read(
         Tool("mcp__host__explode", {"why": "no fuse"}),
         Text("done"),
     )
-    plan = claude_plan("a", {**options, "host_tools": [add, explode]})
+    plan = claude_plan("a", {**claude_options, "host_tools": [add, explode]})
     async with stream(plan, "work", timeout=BOUND) as live:
         events = [event async for event in live]
     assert (live.answer.outcome, live.answer.denied_tools) == ("ok", ())
@@ -83,10 +78,10 @@ def shell(name: str) -> Tool:
 
 
 async def test_a_blocking_hook_denies_rewrites_and_blocks_when_it_raises_or_is_refused(  # L20, L39
-    claude_cli: Cli, options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+    claude_cli: Cli, claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     hook = Hook("PreToolUse", before_shells, matcher="Bash")
-    plan = claude_plan("a", {**options, "hooks": [hook], "permission": "allow"})
+    plan = claude_plan("a", {**claude_options, "hooks": [hook], "permission": "allow"})
     if claude_cli.version == "2.1.197":
         with pytest.raises(StartRefused, match="lets the tool run when a hook fails"):
             await run(plan, "work", timeout=BOUND)
@@ -102,14 +97,14 @@ async def test_a_blocking_hook_denies_rewrites_and_blocks_when_it_raises_or_is_r
 
 
 async def test_a_prompt_that_a_hook_keeps_out_is_no_good_answer(
-    claude_cli: Cli, options: AgentOptions, messages_api: MessagesApi
+    claude_cli: Cli, claude_options: AgentOptions, messages_api: MessagesApi
 ) -> None:
     async def never(called: v.HookCalled) -> HookResult:
         return HookResult(False, f"not {called.input['prompt']!r}")
 
     blocking = claude_cli.version != "2.1.197"
     messages_api.play(*(() if blocking else [Text("done")]))
-    plan = claude_plan("a", {**options, "hooks": [Hook("UserPromptSubmit", never, blocking=blocking)]})
+    plan = claude_plan("a", {**claude_options, "hooks": [Hook("UserPromptSubmit", never, blocking=blocking)]})
     answer = await run(plan, "work", timeout=BOUND)
     kept_out = ("failed", "", "not 'work'")
     assert (answer.outcome, answer.text, answer.error) == (kept_out if blocking else ("ok", "done", None))
@@ -155,13 +150,13 @@ def hold_until(free: trio.Event) -> HostedTool:
 
 
 async def test_a_turn_is_steered_and_one_that_is_interrupted_leaves_what_is_queued(  # L40
-    options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
+    claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     free, never = trio.Event(), trio.Event()
     tools = [hold_until(free), tool(name="wait")(hold_until(never).function)]
     hold, wait = Tool("mcp__host__hold", {}), Tool("mcp__host__wait", {})
     messages_api.play(hold, Text("steered"), wait, Text("queued"))
-    async with held(claude_plan("a", {**options, "host_tools": tools})) as agent:
+    async with held(claude_plan("a", {**claude_options, "host_tools": tools})) as agent:
         send, until = agent.live.send, agent.until
         await send(v.Prompt(ONE, "first"))
         await until(v.ToolRequested)

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
 from proctor.actors.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.runs import run, stream
 from proctor.protocols import vocabulary as v
+from tests.actors.far_end import silent
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Status, Text, Tool
 from tests.real.conftest import Cli
@@ -18,13 +18,8 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture
-def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
-    return {
-        "executable": claude_cli.path,
-        "cwd": claude_home.work,
-        "env": claude_home.environment,
-        "retries": 2,
-    }
+def options(claude_options: AgentOptions) -> AgentOptions:
+    return {**claude_options, "retries": 2}
 
 
 def plan_with(options: AgentOptions, more: AgentOptions) -> Plan:
@@ -99,12 +94,8 @@ async def test_a_tool_call_is_allowed_or_denied_by_policy(
 async def test_an_approval_that_nobody_answers_is_denied(  # L39
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
-    async def nobody(question: v.ApprovalRequested) -> bool:
-        await trio.sleep_forever()
-        return True
-
     messages_api.play(Tool("Bash", {"command": "touch made.txt", "description": "x"}), Text("done"))
-    plan = plan_with(options, {"permission": nobody, "approval_deadline": 0.3})
+    plan = plan_with(options, {"permission": silent, "approval_deadline": 0.3})
     answer = await run(plan, "make it", timeout=BOUND)
     assert (answer.outcome, answer.denied_tools) == ("ok", ("Bash",))
     assert not (claude_home.work / "made.txt").exists()

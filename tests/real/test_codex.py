@@ -5,7 +5,6 @@ import signal
 
 import attrs
 import pytest
-import trio
 
 import proctor
 from proctor.actors.mail import Tell
@@ -15,7 +14,8 @@ from proctor.actors.runs import run, stream
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import HostTool
-from tests.fakes.responses_api import ResponsesApi, call
+from tests.actors.far_end import silent
+from tests.fakes.responses_api import ResponsesApi, call, escalated
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool
 from tests.real.homes import ClaudeHome, until
 
@@ -55,11 +55,6 @@ def with_weather(plan: Plan) -> Plan:
     return attrs.evolve(plan, launch=attrs.evolve(plan.launch, host_tools=(tool,)))
 
 
-def escalated(command: str) -> Tool:
-    """A command that asks to run outside of the sandbox."""
-    return call(command, sandbox_permissions="require_escalated", justification="it must")
-
-
 @pytest.mark.parametrize("mode", ["session", "exec"])
 async def test_a_text_answer(mode: str, options: AgentOptions, api: ResponsesApi, home: ClaudeHome) -> None:
     api.play(Text("Hello from the fake."))
@@ -92,12 +87,8 @@ async def test_a_tool_call_is_allowed_or_denied_by_policy(
 async def test_an_approval_that_nobody_answers_is_denied(  # L39
     options: AgentOptions, api: ResponsesApi, home: ClaudeHome
 ) -> None:
-    async def nobody(question: v.ApprovalRequested) -> bool:
-        await trio.sleep_forever()
-        return True
-
     api.play(escalated("echo x > made.txt"), Text("done"))
-    plan = plan_with(options, {"permission": nobody, "approval_deadline": 0.3})
+    plan = plan_with(options, {"permission": silent, "approval_deadline": 0.3})
     answer = await run(plan, "make it", timeout=BOUND)
     assert (answer.outcome, answer.denied_tools) == ("ok", ("shell",))
     assert not (home.work / "made.txt").exists()

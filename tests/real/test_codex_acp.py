@@ -8,14 +8,12 @@ import attrs
 import pytest
 
 import proctor
-from proctor.actors.plan import AgentOptions, Plan, acp_plan
+from proctor.actors.plan import Plan, acp_plan
 from proctor.actors.trees import agent_spec
-from tests.fakes.responses_api import ResponsesApi, call, open_responses_api
-from tests.fakes.steps import Text, Tool
+from tests.fakes.responses_api import ResponsesApi, escalated, open_responses_api
 from tests.real import plays
-from tests.real.agents import by_word
 from tests.real.homes import MINIMAL_PATH, ClaudeHome, make_home
-from tests.real.plays import BOUND, Stage
+from tests.real.plays import Stage
 
 MODEL = "gpt-5.5"
 
@@ -49,33 +47,15 @@ def home(tmp_path: Path, api: ResponsesApi, installed_clis: Mapping[str, Path]) 
 
 @pytest.fixture
 def plan(installed_clis: Mapping[str, Path], home: ClaudeHome) -> Plan:
-    options: AgentOptions = {
-        "cwd": home.work,
-        "env": home.environment,
-        "permission": by_word(plays.WORDS),
-        "approval_deadline": 0.5,
-        "greeting": BOUND,
-    }
-    return acp_plan("a", [str(installed_clis["codex-acp-2.6.0"])], options, profile="codex")
-
-
-def escalated(command: str) -> Tool:
-    """A command that asks to run outside of the sandbox."""
-    return call(command, sandbox_permissions="require_escalated", justification="it must")
+    return acp_plan("a", [str(installed_clis["codex-acp-2.6.0"])], plays.options_in(home), profile="codex")
 
 
 async def a_denied_tool_does_not_run_and_ends_the_turn(stage: Stage) -> None:
-    stage.api.play(stage.shell("touch denied.txt"), Text("then not"))
-    answer = await stage.agent.ask("make it", timeout=BOUND)
-    assert (answer.outcome, answer.denied_tools) == ("interrupted", (stage.tool,))
-    assert not (stage.home.work / "denied.txt").exists()
+    assert (await plays.refused(stage, "denied.txt")).outcome == "interrupted"
 
 
 async def a_question_that_nobody_answers_is_denied_and_ends_the_turn(stage: Stage) -> None:  # L39
-    stage.api.play(stage.shell("touch unanswered.txt"), Text("nobody was there"))
-    answer = await stage.agent.ask("make it", timeout=BOUND)
-    assert (answer.outcome, answer.denied_tools) == ("interrupted", (stage.tool,))
-    assert not (stage.home.work / "unanswered.txt").exists()
+    assert (await plays.refused(stage, "unanswered.txt")).outcome == "interrupted"
 
 
 SCENES: tuple[plays.Scene, ...] = (

@@ -14,7 +14,7 @@ from tests.fakes.model_api import CONTENT, open_model_api
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text, Tool
 from tests.real.agents import gemini_home
-from tests.real.conftest import Cli, newest_claude
+from tests.real.conftest import newest_claude
 from tests.real.given import BAD, GIVEN, GOOD, MARKED, SEEN, Invoice, assert_right, worked
 from tests.real.homes import ClaudeHome
 
@@ -68,15 +68,9 @@ async def test_a_codex_thread_calls_a_server_R161_R165(
 
 @newest_claude
 async def test_one_shot_claude_code_calls_both_R161_R165(
-    claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
+    claude_options: AgentOptions, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:
-    options: AgentOptions = {
-        **GIVEN,
-        "executable": claude_cli.path,
-        "cwd": claude_home.work,
-        "env": claude_home.environment,
-        "mode": "oneshot",
-    }
+    options: AgentOptions = {**GIVEN, **claude_options, "mode": "oneshot"}
     messages_api.play(Tool("mcp__host__add", ADDED), Tool("mcp__tiny__look", {}), Text("done"))
     done = await worked(claude_plan("a", options))
     added, looked = done.results

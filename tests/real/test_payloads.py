@@ -12,9 +12,8 @@ from proctor.actors.runs import run
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text
-from tests.real.conftest import Cli, newest_claude
+from tests.real.conftest import newest_claude
 from tests.real.given import ENCODED, NOTE, PICTURE, SAID
-from tests.real.homes import ClaudeHome
 
 BOUND = 60.0
 
@@ -34,15 +33,10 @@ def everything(body: Any) -> str:
 
 @newest_claude
 async def test_claude_shows_its_model_the_picture_the_document_and_the_text_R145(
-    claude_cli: Cli, claude_home: ClaudeHome, messages_api: MessagesApi
+    claude_options: AgentOptions, messages_api: MessagesApi
 ) -> None:
     messages_api.play(Text("seen"))
-    options: AgentOptions = {
-        "executable": claude_cli.path,
-        "cwd": claude_home.work,
-        "env": claude_home.environment,
-    }
-    await answered(claude_plan("a", options), NOTE, PICTURE, BinaryPayload(PDF, "application/pdf"))
+    await answered(claude_plan("a", claude_options), NOTE, PICTURE, BinaryPayload(PDF, "application/pdf"))
     told = everything(messages_api.scripted[0].body)
     assert ENCODED in told
     assert base64.b64encode(PDF).decode() in told

@@ -15,7 +15,7 @@ from proctor.actors.sessions import Sessions
 from proctor.protocols.vocabulary import TurnEnded
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Text
-from tests.real.conftest import Cli, newest_claude
+from tests.real.conftest import newest_claude
 from tests.real.homes import ClaudeHome
 
 BOUND = 60.0
@@ -23,13 +23,8 @@ MIB = 2**20
 
 
 @pytest.fixture
-def options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
-    return {
-        "executable": claude_cli.path,
-        "cwd": claude_home.work,
-        "env": claude_home.environment,
-        "retries": 2,
-    }
+def options(claude_options: AgentOptions) -> AgentOptions:
+    return {**claude_options, "retries": 2}
 
 
 async def two_sessions(plan: Plan, messages_api: MessagesApi, root: Path) -> None:

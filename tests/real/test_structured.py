@@ -11,7 +11,7 @@ from proctor.actors.trees import agent_spec
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text, Tool
-from tests.real.conftest import CLAUDES, Cli, newest_claude
+from tests.real.conftest import CLAUDES, newest_claude
 from tests.real.given import BAD, GOOD, Invoice, assert_right
 from tests.real.homes import ClaudeHome
 
@@ -19,11 +19,6 @@ BOUND = 120.0
 
 
 # -- Claude Code
-
-
-@pytest.fixture
-def claude_options(claude_cli: Cli, claude_home: ClaudeHome) -> AgentOptions:
-    return {"executable": claude_cli.path, "cwd": claude_home.work, "env": claude_home.environment}
 
 
 @pytest.mark.parametrize(

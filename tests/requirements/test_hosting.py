@@ -25,7 +25,8 @@ from proctor.actors.runs import run
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from tests.actors.spoken import speaks, spoken_plan
-from tests.protocols.lines import ASKED, INIT, RESULT, line
+from tests.protocols.lines import ASKED, INIT, RESULT, line, reply
+from tests.runtime.programs import installed
 
 HOUR = 3600.0
 DAY_AND_NIGHT = float(os.environ.get("PROCTOR_REQUIREMENTS_HOURS", "24")) * HOUR
@@ -81,8 +82,7 @@ async def test_a_daemon_survives_a_day_of_agents_that_fail_P08(autojump_clock: M
 
 def greeting_reply(said: bytes) -> bytes:
     frame: dict[str, Any] = json.loads(said)
-    reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-    return line(type="control_response", response=reply)
+    return reply(frame["request_id"], pid=1)
 
 
 async def test_output_is_read_before_and_while_the_greeting_is_written_C17(
@@ -157,9 +157,7 @@ async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     for folder in ("first", "second"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "claude").write_text("#!/bin/sh\n")
-        (tmp_path / folder / "claude").chmod(0o755)
+        installed(tmp_path / folder / "claude")
     monkeypatch.delenv(CLAUDE_CODE.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "first"))
     told = claude_plan("agent", {"home": "private", "record": tmp_path / "runs"}, shutdown=5.0)

@@ -13,10 +13,10 @@ import trio
 from proctor.runtime import open_supervisor, process, supervisor_spec
 from proctor.runtime.exits import Killed, Normal, Shutdown
 from proctor.runtime.outputs import LEFTOVER_LIMIT
-from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.process import Command, open_process
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.stopping import Step
-from tests.runtime.programs import ENV, QUICK, appears, gone, python, sh
+from tests.runtime.programs import ENV, QUICK, appears, everything, gone, python, sh
 
 MEGABYTE = 1_000_000
 LOUD = "import os; [os.write({fd}, b'x' * {size}) for _ in range(50)]; os.write({fd}, b'the end')"
@@ -42,13 +42,6 @@ except ChildProcessError:
 """
 AGENTS = int(os.environ.get("PROCTOR_REQUIREMENTS_AGENTS", "24"))
 """Asked for: 100. In the gate fewer; each is three processes."""
-
-
-async def everything(process: Process) -> bytes:
-    said = b""
-    while data := await process.receive():
-        said += data
-    return said
 
 
 async def test_a_leaf_that_is_killed_changes_nothing_outside_of_its_supervisor_P02(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proctor.actors.scripted.launch import PROGRAM
+from tests.runtime.programs import installed
 
 ROOT = Path(__file__).parents[2]
 COMPARISON = ROOT / "examples" / "three_clis.py"
@@ -69,11 +70,8 @@ def test_a_script_compares_three_command_lines_in_few_lines_P10(home: Path, tmp_
     script.write_text('{"reply": "You said: {prompt}", "cost": 0.5}\n')
     named = dict[str, str]()
     for variable, voice in STAND_INS.items():
-        stand_in = tmp_path / voice
         words = f"{sys.executable} -I -S {PROGRAM} --script={script} --dialect={voice}"
-        stand_in.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-        stand_in.chmod(0o755)
-        named[variable] = str(stand_in)
+        named[variable] = str(installed(tmp_path / voice, f'exec {words} "$@"'))
     done = run(str(COMPARISON), "one", "two", home=home, **named)
     rows = [line.split() for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")

@@ -24,12 +24,28 @@ def python(program: str) -> Command:
     return Command((sys.executable, "-I", "-S", "-c", program), ENV)
 
 
+def installed(path: Path, script: str = "", *, mode: int = 0o755) -> Path:
+    """A program at this path, in the shell's words."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(mode)
+    return path
+
+
 async def line(process: Process) -> bytes:
     """What it says up to the end of a line; a process that ends before is an error with its stderr."""
     said = b""
     while not said.endswith(b"\n"):
         data = await process.receive()
         assert data, f"ended after {said!r}: {process.stderr!r}"
+        said += data
+    return said
+
+
+async def everything(process: Process) -> bytes:
+    """All that it says until it ends."""
+    said = b""
+    while data := await process.receive():
         said += data
     return said
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import trio
@@ -73,6 +73,10 @@ class Stubborn(Actor):
         await trio.sleep(self.seconds)
 
 
+def stubborn(id: str, seconds: float, **spec: Any) -> ChildSpec:
+    return ChildSpec(id, Stubborn, (seconds,), **spec)
+
+
 def player(id: str, notes: Notes, start: Callable[[int], object] | None = None, **spec: Any) -> ChildSpec:
     fields: dict[str, Any] = {"name": id}
     return ChildSpec(id, Player, (notes, start), **(fields | spec))
@@ -84,6 +88,16 @@ def fails_at(*incarnations: int) -> Callable[[int], object]:
     def start(incarnation: int) -> None:
         if incarnation in incarnations:
             raise Boom(f"start {incarnation}")
+
+    return start
+
+
+def fails_from(incarnation: int) -> Callable[[int], object]:
+    """A start that fails from that incarnation on."""
+
+    def start(number: int) -> None:
+        if number >= incarnation:
+            raise Boom(f"start {number}")
 
     return start
 
@@ -149,6 +163,31 @@ async def forever(*, task_status: trio.TaskStatus[None]) -> None:
     """A function child that does nothing."""
     task_status.started()
     await trio.sleep_forever()
+
+
+Body = Callable[..., Awaitable[None]]
+
+
+def ready_after(seconds: float) -> Body:
+    """A function child that takes so long to start, and then does nothing."""
+
+    async def body(*, task_status: trio.TaskStatus[None]) -> None:
+        await trio.sleep(seconds)
+        await forever(task_status=task_status)
+
+    return body
+
+
+async def never_ready(*, task_status: trio.TaskStatus[None]) -> None:
+    """A function child whose start does not end."""
+    await trio.sleep_forever()
+
+
+async def shielded(*, task_status: trio.TaskStatus[None]) -> None:
+    """A function child that nobody can end before a minute is over."""
+    task_status.started()
+    with trio.CancelScope(shield=True):
+        await trio.sleep(60)
 
 
 def exits_with(reason: ExitReason) -> ChildSpec:

@@ -27,7 +27,18 @@ from proctor.runtime import (
 from proctor.runtime.backoff import delay, ends_row, is_too_long
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.spec import Backoff, Strategy
-from tests.runtime.stage import Boom, Notes, end, fails_at, heard, kinds, picture, player, settled
+from tests.runtime.stage import (
+    Boom,
+    Notes,
+    end,
+    fails_at,
+    heard,
+    kinds,
+    picture,
+    player,
+    ready_after,
+    settled,
+)
 
 SECOND = Backoff(min_delay=1, max_delay=8, jitter=0)
 """1, 2, 4, 8, 8 … seconds; a row ends after 8 seconds of readiness."""
@@ -191,11 +202,6 @@ async def test_a_row_begins_anew_after_long_readiness_X2(autojump_clock: MockClo
 
 
 async def test_readiness_counts_to_the_exit_and_not_to_when_it_is_seen_X2(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(50)
-        task_status.started()
-        await trio.sleep_forever()
-
     notes: Notes = []
     async with open_supervisor([player("a", notes, backoff=SECOND)], intensity=10) as sup:
         await crash_at_once(sup, "a", 1)
@@ -203,7 +209,7 @@ async def test_readiness_counts_to_the_exit_and_not_to_when_it_is_seen_X2(autoju
         await settled()
         with sup.events() as events:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(sup.start_child, ChildSpec("slow", slow))
+                nursery.start_soon(sup.start_child, ChildSpec("slow", ready_after(50)))
                 await settled()
                 await end(sup.name("a"), Killed())
             await settled()

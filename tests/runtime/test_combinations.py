@@ -41,6 +41,7 @@ from tests.runtime.stage import (
     kinds,
     picture,
     player,
+    ready_after,
     settled,
 )
 
@@ -386,11 +387,6 @@ async def test_each_supervisor_has_a_window_of_its_own_S32_S34() -> None:
 async def test_a_request_that_waits_while_the_supervisor_gives_up_learns_of_it_S33_S54(
     autojump_clock: MockClock,
 ) -> None:
-    async def late(*, task_status: ChildStatus) -> None:
-        await trio.sleep(5)
-        task_status.started()
-        await trio.sleep_forever()
-
     async def ask() -> None:
         with pytest.raises(ActorExited) as caught:
             await nested.start_child(player("b", notes))
@@ -403,7 +399,7 @@ async def test_a_request_that_waits_while_the_supervisor_gives_up_learns_of_it_S
             supervisor_spec("s", [player("a", notes)], intensity=0, restart="temporary", name="s")
         )
         nested = sup.supervisor("s")
-        nursery.start_soon(nested.start_child, ChildSpec("late", late))
+        nursery.start_soon(nested.start_child, ChildSpec("late", ready_after(5)))
         await settled()
         nursery.start_soon(ask)
         await settled()

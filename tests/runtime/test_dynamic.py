@@ -47,8 +47,10 @@ from tests.runtime.stage import (
     Stubborn,
     end,
     fails_at,
+    fails_from,
     forever,
     heard,
+    never_ready,
     picture,
     player,
     settled,
@@ -177,7 +179,7 @@ async def test_one_more_than_max_children_is_refused_before_it_starts_S64() -> N
 async def test_a_restarting_child_counts_S64_S53() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=1, intensity=100) as sup:
-        ref = await sup.start_child(nameless("w", notes, fails_from_2))
+        ref = await sup.start_child(nameless("w", notes, fails_from(2)))
         await end(ref, Killed())
         while (await sup.which_children())[0].ref != "restarting":
             pass
@@ -186,11 +188,6 @@ async def test_a_restarting_child_counts_S64_S53() -> None:
         assert await sup.count_children() == ChildCounts(specs=1, active=0, supervisors=0, workers=1)
         await sup.terminate_child(ref)
         await sup.start_child(nameless("x", notes))
-
-
-def fails_from_2(incarnation: int) -> None:
-    if incarnation > 1:
-        raise Boom
 
 
 async def test_a_lower_limit_stops_nobody_and_a_higher_one_makes_room_S73_S64() -> None:
@@ -349,7 +346,7 @@ async def test_the_ref_of_an_earlier_incarnation_is_not_found_S66_S17() -> None:
 async def test_a_restarting_child_is_terminated_by_its_last_ref_S66_S43() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(intensity=100) as sup:
-        ref = await sup.start_child(nameless("w", notes, fails_from_2))
+        ref = await sup.start_child(nameless("w", notes, fails_from(2)))
         await end(ref, Killed())
         while (await sup.which_children())[0].ref != "restarting":
             pass
@@ -440,9 +437,6 @@ async def test_giving_up_is_an_exit_like_any_other_for_the_supervisor_above_S34(
 
 
 async def test_a_start_child_that_is_pending_when_the_supervisor_ends_is_told_S54_D5() -> None:
-    async def never_ready(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep_forever()
-
     caught: list[ActorExited] = []
 
     async def ask(spec: ChildSpec) -> None:

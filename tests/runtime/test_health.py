@@ -31,7 +31,20 @@ from proctor.runtime.partition import partition_supervisor_spec
 from proctor.runtime.spec import Probe, Restart
 from proctor.runtime.status import ChildStatus
 from proctor.runtime.tasks import task_supervisor_spec
-from tests.runtime.stage import Boom, Notes, Player, end, forever, heard, kinds, picture, player, settled
+from tests.runtime.stage import (
+    Boom,
+    Notes,
+    Player,
+    end,
+    forever,
+    heard,
+    kinds,
+    picture,
+    player,
+    ready_after,
+    settled,
+    shielded,
+)
 
 
 class Beating(Player):
@@ -114,12 +127,9 @@ async def test_misses_are_counted_as_restarts_X6_S30(autojump_clock: MockClock) 
 
 
 async def test_the_watchdog_waits_for_ready_X6(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: ChildStatus) -> None:
-        await trio.sleep(50)
-        task_status.started()
-        await trio.sleep_forever()
-
-    async with open_supervisor([ChildSpec("a", slow, watchdog=2, name="a", restart="temporary")]) as sup:
+    async with open_supervisor(
+        [ChildSpec("a", ready_after(50), watchdog=2, name="a", restart="temporary")]
+    ) as sup:
         assert (await ended(sup))[0] == 52
 
 
@@ -260,11 +270,6 @@ async def test_a_group_restart_takes_a_condemned_child_with_it_X6_S22_S29(autoju
 async def test_a_condemned_child_that_cannot_be_killed_is_reported_once_and_has_no_successor_X6_T10(
     autojump_clock: MockClock,
 ) -> None:
-    async def shielded(*, task_status: ChildStatus) -> None:
-        task_status.started()
-        with trio.CancelScope(shield=True):
-            await trio.sleep(60)
-
     async with open_supervisor([ChildSpec("a", shielded, watchdog=2, shutdown=3, name="a")]) as sup:
         with sup.events() as events:
             await trio.sleep(59)
@@ -364,13 +369,8 @@ def probed(
 
 
 async def test_probes_start_when_ready_and_come_every_period_X7(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: ChildStatus) -> None:
-        await trio.sleep(50)
-        task_status.started()
-        await trio.sleep_forever()
-
     check, times = failing()
-    async with open_supervisor([ChildSpec("a", slow, probe=Probe(check=check, period=10))]) as sup:
+    async with open_supervisor([ChildSpec("a", ready_after(50), probe=Probe(check=check, period=10))]) as sup:
         await trio.sleep(35)
         assert times == [50, 60, 70, 80]
         assert await picture(sup) == {"a": 1}

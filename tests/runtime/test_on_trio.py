@@ -35,7 +35,9 @@ from tests.runtime.stage import (
     kinds,
     picture,
     player,
+    ready_after,
     settled,
+    shielded,
 )
 
 
@@ -248,11 +250,6 @@ async def test_a_child_in_a_thread_is_not_reported_dead_while_the_thread_lives_T
 async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end_T10_S45(
     autojump_clock: MockClock,
 ) -> None:
-    async def shielded(*, task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-        with trio.CancelScope(shield=True):
-            await trio.sleep(60)
-
     async with open_supervisor([ChildSpec("a", shielded, shutdown=math.inf)]) as sup:
         events, begun = sup.events(), trio.current_time()
         sup.ref.exit(Shutdown())
@@ -267,13 +264,8 @@ async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end_T10
 async def test_requests_are_done_in_the_order_in_which_they_came_T12(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(5)
-        task_status.started()
-        await trio.sleep_forever()
-
     async with open_supervisor() as sup, trio.open_nursery() as nursery:
-        nursery.start_soon(sup.start_child, ChildSpec("slow", slow))
+        nursery.start_soon(sup.start_child, ChildSpec("slow", ready_after(5)))
         await settled()
         for id in "cabd":
             nursery.start_soon(sup.start_child, player(id, notes))
@@ -287,14 +279,9 @@ async def test_exits_are_handled_in_the_order_in_which_they_came_and_before_requ
 ) -> None:
     notes: Notes = []
 
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(5)
-        task_status.started()
-        await trio.sleep_forever()
-
     children = [player(id, notes, restart="temporary") for id in "abc"]
     async with open_supervisor(children) as sup, trio.open_nursery() as nursery:
-        nursery.start_soon(sup.start_child, ChildSpec("slow", slow))
+        nursery.start_soon(sup.start_child, ChildSpec("slow", ready_after(5)))
         await settled()
         nursery.start_soon(sup.start_child, player("late", notes))
         await settled()

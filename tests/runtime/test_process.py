@@ -28,14 +28,7 @@ from proctor.runtime.process_errors import (
 )
 from proctor.runtime.stopping import Step
 from tests.runtime.hosts import marked
-from tests.runtime.programs import AT_ONCE, ENV, gone, line, python, sh
-
-
-async def everything(process: Process) -> bytes:
-    said = b""
-    while data := await process.receive():
-        said += data
-    return said
+from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python, sh
 
 
 # R106

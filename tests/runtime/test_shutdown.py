@@ -26,23 +26,16 @@ from tests.runtime.stage import (
     Boom,
     Notes,
     Player,
-    Stubborn,
     crash,
     end,
     heard,
     kinds,
+    never_ready,
     picture,
     player,
     settled,
+    stubborn,
 )
-
-
-def stubborn(id: str, seconds: float, **spec: Any) -> ChildSpec:
-    return ChildSpec(id, Stubborn, (seconds,), **spec)
-
-
-async def hangs(*, task_status: trio.TaskStatus[None]) -> None:
-    await trio.sleep_forever()
 
 
 def hangs_from(incarnation: int, notes: Notes) -> ChildSpec:
@@ -273,7 +266,7 @@ async def killed_while(children: list[ChildSpec], then: Callable[[Supervisor], A
 
 async def starts_one_that_hangs(sup: Supervisor) -> None:
     with pytest.raises(ActorExited):
-        await sup.start_child(ChildSpec("b", hangs))
+        await sup.start_child(ChildSpec("b", never_ready))
 
 
 async def stops_one_that_lingers(sup: Supervisor) -> None:

@@ -31,6 +31,7 @@ from tests.runtime.stage import (
     forever,
     picture,
     player,
+    ready_after,
     settled,
 )
 
@@ -239,15 +240,10 @@ async def test_a_change_goes_between_two_attempts_and_mends_a_child_that_cannot_
 
 
 async def test_a_change_waits_its_turn_S73_S55(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(10)
-        task_status.started()
-        await trio.sleep_forever()
-
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes)]) as sup:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sup.start_child, ChildSpec("c", slow))
+            nursery.start_soon(sup.start_child, ChildSpec("c", ready_after(10)))
             await settled()
             sup.name("a").kill()
             await settled()

@@ -30,16 +30,17 @@ from proctor.runtime import (
     supervisor_spec,
 )
 from tests.runtime.stage import (
-    Boom,
     Notes,
     Player,
     crash,
     end,
     fails_at,
+    fails_from,
     forever,
     heard,
     picture,
     player,
+    ready_after,
     settled,
 )
 
@@ -100,11 +101,7 @@ async def test_restart_and_delete_are_for_children_that_are_down_S50_S51() -> No
 async def test_restart_and_delete_are_refused_while_a_restart_is_owed_S50_S51() -> None:
     notes: Notes = []
 
-    def never_again(incarnation: int) -> None:
-        if incarnation > 1:
-            raise Boom
-
-    async with open_supervisor([player("a", notes, never_again)], intensity=10**6) as sup:
+    async with open_supervisor([player("a", notes, fails_from(2))], intensity=10**6) as sup:
         await end(sup.name("a"), Killed())
         while (await sup.which_children())[0].ref != "restarting":
             pass
@@ -167,15 +164,10 @@ async def test_a_pending_request_learns_of_the_supervisors_exit_S54(autojump_clo
 
 
 async def test_one_thing_at_a_time_a_slow_start_included_S55(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(10)
-        task_status.started()
-        await trio.sleep_forever()
-
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup, trio.open_nursery() as nursery:
         begun = trio.current_time()
-        nursery.start_soon(sup.start_child, ChildSpec("b", slow))
+        nursery.start_soon(sup.start_child, ChildSpec("b", ready_after(10)))
         await settled()
         sup.name("a").kill()
         await settled()

@@ -26,7 +26,19 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from tests.runtime.stage import Boom, Notes, Player, crash, fails_at, forever, kinds, picture, player, settled
+from tests.runtime.stage import (
+    Boom,
+    Notes,
+    Player,
+    crash,
+    fails_at,
+    forever,
+    kinds,
+    never_ready,
+    picture,
+    player,
+    settled,
+)
 
 
 async def test_children_start_in_order_one_after_another_S7(autojump_clock: MockClock) -> None:
@@ -195,12 +207,9 @@ async def test_a_taken_name_fails_the_start_and_leaves_its_holder_alone_S12() ->
 
 
 async def test_a_start_can_be_timed_out_D5_X4(autojump_clock: MockClock) -> None:
-    async def never(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep_forever()
-
     begun = trio.current_time()
     with pytest.raises(StartError, match=r"not ready within 3 s") as caught:
-        async with open_supervisor([ChildSpec("a", never, start_timeout=3)]):
+        async with open_supervisor([ChildSpec("a", never_ready, start_timeout=3)]):
             raise AssertionError("not reached")
     assert trio.current_time() - begun == 3
     assert isinstance(caught.value.__cause__, StartTimeout)

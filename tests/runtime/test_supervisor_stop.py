@@ -28,21 +28,19 @@ from tests.runtime.stage import (
     Boom,
     Notes,
     Player,
-    Stubborn,
     crash,
     end,
     exits_with,
+    fails_from,
     forever,
     heard,
     kinds,
     picture,
     player,
     settled,
+    shielded,
+    stubborn,
 )
-
-
-def stubborn(id: str, seconds: float, **spec: Any) -> ChildSpec:
-    return ChildSpec(id, Stubborn, (seconds,), **spec)
 
 
 async def test_children_stop_in_reverse_order_and_stop_times_add_up_S36_S72(
@@ -179,11 +177,7 @@ async def test_a_stopped_supervisor_ends_with_the_reason_it_was_asked_with_S42()
 async def test_a_stop_ends_a_loop_of_failing_restarts_at_once_S43() -> None:
     notes: Notes = []
 
-    def never_again(incarnation: int) -> None:
-        if incarnation > 1:
-            raise Boom
-
-    async with open_supervisor([player("a", notes, never_again)], intensity=10**6) as sup:
+    async with open_supervisor([player("a", notes, fails_from(2))], intensity=10**6) as sup:
         await end(sup.name("a"), Killed())
         for _ in range(20):
             await trio.lowlevel.checkpoint()
@@ -284,11 +278,6 @@ async def test_a_kill_cuts_terminate_short_T8(autojump_clock: MockClock) -> None
 async def test_a_child_that_cannot_be_killed_is_reported_and_waited_for_T10_S44(
     autojump_clock: MockClock,
 ) -> None:
-    async def shielded(*, task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-        with trio.CancelScope(shield=True):
-            await trio.sleep(60)
-
     notes: Notes = []
     children = [ChildSpec("a", shielded, shutdown=2), player("b", notes)]
     async with open_supervisor(children, strategy="one_for_all") as sup:

@@ -24,8 +24,10 @@ from tests.runtime.stage import (
     errors_in,
     forever,
     kinds,
+    never_ready,
     picture,
     player,
+    ready_after,
     settled,
 )
 
@@ -114,31 +116,23 @@ async def test_cancelled_is_never_a_crash_T3() -> None:
     assert kinds(events) == ["child_exited root/a", "supervisor_stopped root"]
 
 
-async def test_an_error_beside_a_cancellation_is_a_crash_without_the_cancelled_T3() -> None:
-    async def one_fails(*, task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep_forever)
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                raise Boom
+async def one_fails(*, task_status: trio.TaskStatus[None]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise Boom
 
+
+async def test_an_error_beside_a_cancellation_is_a_crash_without_the_cancelled_T3() -> None:
     async with open_supervisor([ChildSpec("a", one_fails)]) as sup:
         ref = sup.child("a").ref()
     assert [type(error) for error in errors_in(ref.exit_reason)] == [Boom]
 
 
 async def test_an_error_beside_a_kill_is_a_kill_T3() -> None:
-    async def one_fails(*, task_status: trio.TaskStatus[None]) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.sleep_forever)
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                raise Boom
-
     async with open_supervisor(
         [ChildSpec("a", one_fails, restart="temporary", shutdown="brutal_kill")]
     ) as sup:
@@ -210,15 +204,10 @@ async def test_a_second_interrupt_kills_T5(autojump_clock: MockClock) -> None:
 
 
 async def test_exits_are_told_while_the_supervisor_is_busy_T13(autojump_clock: MockClock) -> None:
-    async def slow(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep(5)
-        task_status.started()
-        await trio.sleep_forever()
-
     notes: Notes = []
     async with open_supervisor([player("a", notes, mailbox=1), player("b", notes)], intensity=2) as sup:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(sup.start_child, ChildSpec("c", slow))
+            nursery.start_soon(sup.start_child, ChildSpec("c", ready_after(5)))
             await settled()
             for name in "ab":
                 sup.name(name).kill()
@@ -228,11 +217,8 @@ async def test_exits_are_told_while_the_supervisor_is_busy_T13(autojump_clock: M
 
 
 async def test_stopping_while_another_task_waits_for_the_start_of_a_root() -> None:
-    async def never(*, task_status: trio.TaskStatus[None]) -> None:
-        await trio.sleep_forever()
-
     async def root() -> None:
-        async with open_supervisor([ChildSpec("a", never)]):
+        async with open_supervisor([ChildSpec("a", never_ready)]):
             raise AssertionError("not reached")
 
     async with trio.open_nursery() as nursery:

@@ -17,10 +17,8 @@ from proctor.runtime import (
     DeliveryError,
     DynamicSupervisor,
     ExitReason,
-    ExitStatus,
     Killed,
     MaxRestartsExceeded,
-    Normal,
     Ref,
     Shutdown,
     StartError,
@@ -44,12 +42,6 @@ from tests.simulation.story import Answer, Result, Story, Told
 
 CAP = 2.0**13
 """Virtual seconds after which a run that goes on is said to hang."""
-
-ENDS: dict[str, ExitReason] = {
-    "normal": Normal(),
-    "shutdown": Shutdown("on purpose"),
-    "status": ExitStatus(1),
-}
 
 
 def _spec(program: Program, node: Node, path: str) -> ChildSpec:

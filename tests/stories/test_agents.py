@@ -2,46 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 import trio
 
 import proctor
-from proctor.actors.plan import AgentOptions, scripted_plan
-from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.trees import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
-from proctor.runtime.spec import ChildSpec
-from tests.actors.far_end import Step, write_script
-from tests.stories.rows import ROWS, words_of
-
-SESSIONS = [name for name, wire in SPOKEN.items() if wire.mode == "session"]
-RUNS = [name for name, wire in SPOKEN.items() if wire.mode == "oneshot"]
-RESUMING = [name for name in SESSIONS if "resume" in words_of(name)]
-LIMIT = 30.0
-
-
-def child(
-    folder: Path, dialect: str, steps: Sequence[Step], *faults: str, **options: Any
-) -> tuple[ChildSpec, ...]:
-    """One agent that speaks this dialect, with clocks short enough for a test."""
-    chosen = cast(
-        "AgentOptions",
-        {"env": {"CLAUDE_CONFIG_DIR": str(folder / "state")}, "silence": 20.0, "final": 0.5, **options},
-    )
-    script = write_script(folder, steps)
-    plan = scripted_plan("a", script, chosen, dialect=dialect, faults=faults, shutdown=3.0)
-    return (agent_spec("a", plan, {"shutdown": 3.0}),)
-
-
-async def codes(supervisor: Supervisor) -> list[str]:
-    """The codes of all notices so far."""
-    seen = list[v.AnyEvent]()
-    async with supervisor.agent("a").events(since=0) as log:
-        while batch := log.batch_nowait():
-            seen += batch
-    return [event.code for event in seen if isinstance(event, v.Notice)]
+from tests.actors.far_end import Step, codes, log_of, silent
+from tests.stories.agents import LIMIT, RESUMING, RUNS, SESSIONS, child
+from tests.stories.rows import ROWS
 
 
 # R189
@@ -72,12 +41,8 @@ async def test_a_question_is_answered_by_the_policy_in_every_dialect(
 async def test_a_question_that_nobody_answers_is_denied_in_every_dialect(
     tmp_path: Path, dialect: str
 ) -> None:
-    async def never(_question: v.ApprovalRequested) -> bool:
-        await trio.sleep_forever()
-        return True
-
     asked = {"tool": "Bash", "run": "touch made", "ask": True}
-    options = {"permission": never, "approval_deadline": 0.2, "cwd": tmp_path}
+    options = {"permission": silent, "approval_deadline": 0.2, "cwd": tmp_path}
     async with proctor.open_supervisor(
         child(tmp_path, dialect, [asked, {"reply": "fine"}], **options)
     ) as sup:
@@ -120,7 +85,7 @@ async def test_a_conversation_goes_on_after_a_death_in_every_dialect(tmp_path: P
             events = [event async for event in turn]
     assert turn.answer.text == "2: one"
     assert len({e.session_id for e in events if isinstance(e, v.Started)}) == 1
-    assert "resumed" in [e.code for e in events if isinstance(e, v.Notice)]
+    assert "resumed" in codes(events)
 
 
 @pytest.mark.parametrize("dialect", RESUMING)
@@ -131,7 +96,7 @@ async def test_a_refused_resume_ends_in_a_fresh_session_in_every_dialect(
     children = child(tmp_path, dialect, [{"reply": "{prompt}"}], resume=unknown)
     async with proctor.open_supervisor(children) as sup:
         answer = await sup.agent("a").ask("hi", timeout=LIMIT)
-        refused = (await codes(sup)).count("resume_refused")
+        refused = codes(await log_of(sup.agent("a"))).count("resume_refused")
     assert (answer.outcome, answer.text) == ("ok", "hi")
     assert answer.session_id != unknown
     assert refused in (1, 2)

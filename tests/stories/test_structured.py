@@ -10,8 +10,8 @@ import proctor
 from proctor.actors.scripted.launch import SPOKEN
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import Step
+from tests.stories.agents import LIMIT, RUNS, SESSIONS, child
 from tests.stories.rows import words_of
-from tests.stories.test_agents import LIMIT, RUNS, SESSIONS, child
 
 
 class Sum(msgspec.Struct):

@@ -25,8 +25,8 @@ from proctor.actors.payloads import BinaryPayload, FilePayload
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.webserver import serve
 from proctor.protocols.prompt import Called, Message
-from tests.actors.test_completion import GOOD, TALK, delta, saying, spec_of
-from tests.protocols.lines import line
+from tests.actors.spoken import GOOD, TALK, saying, spec_of
+from tests.protocols.lines import delta, line
 
 T = TypeVar("T")
 USER = {"role": "user", "content": "hi"}

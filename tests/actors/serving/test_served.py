@@ -18,16 +18,14 @@ from proctor.actors.server import Address, Where, opencode_server
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec, Strategy
+from tests.runtime.programs import installed
 
 LOOPBACK = Path(__file__).parent / "loopback.py"
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    path = tmp_path / "loopback"
-    path.write_text(f"#!/bin/sh\nexec {sys.executable} {LOOPBACK}\n")
-    path.chmod(0o755)
-    return path
+    return installed(tmp_path / "loopback", f"exec {sys.executable} {LOOPBACK}")
 
 
 @pytest.fixture
@@ -140,9 +138,7 @@ def test_what_only_a_process_has_is_refused_for_a_session_on_a_server(option: st
 
 
 async def test_a_server_that_ends_before_it_listens_is_a_refused_start(tmp_path: Path) -> None:
-    program = tmp_path / "broken"
-    program.write_text("#!/bin/sh\necho no port >&2; exit 1\n")
-    program.chmod(0o755)
+    program = installed(tmp_path / "broken", "echo no port >&2; exit 1")
     spec = opencode_server("hub", executable=program)
     with pytest.raises(
         proctor.StartError, match=r"it ended with exit status 1.* before it listened; stderr ends 'no port"
@@ -152,9 +148,7 @@ async def test_a_server_that_ends_before_it_listens_is_a_refused_start(tmp_path:
 
 
 async def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
-    program = tmp_path / "mute"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
+    program = installed(tmp_path / "mute", "exec sleep 60")
     spec = opencode_server("hub", executable=program, start=0.3)
     with pytest.raises(proctor.StartError, match=r"did not say where it listens within 0\.3 s"):
         async with proctor.open_supervisor([spec], intensity=0):

@@ -9,9 +9,8 @@ dialect of ours makes are only noted, so that their replies are known.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,11 +20,11 @@ from proctor.protocols.acp import PROFILES, acp_dialect
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Dialect, Launch
 from proctor.protocols.vocabulary import AnyEvent, Decision, Interrupt, Prompt, SetPermissionMode
+from tests.protocols.recorded import TRANSCRIPTS, Cut, names_in, received, whole
 
-FOLDER = Path(__file__).parents[2] / "transcripts" / "acp"
-NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
+FOLDER = TRANSCRIPTS / "acp"
+NAMES = names_in(FOLDER)
 
-Cut = Callable[[bytes], Iterable[bytes]]
 Json = dict[str, Any]
 
 
@@ -73,18 +72,6 @@ def steps(name: str) -> tuple[bytes | Json, ...]:
     return tuple(step for _, step in sorted([*output, *_placed(name)], key=lambda item: item[0]))
 
 
-def whole(output: bytes) -> Iterable[bytes]:
-    return [output]
-
-
-def by_line(output: bytes) -> Iterable[bytes]:
-    return output.splitlines(keepends=True)
-
-
-def by_byte(output: bytes) -> Iterable[bytes]:
-    return (output[at : at + 1] for at in range(len(output)))
-
-
 def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
     """The conversation at its end, and all its events."""
     loaded = next((m["params"]["sessionId"] for m in stdin(name) if m.get("method") == "session/load"), None)
@@ -100,15 +87,11 @@ def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
         if isinstance(step, bytes):
             pending += step
             continue
-        events += _received(talk, pending, cut)
+        events += received(talk, pending, cut)
         pending = b""
         _say(talk, step)
-    events += _received(talk, pending, cut)
+    events += received(talk, pending, cut)
     return talk, [*events, *talk.receive(b"")]
-
-
-def _received(talk: Conversation, output: bytes, cut: Cut) -> list[AnyEvent]:
-    return [event for chunk in cut(output) if chunk for event in talk.receive(chunk)]
 
 
 def _say(talk: Conversation, message: Json) -> None:

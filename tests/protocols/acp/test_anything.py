@@ -11,12 +11,9 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch
 from proctor.protocols.vocabulary import HOST, Prompt
 from tests.protocols.acp.lines import INITIALIZED, OPENED, reply
+from tests.protocols.shapes import shapes
 
-SHAPES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=3,
-)
+SHAPES = shapes(3)
 FIELDS = [
     "sessionId",
     "update",

@@ -10,7 +10,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostHook, HostTool, Launch
 from proctor.protocols.vocabulary import AnyEvent
-from tests.protocols.lines import line
+from tests.protocols.lines import line, reply
 
 ADD = HostTool(name="add", description="Add two numbers.", schema={"type": "object"})
 BEFORE = HostHook(name="before", point="PreToolUse", matcher="Bash", timeout=2.0)
@@ -25,12 +25,6 @@ def hosting(
     talk.greet()
     talk.receive(reply("greeting", **greeted))
     return talk
-
-
-def reply(request: str, **response: Any) -> bytes:
-    """The CLI agrees to a request of ours."""
-    body = {"subtype": "success", "request_id": request, "response": response}
-    return line(type="control_response", response=body)
 
 
 def asks(request: str, subtype: str, **body: Any) -> bytes:

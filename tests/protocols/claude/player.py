@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import attrs
 
@@ -33,12 +33,10 @@ from proctor.protocols.vocabulary import (
     SetModel,
     ToolReturn,
 )
+from tests.protocols.recorded import TRANSCRIPTS, Cut, names_in, received, whole
 
-FOLDER = Path(__file__).parents[2] / "transcripts" / "claude"
-NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
-
-E = TypeVar("E")
-Cut = Callable[[bytes], Iterable[bytes]]
+FOLDER = TRANSCRIPTS / "claude"
+NAMES = names_in(FOLDER)
 
 
 @attrs.frozen
@@ -108,18 +106,6 @@ def recording(name: str) -> Recording:
     )
 
 
-def whole(output: bytes) -> Iterable[bytes]:
-    return [output]
-
-
-def by_line(output: bytes) -> Iterable[bytes]:
-    return output.splitlines(keepends=True)
-
-
-def by_byte(output: bytes) -> Iterable[bytes]:
-    return (output[at : at + 1] for at in range(len(output)))
-
-
 def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
     """The conversation at its end, and all its events."""
     record = recording(name)
@@ -133,11 +119,11 @@ def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
         if step.output:
             pending += step.data
             continue
-        events += _received(talk, pending, cut)
+        events += received(talk, pending, cut)
         pending = b""
         if record.mode == "session":
             _say(talk, step.data, number)
-    events += _received(talk, pending, cut)
+    events += received(talk, pending, cut)
     return talk, [*events, *talk.receive(b"")]
 
 
@@ -153,11 +139,6 @@ def _said(record: Recording) -> Iterator[Any]:
         with suppress(ValueError):
             if not step.output:
                 yield json.loads(step.data)
-
-
-def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
-    """Those of one kind."""
-    return [event for event in events if isinstance(event, kind)]
 
 
 def _launch(record: Recording) -> Launch:
@@ -180,10 +161,6 @@ def _tools(said: Iterable[Any]) -> Iterator[HostTool]:
     for frame in said:
         for tool in _at(frame, "response", "response", "mcp_response", "result", "tools") or ():
             yield HostTool(name=tool["name"], description="", schema={})
-
-
-def _received(talk: Conversation, output: bytes, cut: Cut) -> list[AnyEvent]:
-    return [event for chunk in cut(output) if chunk for event in talk.receive(chunk)]
 
 
 def _say(talk: Conversation, line: bytes, number: int) -> None:

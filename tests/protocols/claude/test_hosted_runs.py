@@ -10,7 +10,8 @@ from proctor.protocols.vocabulary import (
     ToolRequested,
     TurnEnded,
 )
-from tests.protocols.claude.player import of, play
+from tests.protocols.claude.player import play
+from tests.protocols.recorded import of
 
 
 @pytest.mark.parametrize("name", ["e_host", "e_host@2.1.197"])

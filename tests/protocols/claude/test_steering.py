@@ -20,8 +20,7 @@ from proctor.protocols.vocabulary import (
     TurnEnded,
     TurnStarted,
 )
-from tests.protocols.claude.asking import reply
-from tests.protocols.lines import line, session
+from tests.protocols.lines import line, reply, session
 
 ONE, TWO = "5f0c8a9e-7a8b-4c1d-9e2f-0a1b2c3d4e5f", "6f0c8a9e-7a8b-4c1d-9e2f-0a1b2c3d4e5f"
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +28,16 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 from tests.protocols.claude.endings import ENDINGS, RESUMED
-from tests.protocols.claude.player import NAMES, by_byte, by_line, of, play, recording
+from tests.protocols.claude.player import NAMES, play, recording
+from tests.protocols.recorded import (
+    assert_each_turn_ends_once,
+    assert_every_line_is_told_or_quiet,
+    at_random,
+    by_byte,
+    by_line,
+    lines_of,
+    of,
+)
 
 NOT_STREAM_JSON = {"a_json_verbose", "a_text", "m_no_auth_text"}
 TRIMMED = {"n_small_deltas", "n_text20_partial"}
@@ -40,34 +48,13 @@ def frames(name: str) -> list[dict[str, Any]]:
     """The frames of a recording as plain objects."""
     if name in NOT_STREAM_JSON:
         return []
-    found: list[dict[str, Any]] = [
-        json.loads(line) for line in recording(name).stdout.split(b"\n") if line.strip()
-    ]
-    return found
-
-
-def at_random(seed: str) -> Any:
-    chance = random.Random(seed)
-
-    def cut(output: bytes) -> Iterable[bytes]:
-        at = 0
-        while at < len(output):
-            size = chance.choice((1, 2, 7, 100, 4096, 65536))
-            yield output[at : at + size]
-            at += size
-
-    return cut
+    return [json.loads(line) for line in lines_of(recording(name).stdout)]
 
 
 # P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
-    talk, events = play(name)
-    lines = [line for line in recording(name).stdout.split(b"\n") if line.strip()]
-    speaking = {event.frame for event in events}
-    assert talk.frames == len(lines)
-    assert len(speaking) + talk.memo.quiet.total() == len(lines)
-    assert talk.events == len(events)
+    assert_every_line_is_told_or_quiet(*play(name), len(lines_of(recording(name).stdout)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,13 +93,7 @@ def test_the_turns_of_a_recording_end_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_turn_that_ends_has_begun_and_ends_once(name: str) -> None:
-    _, events = play(name)
-    open_turns: dict[str | None, TurnStarted] = {}
-    for event in events:
-        if isinstance(event, TurnStarted):
-            open_turns[event.turn] = event
-        elif isinstance(event, TurnEnded):
-            assert open_turns.pop(event.turn).solicited == event.solicited
+    assert_each_turn_ends_once(play(name)[1])
 
 
 @pytest.mark.parametrize("name", NAMES)

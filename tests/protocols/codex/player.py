@@ -8,9 +8,8 @@ recorded ones, so that the recorded replies find them. What no request of ours a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -20,16 +19,16 @@ from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostTool, Launch
 from proctor.protocols.vocabulary import AnyEvent, Decision, Interrupt, Prompt, Steer, ToolReturn
+from tests.protocols.recorded import TRANSCRIPTS, Cut, names_in, received, whole
 
-FOLDER = Path(__file__).parents[2] / "transcripts" / "codex"
-NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
+FOLDER = TRANSCRIPTS / "codex"
+NAMES = names_in(FOLDER)
 APP = [name for name in NAMES if name.startswith("app_")]
 EXEC = [name for name in NAMES if not name.startswith("app_")]
 THREADS = ("thread/start", "thread/resume", "thread/fork")
 OURS = 10_000
 """Numbers of our own requests begin here, out of the way of the recorded ones."""
 
-Cut = Callable[[bytes], Iterable[bytes]]
 Message = dict[str, Any]
 
 
@@ -98,18 +97,6 @@ def _is_due(message: Message, said: Message) -> bool:
     return resolved and message.get("id") == said["params"]["requestId"]
 
 
-def whole(output: bytes) -> Iterable[bytes]:
-    return [output]
-
-
-def by_line(output: bytes) -> Iterable[bytes]:
-    return output.splitlines(keepends=True)
-
-
-def by_byte(output: bytes) -> Iterable[bytes]:
-    return (output[at : at + 1] for at in range(len(output)))
-
-
 def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
     """The conversation at its end, and all its events."""
     return _play_app(name, cut) if name in APP else _play_exec(name, cut)
@@ -121,7 +108,7 @@ def _play_exec(name: str, cut: Cut) -> tuple[Conversation, list[AnyEvent]]:
     talk = Conversation(CODEX_EXEC, mode="oneshot", resumed=resumed)
     talk.greet()
     talk.send(Prompt("prompt-0", "go"))
-    events = _received(talk, record.stdout, cut)
+    events = received(talk, record.stdout, cut)
     return talk, [*events, *talk.receive(b"")]
 
 
@@ -135,10 +122,10 @@ def _play_app(name: str, cut: Cut) -> tuple[Conversation, list[AnyEvent]]:
         if step.output:
             pending += step.data
             continue
-        events += _received(talk, pending, cut)
+        events += received(talk, pending, cut)
         pending = b""
         _say(talk, step.message)
-    events += _received(talk, pending, cut)
+    events += received(talk, pending, cut)
     return talk, [*events, *talk.receive(b"")]
 
 
@@ -155,10 +142,6 @@ def _launch(record: Recording) -> Launch:
         ),
         json_schema=json.dumps(schemas[0]) if schemas else None,
     )
-
-
-def _received(talk: Conversation, output: bytes, cut: Cut) -> list[AnyEvent]:
-    return [event for chunk in cut(output) if chunk for event in talk.receive(chunk)]
 
 
 def _say(talk: Conversation, message: Message) -> None:

@@ -13,12 +13,9 @@ from proctor.protocols.codex.questions import KINDS
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostTool, Launch
 from proctor.protocols.vocabulary import HOST, Prompt
+from tests.protocols.shapes import shapes
 
-SHAPES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=5,
-)
+SHAPES = shapes(5)
 FIELDS = """
     threadId turnId item itemId delta error willRetry turn thread tokenUsage rateLimits requestId tool arguments callId
     name status command cwd permissions serverName _meta id type text summary content changes result success

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from proctor.protocols.vocabulary import (
-    AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Garbled,
@@ -31,22 +28,26 @@ from proctor.protocols.vocabulary import (
     Usage,
 )
 from tests.protocols.codex.endings import ENDINGS
-from tests.protocols.codex.player import APP, EXEC, NAMES, by_byte, by_line, play, recording
+from tests.protocols.codex.player import APP, EXEC, NAMES, play, recording
+from tests.protocols.recorded import (
+    assert_each_turn_ends_once,
+    assert_every_line_is_told_or_quiet,
+    at_random,
+    by_byte,
+    by_line,
+    lines_of,
+    of,
+)
 
 OTHERS = ("app_resume", "app_two_threads")  # here the usage of other threads and turns is told as well
 SMALL = [name for name in NAMES if 0 < len(recording(name).stdout) <= 12_000]
-E = TypeVar("E")
-
-
-def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
 
 
 def frames(name: str) -> list[dict[str, Any]]:
     """The frames of a recording as plain objects."""
     if name == "exec_version":
         return []
-    return [json.loads(line) for line in recording(name).stdout.split(b"\n") if line.strip()]
+    return [json.loads(line) for line in lines_of(recording(name).stdout)]
 
 
 def own_thread(name: str) -> str | None:
@@ -54,19 +55,6 @@ def own_thread(name: str) -> str | None:
         (frame["result"]["thread"]["id"] for frame in frames(name) if "thread" in frame.get("result", {})),
         None,
     )
-
-
-def at_random(seed: str) -> Any:
-    chance = random.Random(seed)
-
-    def cut(output: bytes) -> Iterable[bytes]:
-        at = 0
-        while at < len(output):
-            size = chance.choice((1, 2, 7, 100, 4096, 65536))
-            yield output[at : at + size]
-            at += size
-
-    return cut
 
 
 def test_every_kind_of_recording_is_there() -> None:
@@ -78,12 +66,7 @@ def test_every_kind_of_recording_is_there() -> None:
 # P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
-    talk, events = play(name)
-    lines = [line for line in recording(name).stdout.split(b"\n") if line.strip()]
-    speaking = {event.frame for event in events}
-    assert talk.frames == len(lines)
-    assert len(speaking) + talk.memo.quiet.total() == len(lines)
-    assert talk.events == len(events)
+    assert_every_line_is_told_or_quiet(*play(name), len(lines_of(recording(name).stdout)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,12 +95,7 @@ def test_the_turns_of_a_recording_end_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_turn_that_ends_has_begun_and_ends_once(name: str) -> None:
-    open_turns: dict[str | None, TurnStarted] = {}
-    for event in play(name)[1]:
-        if isinstance(event, TurnStarted):
-            open_turns[event.turn] = event
-        elif isinstance(event, TurnEnded):
-            assert open_turns.pop(event.turn).solicited == event.solicited
+    assert_each_turn_ends_once(play(name)[1])
 
 
 @pytest.mark.parametrize("name", NAMES)

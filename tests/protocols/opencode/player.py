@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.opencode import OPENCODE_RUN
 from proctor.protocols.vocabulary import AnyEvent, Prompt
+from tests.protocols.recorded import TRANSCRIPTS, Cut, names_in, received, whole
 
-FOLDER = Path(__file__).parents[2] / "transcripts" / "opencode"
-NAMES = sorted(path.name.removesuffix(".meta.json") for path in FOLDER.glob("*.meta.json"))
+FOLDER = TRANSCRIPTS / "opencode"
+NAMES = names_in(FOLDER)
 
 
 @cache
@@ -30,22 +29,14 @@ def exit_status(name: str) -> int | None:
     return status
 
 
-def whole(output: bytes) -> Iterable[bytes]:
-    return [output]
-
-
-def by_byte(output: bytes) -> Iterable[bytes]:
-    return (output[at : at + 1] for at in range(len(output)))
-
-
-def by_size(size: int) -> Callable[[bytes], Iterable[bytes]]:
+def by_size(size: int) -> Cut:
     return lambda output: (output[at : at + size] for at in range(0, len(output), size))
 
 
-def play(name: str, cut: Callable[[bytes], Iterable[bytes]] = whole) -> tuple[Conversation, list[AnyEvent]]:
+def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
     """The conversation at its end, and all its events."""
     talk = Conversation(OPENCODE_RUN, mode="oneshot")
     talk.greet()
     talk.send(Prompt("p", "hi"))
-    events = [event for chunk in cut(stdout(name)) if chunk for event in talk.receive(chunk)]
+    events = received(talk, stdout(name), cut)
     return talk, [*events, *talk.receive(b"")]

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode import OPENCODE_RUN
 from proctor.protocols.vocabulary import (
-    AnyEvent,
     Garbled,
     Misplaced,
     Notice,
@@ -29,21 +27,15 @@ from proctor.protocols.vocabulary import (
     Usage,
 )
 from tests.protocols.opencode.endings import ENDINGS
-from tests.protocols.opencode.player import NAMES, by_byte, by_size, exit_status, play, stdout
-
-E = TypeVar("E")
-
-
-def of(events: Sequence[AnyEvent], kind: type[E]) -> list[E]:
-    return [event for event in events if isinstance(event, kind)]
+from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, stdout
+from tests.protocols.recorded import assert_every_line_is_told_or_quiet, by_byte, lines_of, of
+from tests.protocols.shapes import shapes
 
 
 # P06, R012
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
-    talk, events = play(name)
-    assert talk.frames == len([line for line in stdout(name).split(b"\n") if line.strip()])
-    assert len({event.frame for event in events}) + talk.memo.quiet.total() == talk.frames
+    assert_every_line_is_told_or_quiet(*play(name), len(lines_of(stdout(name))))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -169,11 +161,7 @@ def test_blocks_are_refused_where_only_text_is_taken() -> None:
         talk.send(Prompt("p", "x", blocks=({"type": "image"},)))
 
 
-SHAPES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=3,
-)
+SHAPES = shapes(3)
 TYPES = st.sampled_from(["step_start", "text", "reasoning", "tool_use", "step_finish", "error", "new"])
 WORDS = st.sampled_from(["stop", "length", "tool-calls", "unknown", "completed", "error", "s1"])
 FIELDS = [

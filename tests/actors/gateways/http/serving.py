@@ -107,6 +107,13 @@ class Served:
         while len(self.told) < count:
             await self.telling.park()
 
+    async def until_running(self, agent: str = "a") -> None:
+        """Wait until a turn runs."""
+        async with self.sup.agent(agent).events(since=0) as events:
+            async for event in events:
+                if isinstance(event, proctor.TurnStarted):
+                    return
+
     @asynccontextmanager
     async def follow(
         self, path: str, *, method: str = "GET", body: Any = None, headers: Mapping[str, str] | None = None

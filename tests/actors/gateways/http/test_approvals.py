@@ -7,7 +7,7 @@ import pytest
 
 from proctor.actors.played import FarSide
 from tests.actors.gateways.http.serving import served, spoken
-from tests.protocols.lines import INIT, line
+from tests.protocols.lines import INIT, ended, line, reply
 
 ASKS = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "touch x"}, "tool_use_id": "t"}
 
@@ -17,18 +17,10 @@ async def asks(side: FarSide) -> int | None:
     async for said in side.lines():
         frame: dict[str, Any] = json.loads(said)
         if frame["type"] == "control_request":
-            reply = {"subtype": "success", "request_id": frame["request_id"], "response": {"pid": 1}}
-            await side.send_all(line(type="control_response", response=reply))
+            await side.send_all(reply(frame["request_id"], pid=1))
         elif frame["type"] == "control_response":
             result = json.dumps(frame["response"]["response"], sort_keys=True)
-            ended = {
-                "type": "result",
-                "subtype": "success",
-                "is_error": False,
-                "session_id": "s",
-                "num_turns": 1,
-            }
-            await side.send_all(line(**ended, result=result))
+            await side.send_all(ended(subtype="success", is_error=False, result=result))
         else:
             await side.send_all(INIT + line(type="control_request", request_id="q 1", request=ASKS))
     return None

@@ -12,15 +12,15 @@ from proctor.actors.gateways.openai import routes
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.visits import Visits
 from tests.actors.gateways.http.serving import Frame, Served, served
-from tests.actors.gateways.http.test_turns import running
-from tests.actors.test_completion import GOOD, delta, saying, spec_of
+from tests.actors.spoken import GOOD, saying, spec_of
+from tests.protocols.lines import delta
 
 
 async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
     async with served() as server, trio.open_nursery() as nursery:
         ends: list[Frame] = []
         nursery.start_soon(follow_turn, server, ends)
-        await running(server)
+        await server.until_running()
         nursery.start_soon(server.gateway.drain, 10.0)
         await trio.testing.wait_all_tasks_blocked()
         refused = await server.ask("more")
@@ -53,7 +53,7 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
 
         nursery.start_soon(follow_turn, server, ends)
         nursery.start_soon(follow_log)
-        await running(server)
+        await server.until_running()
         nursery.start_soon(ask)
         while len([*server.gateway.turns.of("a")]) < 2:
             await trio.testing.wait_all_tasks_blocked(0.01)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.actors.gateways.http.serving import Served, served, spoken
+from tests.actors.gateways.http.serving import served, spoken
 
 
 async def test_a_turn_is_asked_for_and_answered_as_json() -> None:
@@ -77,7 +77,7 @@ async def test_turns_wait_for_each_other_and_each_stream_ends_with_its_own() -> 
         server.follow("/agents/a/turns", method="POST", body={"prompt": "after"}) as second,
     ):
         assert (await anext(second)).data["state"] == "waiting"
-        await running(server)
+        await server.until_running()
         await server.client.post("/agents/a/interrupt")
         one = [frame async for frame in first]
         two = [frame async for frame in second]
@@ -87,14 +87,6 @@ async def test_turns_wait_for_each_other_and_each_stream_ends_with_its_own() -> 
         ids = [frame.id for frame in got if frame.id is not None]
         assert ids == list(range(ids[0], ids[-1] + 1))
         assert [frame.event for frame in got].count("end") == 1
-
-
-async def running(server: Served, agent: str = "a") -> None:
-    """Until a turn runs."""
-    async with server.sup.agent(agent).events(since=0) as events:
-        async for event in events:
-            if type(event).__name__ == "TurnStarted":
-                return
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
@@ -107,7 +99,7 @@ async def test_a_client_that_leaves_withdraws_the_turn_it_waits_for(accept: str)
             await server.client.post("/agents/a/turns", json={"prompt": "hang"}, headers=headers)
 
         nursery.start_soon(ask)
-        await running(server)
+        await server.until_running()
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True), trio.fail_after(10):
             while not [facts for what, facts in server.told if what == "turn ended"]:
@@ -120,7 +112,7 @@ async def test_a_turn_can_be_withdrawn_at_its_address() -> None:
     async with served() as server:
         headers = {"prefer": "respond-async"}
         begun = await server.client.post("/agents/a/turns", json={"prompt": "hang"}, headers=headers)
-        await running(server)
+        await server.until_running()
         gone = await server.client.delete(begun.json()["url"])
         assert (await server.ask("next")).json()["answer"]["text"] == "2: next"
     assert (gone.status_code, gone.json()["state"]) == (200, "ended")
