@@ -20,7 +20,7 @@ from itertools import chain
 from typing import Any, cast
 
 from proctor.actors.subschemas import Keywords, Part, parts_of
-from proctor.actors.tally import CHECKS, Here, Telling, levels_of, refuse, telling_of
+from proctor.actors.tally import CHECKS, Here, Tally, levels_of, refuse, tally_of
 
 VALUES = 30_000
 """JSON values in a schema."""
@@ -94,9 +94,9 @@ class Extent:
         members = sum(len(one) for level in levels_of(value) for one in level)
         return (members + 1) * self._most <= CHECKS
 
-    def telling(self, value: Any) -> Telling:
-        """How much can be told of what is wrong with `value`. Raises `TooMuch` for one that cannot be checked."""
-        return telling_of(value, levels_of(value), self._root, self._here)
+    def count(self, value: Any) -> Tally:
+        """What it takes to check `value`, and how much can be told of it. Raises `TooMuch` for one that cannot be checked."""
+        return tally_of(value, levels_of(value), self._root, self._here)
 
 
 def _broad(part: Part, known: dict[Part, Here], above: tuple[Part, ...]) -> Here:

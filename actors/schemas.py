@@ -89,7 +89,7 @@ class Schema:
         if light and self._validator.is_valid(value):
             return ()
         try:
-            telling = self._extent.telling(value)
+            telling = self._extent.count(value).telling
         except TooMuch:
             if not light:
                 raise

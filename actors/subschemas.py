@@ -38,14 +38,14 @@ _HERE: Mapping[str, str] = {"not": "one", "if": "one", "then": "one", "else": "o
 _EITHER: Mapping[str, str] = {"anyOf": "list", "oneOf": "list"}
 _ANY_MEMBER: Mapping[str, str] = {
     "patternProperties": "map",
-    "unevaluatedProperties": "one",
-    "propertyNames": "one",
+    "unevaluatedProperties": "open",
+    "propertyNames": "open",
 }
 _ANY_ITEM: Mapping[str, str] = {
     "items": "one",
-    "contains": "one",
-    "unevaluatedItems": "one",
-    "additionalItems": "one",
+    "contains": "open",
+    "unevaluatedItems": "open",
+    "additionalItems": "open",
 }
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -107,7 +107,7 @@ class _Graph:
         part.beside = [*self._under(_HERE, keywords), *map(self.part, self._places.referred(keywords))]
         part.branches = [*self._under(_EITHER, keywords)]
         part.named = {name: self.part(one) for name, one in _map(keywords.get("properties")).items()}
-        part.others = [*self._under({"additionalProperties": "one"}, keywords)]
+        part.others = [*self._under({"additionalProperties": "open"}, keywords)]
         part.members = [*self._under(_ANY_MEMBER, keywords)]
         part.placed = [*self._under({"prefixItems": "list", "items": "list"}, keywords)]
         part.items = [*self._under(_ANY_ITEM, keywords)]
@@ -124,7 +124,9 @@ def _subschemas(kind: str, given: Any) -> list[Any]:
             return cast("list[Any]", given) if isinstance(given, list) else []  # type: ignore[redundant-cast]
         case "map":
             return [one for one in _map(given).values() if isinstance(one, dict | bool)]
-        case _:
+        case "one":
+            return [given] if isinstance(given, dict | bool) else []
+        case _:  # what false forbids here is told by the whole
             return [given] if isinstance(given, dict) else []
 
 

@@ -78,13 +78,11 @@ def levels_of(value: Any) -> Levels:
     return levels
 
 
-def telling_of(value: Any, levels: Levels, root: Part, here: Mapping[Part, Here]) -> Telling:
-    """How much can be told of what is wrong with `value`. Raises `TooMuch` for one that takes too long to check."""
-    tally = _Tally(here, _sizes(levels))
+def tally_of(value: Any, levels: Levels, root: Part, here: Mapping[Part, Here]) -> Tally:
+    """What it takes to check `value`. Raises `TooMuch` for one that takes too long."""
+    tally = Tally(here, _sizes(levels))
     tally.go_down(value, root)
-    if tally.whole <= ERRORS:
-        return "all"
-    return "first" if max(tally.single, *tally.owned) <= ERRORS else "none"
+    return tally
 
 
 @attrs.define
@@ -109,16 +107,29 @@ class _Place:
 
 
 @attrs.define
-class _Tally:
-    """`owned` is what could be told of each outermost set of alternatives, but for 0, which is nobody's."""
+class Tally:
+    """What it takes to check one value: the `price` in checks, and what could be told, in units of what one error takes: the
+    `whole`, and the `single` error that has the most in it."""
 
-    here: Mapping[Part, Here]
-    sizes: Mapping[int, float]
+    _here: Mapping[Part, Here]
+    _sizes: Mapping[int, float]
     price: int = 0
-    steps: int = 0
     whole: float = 0.0
-    single: float = 0.0
-    owned: list[float] = attrs.field(factory=lambda: [0.0])
+    _steps: int = 0
+    _plain: float = 0.0
+    _owned: list[float] = attrs.field(factory=lambda: [0.0])
+
+    @property
+    def single(self) -> float:
+        """Of the error that could have the most in it; 0 without alternatives."""
+        return max(self._plain, *self._owned)
+
+    @property
+    def telling(self) -> Telling:
+        """How much can be told of what is wrong."""
+        if self.whole <= ERRORS:
+            return "all"
+        return "first" if self.single <= ERRORS else "none"
 
     def go_down(self, value: Any, root: Part) -> None:
         """Count all that is met in `value`."""
@@ -128,7 +139,7 @@ class _Tally:
         todo = [_Place(value, 0.0, {(root, 0): 1})]
         while todo:
             place = todo.pop()
-            size = 1 + place.trail + self.sizes[id(place.value)]
+            size = 1 + place.trail + self._sizes[id(place.value)]
             enter = self._in_object if _is_object(place.value) else self._in_list
             for met in self._checked(place.met):
                 part, owner, times = met
@@ -146,8 +157,8 @@ class _Tally:
             yield met
             todo.extend((one, owner, times * part.again) for one in part.beside)
             if part.branches and not owner:
-                self.owned.append(0.0)
-                owner = len(self.owned) - 1
+                self._owned.append(0.0)
+                owner = len(self._owned) - 1
             todo.extend((one, owner, times * part.again) for one in part.branches)
 
     def _in_object(self, place: _Place, met: _Met) -> None:
@@ -187,22 +198,22 @@ class _Tally:
     ) -> None:
         """One value without members, or some, of so many `units` together."""
         _, owner, times = met
-        here = self.here[part]
+        here = self._here[part]
         self._pay(times * count * here.price)
         told = times * (here.faults * (longest if units is None else units) + here.bulk * count)
         self._tell(owner, told)
         if here.forks and not owner:
-            self.single = max(self.single, times * (here.faults * longest + here.bulk))
+            self._plain = max(self._plain, times * (here.faults * longest + here.bulk))
 
     def _tell(self, owner: int, units: float) -> None:
         self.whole += units
         if owner:
-            self.owned[owner] += units
+            self._owned[owner] += units
 
     def _pay(self, price: int, steps: int = 1) -> None:
         self.price += price
-        self.steps += steps
-        if self.price > CHECKS or self.steps > STEPS:
+        self._steps += steps
+        if self.price > CHECKS or self._steps > STEPS:
             refuse("that takes too many checks: give less, or nest it less, because alternatives multiply")
 
 

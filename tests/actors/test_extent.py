@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.extent import patterns_of
+from proctor.actors.extent import Extent, patterns_of
 from proctor.actors.schemas import schema_of
 from proctor.actors.tally import DEPTH, TooMuch
 
@@ -214,3 +216,72 @@ def test_patterns_are_counted_once_each() -> None:
     }
     with pytest.raises(TooMuch):
         patterns_of({"enum": [0] * 30_000})
+
+
+# -- what is counted, and what the checker does
+
+
+LEAVES: tuple[Any, ...] = (
+    {"type": "string"},
+    {"type": "integer", "minimum": 3},
+    {"enum": [1, "a"]},
+    {"required": ["x", "y", "z"]},
+    {"minItems": 3, "maxProperties": 0},
+    {"not": {"type": "null"}},
+    {"$ref": "#/$defs/a"},
+    {"$ref": "#/$defs/b"},
+    {"$ref": "#"},
+    True,
+    False,
+)
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+MAPS = ("properties", "patternProperties", "dependentSchemas")
+ONES = (
+    "items",
+    "additionalProperties",
+    "contains",
+    "not",
+    "propertyNames",
+    "unevaluatedProperties",
+    "if",
+    "else",
+)
+
+
+def some_schema(chance: random.Random, levels: int) -> Any:
+    if levels == 0:
+        return chance.choice(LEAVES)
+    made: dict[str, Any] = {}
+    for word in chance.sample((*LISTS, *MAPS, *ONES), chance.choice((1, 1, 1, 2, 3))):
+        inner = [some_schema(chance, levels - 1) for _ in range(chance.randint(1, 3))]
+        made[word] = (
+            inner if word in LISTS else dict(zip("xyz", inner, strict=False)) if word in MAPS else inner[0]
+        )
+    return made
+
+
+def some_value(chance: random.Random, levels: int) -> Any:
+    if levels == 0 or chance.random() < 0.15:
+        return chance.choice((1, "a", None, 5.5, True))
+    inner = [some_value(chance, levels - 1) for _ in range(chance.randint(1, 4))]
+    return inner if chance.random() < 0.5 else dict(zip("xyzq", inner, strict=False))
+
+
+def errors_in(errors: Iterable[Any]) -> int:
+    return sum(1 + sum(map(errors_in, getattr(error.kind, "context", None) or ())) for error in errors)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_checker_makes_no_more_errors_than_were_counted(seed: int) -> None:
+    chance, most = random.Random(seed), 0
+    for _ in range(120):
+        schema = {"anyOf": [some_schema(chance, 3)], "$defs": {name: some_schema(chance, 2) for name in "ab"}}
+        value = some_value(chance, 5)
+        try:
+            tally = Extent(schema).count(value)
+        except TooMuch:
+            continue
+        errors = errors_in(jsonschema_rs.validator_for(schema).iter_errors(value))
+        assert errors <= tally.whole, (schema, value)
+        most = max(most, errors)
+    assert most > 5
