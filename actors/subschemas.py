@@ -33,20 +33,18 @@ _QUIET = frozenset(
 )  # fmt: skip
 """Keywords that tell nothing by themselves, or one thing for each of their own."""
 
-_HERE: Mapping[str, str] = {"not": "one", "if": "one", "then": "one", "else": "one", "allOf": "list", "dependentSchemas": "map",
-         "dependencies": "map"}  # fmt: skip
-_EITHER: Mapping[str, str] = {"anyOf": "list", "oneOf": "list"}
-_ANY_MEMBER: Mapping[str, str] = {
-    "patternProperties": "map",
-    "unevaluatedProperties": "open",
-    "propertyNames": "open",
-}
-_ANY_ITEM: Mapping[str, str] = {
-    "items": "one",
-    "contains": "open",
-    "unevaluatedItems": "open",
-    "additionalItems": "open",
-}
+_WHERE: Mapping[str, tuple[str, str]] = {
+    "not": ("beside", "one"), "if": ("beside", "one"), "then": ("beside", "one"), "else": ("beside", "one"),
+    "allOf": ("beside", "list"), "dependentSchemas": ("beside", "map"), "dependencies": ("beside", "map"),
+    "anyOf": ("branches", "list"), "oneOf": ("branches", "list"),
+    "additionalProperties": ("others", "open"),
+    "patternProperties": ("members", "map"), "unevaluatedProperties": ("members", "open"),
+    "propertyNames": ("members", "open"),
+    "prefixItems": ("placed", "list"),
+    "items": ("items", "one"), "contains": ("items", "open"), "unevaluatedItems": ("items", "open"),
+    "additionalItems": ("items", "open"),
+}  # fmt: skip
+"""Where a part has the subschemas of a keyword, and how they are there."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 Keywords = Mapping[str, Any]
@@ -65,13 +63,13 @@ class Part:
     again: int = 1
     faults: int = 1
     bulk: float = 0.0
-    beside: list[Part] = attrs.field(factory=list["Part"])
-    branches: list[Part] = attrs.field(factory=list["Part"])
+    beside: tuple[Part, ...] = ()
+    branches: tuple[Part, ...] = ()
     named: dict[str, Part] = attrs.field(factory=dict[str, "Part"])
-    others: list[Part] = attrs.field(factory=list["Part"])
-    members: list[Part] = attrs.field(factory=list["Part"])
-    placed: list[Part] = attrs.field(factory=list["Part"])
-    items: list[Part] = attrs.field(factory=list["Part"])
+    others: tuple[Part, ...] = ()
+    members: tuple[Part, ...] = ()
+    placed: tuple[Part, ...] = ()
+    items: tuple[Part, ...] = ()
 
 
 def parts_of(schema: Keywords) -> list[Part]:
@@ -104,18 +102,12 @@ class _Graph:
         part.faults = _faults(keywords)
         told = {word: keywords[word] for word in _TOLD if word in keywords}
         part.bulk = len(msgspec.json.encode(told)) / _BYTES if told else 0.0
-        part.beside = [*self._under(_HERE, keywords), *map(self.part, self._places.referred(keywords))]
-        part.branches = [*self._under(_EITHER, keywords)]
         part.named = {name: self.part(one) for name, one in _map(keywords.get("properties")).items()}
-        part.others = [*self._under({"additionalProperties": "open"}, keywords)]
-        part.members = [*self._under(_ANY_MEMBER, keywords)]
-        part.placed = [*self._under({"prefixItems": "list", "items": "list"}, keywords)]
-        part.items = [*self._under(_ANY_ITEM, keywords)]
-
-    def _under(self, words: Mapping[str, str], keywords: Keywords) -> Iterator[Part]:
-        for word, kind in words.items():
-            if word in keywords:
-                yield from map(self.part, _subschemas(kind, keywords[word]))
+        for word, given in keywords.items():
+            if (where := _WHERE.get(word)) is not None:
+                place, kind = ("placed", "list") if word == "items" and isinstance(given, list) else where
+                setattr(part, place, (*getattr(part, place), *map(self.part, _subschemas(kind, given))))
+        part.beside += tuple(map(self.part, self._places.referred(keywords)))
 
 
 def _subschemas(kind: str, given: Any) -> list[Any]:
