@@ -13,7 +13,6 @@ ladder and its caller told so by the answer, and nothing is left. Without it a p
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -27,11 +26,15 @@ from proctor.actors.host import noted
 from proctor.actors.identity import family_of
 from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import Answer
+from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.places import Places
 from proctor.actors.plan import SHUTDOWN, Plan
 from proctor.actors.runs import DEADLINE, Run, opened
+from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.trees import plan_of
 from proctor.actors.warm import Ready, Stock
+from proctor.protocols.attachment import Attachment
+from proctor.runtime.deadlines import until
 from proctor.runtime.spec import ChildSpec
 
 QUEUE = 1000
@@ -58,6 +61,25 @@ class PoolStatistics:
     waiting: int
     warm: int
     closed: bool
+
+
+@attrs.frozen
+class _Asked:
+    """One request: what is asked, until when, in which shape, and with what beside it."""
+
+    prompt: str
+    ends: float
+    inquiry: Inquiry | None
+    attachments: tuple[Attachment, ...]
+
+    @property
+    def left(self) -> float:
+        return self.ends - trio.current_time()
+
+    def suits(self, plan: Plan) -> bool:
+        """Whether a process that was started without it takes it as well as one that is started for it."""
+        carried = not self.attachments or plan.launch.mode == "session"
+        return carried and (self.inquiry is None or self.inquiry.suits(plan))
 
 
 class Pool:
@@ -102,57 +124,80 @@ class Pool:
     # -- what runs in it
 
     @asynccontextmanager
-    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[None]:
-        """A place for the length of a block, for what is not run by the pool. Raises `NoPlace` after `timeout` seconds in
-        the line, when the line is full, and when the pool is closed."""
+    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[float | None]:
+        """A place for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
+        seconds are left for it, None without one. Raises `NoPlace` after `timeout` seconds in the line, when the line is
+        full, and when the pool is closed."""
+        ends = until(timeout)
         async with AsyncExitStack() as stack:
-            await self._place(stack, math.inf if timeout is None else timeout)
-            yield
+            await self._place(stack, ends - trio.current_time())
+            yield None if timeout is None else max(0.0, ends - trio.current_time())
 
-    async def run(self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
         """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included; also `NoPlace`."""
-        async with self.stream(agent, prompt, timeout=timeout) as live:
+        async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
             return await live.finish()
 
     @asynccontextmanager
     async def stream(
-        self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `proctor.stream`, in a place of the pool, which is given back when the block is left."""
-        ends = trio.current_time() + (math.inf if timeout is None else timeout)
+        ends, plan = until(timeout), plan_of(agent)
+        attachments = attachments_of(payloads)
+        refuse_unsupported(plan, attachments)
+        asked = _Asked(prompt, ends, inquiry_of(schema), attachments)
         self._places.must_be_open()
         async with AsyncExitStack() as stack:
-            plan = plan_of(agent)
-            live = await self._kept_ready(stack, plan, prompt, ends)
+            live = await self._kept_ready(stack, plan, asked)
             if live is None:
-                live = await self._started(stack, plan, prompt, ends)
+                live = await self._started(stack, plan, asked)
             self._running.add(live)
             stack.callback(self._running.discard, live)
             yield live
 
-    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, prompt: str, ends: float) -> Run | None:
+    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run | None:
         for stock in self._stocks:
-            if stock.plan is not plan and stock.plan != plan:
+            if (stock.plan is not plan and stock.plan != plan) or not asked.suits(plan):
                 continue
             while (ready := stock.take()) is not None:
-                if await self._takes(stack, ready, prompt, ends - trio.current_time()):
+                if await self._takes(stack, ready, plan, asked):
                     return ready.live
         return None
 
-    async def _takes(self, stack: AsyncExitStack, ready: Ready, prompt: str, timeout: float) -> bool:
+    async def _takes(self, stack: AsyncExitStack, ready: Ready, plan: Plan, asked: _Asked) -> bool:
         """Whether it takes the prompt; a dead one gives its place back before another is waited for."""
         async with AsyncExitStack() as own:
             own.push_async_callback(ready.give_back)
-            ready.live.begin(prompt, timeout)
+            if asked.inquiry is not None:
+                asked.inquiry.choose(plan, fresh=False)
+            ready.live.begin(asked.prompt, asked.left, asked.inquiry, asked.attachments)
             if taken := await ready.live.taken():
                 stack.push_async_callback(own.pop_all().aclose)
         return taken
 
-    async def _started(self, stack: AsyncExitStack, plan: Plan, prompt: str, ends: float) -> Run:
-        await self._place(stack, ends - trio.current_time())
-        live = await stack.enter_async_context(opened(plan, starts=self._starts))
+    async def _started(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run:
+        if asked.inquiry is not None:
+            plan = asked.inquiry.launched(plan)
+        await self._place(stack, asked.left)
+        begun = opened(plan, starts=self._starts, attachments=asked.attachments)
+        live = await stack.enter_async_context(begun)
         self._places.must_be_open()
-        live.begin(prompt, ends - trio.current_time())
+        live.begin(asked.prompt, asked.left, asked.inquiry)
         return live
 
     async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
@@ -235,16 +280,32 @@ class Pools:
         limit = self._limits.get(name, self._limit)
         return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts)
 
-    async def run(self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE) -> Answer:
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
         """As `Pool.run`, in the agent's pool."""
-        return await self.of(agent).run(agent, prompt, timeout=timeout)
+        pool = self.of(agent)
+        return await pool.run(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
 
     @asynccontextmanager
     async def stream(
-        self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `Pool.stream`, in the agent's pool."""
-        async with self.of(agent).stream(agent, prompt, timeout=timeout) as live:
+        asked = self.of(agent).stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
+        async with asked as live:
             yield live
 
     def statistics(self) -> tuple[PoolStatistics, ...]:

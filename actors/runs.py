@@ -195,11 +195,19 @@ class Run:
             return False
         return live.transport.is_ready() and live.conversation.phase not in ("ending", "ended")
 
-    def begin(self, prompt: str, timeout: float | None = DEADLINE, inquiry: Inquiry | None = None) -> None:
-        """Ask; the deadline counts from now. `inquiry` is one that has chosen its way. Raises RuntimeError the second time."""
+    def begin(
+        self,
+        prompt: str,
+        timeout: float | None = DEADLINE,
+        inquiry: Inquiry | None = None,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> None:
+        """Ask; the deadline counts from now. `inquiry` is one that has chosen its way, `attachments` are more of what goes
+        with the prompt, for a process that takes them with it. Raises RuntimeError the second time."""
         if self._asked.is_set():
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
         self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
+        self._attachments = (*self._attachments, *attachments)
         self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
         self._starting.deadline = self._deadline
         self._asked.set()

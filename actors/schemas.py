@@ -1,7 +1,9 @@
 """What an answer is to be: a declared type or a JSON schema, and what an answer breaks of it.
 
 Guarantees: `violations` finds all that is wrong, each with its place, and never raises on what a model may have said;
-what has none makes a value of the declared type. No schema is ever fetched: a `$ref` that leads out is a `BadOption`.
+what has none makes a value of the declared type. No schema is ever fetched: a `$ref` that leads out is a `BadOption`, and so
+is a schema that would take all memory or time to check by. Of a value that is too large for that (see `extent`) less is told,
+and one that cannot be checked has this as its violation.
 
 A declared type is a msgspec Struct, an attrs or data class, a TypedDict, or what msgspec makes of these (`list[Invoice]`).
 Its schema is msgspec's; its own checks (validators, `__post_init__`) come after the schema's, and an attrs class has its
@@ -13,6 +15,7 @@ Not here: how an agent is brought to answer so (`structured`), and an example of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import attrs
@@ -20,6 +23,8 @@ import msgspec
 
 from proctor.actors.errors import BadOption, SchemaUnmet
 from proctor.actors.examples import examples_of
+from proctor.actors.extent import Extent, patterns_of
+from proctor.actors.tally import TooMuch
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -28,6 +33,17 @@ EXTRA = "a schema of the answer needs one more package: pip install 'proctor[sch
 
 LONGEST = 400
 """Characters of a violation's message: the checker repeats the whole value in it."""
+
+BACKTRACKS = 10_000
+"""Steps back that a pattern may take in one text: a millisecond."""
+COMPILED = 2**26
+"""Bytes of all patterns of a schema when they are compiled, of one at most `PATTERN`."""
+PATTERN = 10 * 2**20
+
+_UNTOLD = (
+    "it does not fit, and is too large, by as many alternatives, to say where: give less, or nest it less"
+)
+_FIRST = "there may be more: of a value as large as this only what is found first is told"
 
 _PARTS = "#/$defs/"
 
@@ -51,6 +67,7 @@ class Schema:
     json: Mapping[str, Any]
     _type: Any = attrs.field(repr=False)
     _validator: jsonschema_rs.Validator = attrs.field(repr=False)
+    _extent: Extent = attrs.field(repr=False)
 
     @property
     def text(self) -> str:
@@ -60,10 +77,34 @@ class Schema:
     def violations(self, value: Any) -> tuple[Violation, ...]:
         """All that is wrong with `value`, which is plain data; none when it makes a value of the declared type."""
         try:
-            found = tuple(v for error in self._validator.iter_errors(value) for v in _told(error))
+            found = self._found(value)
+        except TooMuch as error:
+            found = (Violation("", f"it cannot be checked: {error}"),)
         except ValueError as error:  # no JSON: not of a model, but of a caller
             found = (Violation("", _short(str(error))),)
         return found or self._converted(value)[1]
+
+    def _found(self, value: Any) -> tuple[Violation, ...]:
+        light = self._extent.is_light(value)
+        if light and self._validator.is_valid(value):
+            return ()
+        try:
+            telling = self._extent.count(value).telling
+        except TooMuch:
+            if not light:
+                raise
+            telling = "none"
+        if telling == "all":
+            return tuple(v for error in self._validator.iter_errors(value) for v in _told(error))
+        if self._validator.is_valid(value):
+            return ()
+        if telling == "none":
+            return (Violation("", _UNTOLD),)
+        try:
+            self._validator.validate(value)
+        except ValueError as error:
+            return (*_told(cast("jsonschema_rs.ValidationError", error)), Violation("", _FIRST))
+        return ()
 
     def value(self, data: Any) -> Any:
         """The declared type's value, or the data as it is where a mapping was declared. Raises `SchemaUnmet`."""
@@ -73,9 +114,10 @@ class Schema:
 
     def example(self) -> Any:
         """Plain data that has no violations. Raises LookupError where none could be made."""
-        for candidate in examples_of(self.json):
-            if not self.violations(candidate):
-                return candidate
+        with suppress(RecursionError):  # parts that lead from one to the next, a thousand times
+            for candidate in examples_of(self.json):
+                if not self.violations(candidate):
+                    return candidate
         raise LookupError(f"no example could be made for {self.name}")
 
     def _converted(self, data: Any) -> tuple[Any, tuple[Violation, ...]]:
@@ -98,12 +140,25 @@ def schema_of(declared: object) -> Schema:
     if isinstance(declared, Schema):
         return declared
     if isinstance(declared, Mapping):
-        given = _plain(cast("Mapping[str, Any]", declared))
-        name = str(given.get("title") or "answer")
-        return Schema(name, given, None, _compiled(name, given))
+        mapping = cast("Mapping[str, Any]", declared)
+        name = str(mapping.get("title") or "answer")[:LONGEST]
+        patterns = _small(name, mapping)  # before it is copied: what is there twice is copied twice
+        return _compiled(name, _plain(mapping), None, patterns)
     name = getattr(declared, "__name__", None) or repr(declared)
     derived = _derived(name, declared)
-    return Schema(name, derived, declared, _compiled(name, derived))
+    return _compiled(name, derived, declared, _small(name, derived))
+
+
+def _small(name: str, schema: Mapping[str, Any]) -> int:
+    """How many patterns it has."""
+    try:
+        return len(patterns_of(schema))
+    except TooMuch as error:
+        raise _unusable(name, error) from error
+
+
+def _unusable(name: str, why: object) -> BadOption:
+    return BadOption(f"schema {name!r} cannot be used: {why}")
 
 
 def _plain(declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,15 +197,25 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     return {**whole, "$defs": kept} if kept else whole
 
 
-def _compiled(name: str, schema: dict[str, Any]) -> jsonschema_rs.Validator:
+def _compiled(name: str, schema: dict[str, Any], declared: Any, patterns: int) -> Schema:
     try:
         import jsonschema_rs
     except ImportError as error:
         raise BadOption(EXTRA) from error
+    size = min(PATTERN, COMPILED // max(1, patterns))
+    options = jsonschema_rs.FancyRegexOptions(
+        backtrack_limit=BACKTRACKS, size_limit=size, dfa_size_limit=size
+    )
     try:
-        return jsonschema_rs.validator_for(schema, retriever=_refuse, validate_formats=True)
+        extent = Extent(schema)
+        validator = jsonschema_rs.validator_for(
+            schema, retriever=_refuse, validate_formats=True, pattern_options=options
+        )
+    except TooMuch as error:
+        raise _unusable(name, error) from error
     except ValueError as error:
-        raise BadOption(f"schema {name!r} cannot be used: {_first_lines(str(error))}") from error
+        raise _unusable(name, _first_lines(str(error))) from error
+    return Schema(name, schema, declared, validator, extent)
 
 
 def _refuse(uri: str) -> NoReturn:
@@ -158,7 +223,9 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _first_lines(text: str) -> str:
-    said, _, where = text.partition("\n\nFailed validating")
+    said, _, where = text.replace('is not a "regex"', 'is not a "regex", or too large a one').partition(
+        "\n\nFailed validating"
+    )
     place = where.partition("\n\n")[0].strip()
     return _short(f"{said.strip()} ({place})" if place.startswith('"') else said.strip())
 

@@ -21,11 +21,12 @@ import hashlib
 import logging
 import math
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import attrs
 import trio
@@ -35,9 +36,11 @@ from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
 from proctor.actors.folders import Folder, discard, own, sweep
 from proctor.actors.identity import family_of
 from proctor.actors.outcomes import Answer
+from proctor.actors.payloads import Payload
 from proctor.actors.plan import Plan
 from proctor.actors.runs import DEADLINE, run
 from proctor.actors.trees import plan_of
+from proctor.runtime.deadlines import until
 from proctor.runtime.spec import ChildSpec
 
 TTL = 3600.0
@@ -46,7 +49,7 @@ LIMIT = 100
 """Sessions at a time by default."""
 LOG = "proctor"
 Runner = Callable[..., Awaitable[Answer]]
-"""What runs a plan with a prompt within `timeout=`."""
+"""What runs a plan with a prompt within `timeout=`, and by `schema=` and with `payloads=` where they are given."""
 
 
 def key_of(id: str) -> str:
@@ -65,11 +68,14 @@ class SessionFacts:
 
 
 class Session:
-    """One session, held by its caller. `id` is None for a call that stands alone; `path` is where to work."""
+    """One session, held by its caller. `id` is None for a call that stands alone; `path` is where to work.
 
-    def __init__(self, id: str | None, folder: Folder) -> None:
+    `deadline` is when its time is up, on Trio's clock: what it was held for is over then (infinity: no such time)."""
+
+    def __init__(self, id: str | None, folder: Folder, deadline: float = math.inf) -> None:
         self.id = id
         self.path = folder.files
+        self.deadline = deadline
         self._folder = folder
 
     def conversation(self, agent: ChildSpec | Plan) -> str | None:
@@ -98,30 +104,39 @@ class Session:
         return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True))
 
     async def run(
-        self, agent: ChildSpec | Plan, prompt: str, *, timeout: float | None = DEADLINE, by: Runner = run
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+        by: Runner = run,
     ) -> Answer:
         """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
 
-        A conversation that its CLI has lost begins anew, which the log tells.
+        It ends after `timeout` seconds, or at this session's `deadline` where that comes first. `schema` and `payloads` are as
+        for `Agent.ask`; `by` is given them where there are any. A conversation that its CLI has lost begins anew, which
+        the log tells.
         """
-        ends = math.inf if timeout is None else trio.current_time() + timeout
-        plan = plan_of(agent)
+        ends, plan = min(until(timeout), self.deadline), plan_of(agent)
+        more: dict[str, Any] = {} if schema is None else {"schema": schema}
+        by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
         known = self.conversation(plan)
-        answer = await self._gone_on(plan, prompt, timeout, by, known)
+        answer = await self._gone_on(plan, prompt, ends, by, known)
         if answer is None:
             logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
             self.forget(plan)
-            left = None if timeout is None else ends - trio.current_time()
-            answer = await by(self.plan(plan), prompt, timeout=left)
+            answer = await by(self.plan(plan), prompt, timeout=_left(ends))
         self.remember(plan, answer)
         return answer
 
     async def _gone_on(
-        self, plan: Plan, prompt: str, timeout: float | None, by: Runner, known: str | None
+        self, plan: Plan, prompt: str, ends: float, by: Runner, known: str | None
     ) -> Answer | None:
         """None when the CLI has lost the conversation that is known here."""
         try:
-            answer = await by(self.plan(plan), prompt, timeout=timeout)
+            answer = await by(self.plan(plan), prompt, timeout=_left(ends))
         except SessionOwned:
             raise
         except StartRefused as error:
@@ -129,6 +144,10 @@ class Session:
                 raise
             return None
         return None if known is not None and answer.ending == "refused_start" else answer
+
+
+def _left(ends: float) -> float | None:
+    return None if ends == math.inf else max(0.0, ends - trio.current_time())
 
 
 @attrs.define(eq=False)
@@ -140,6 +159,20 @@ class _Entry:
     turn: trio.Lock = attrs.field(factory=trio.Lock)
     users: int = 0
     since: float = 0.0
+
+
+@asynccontextmanager
+async def _turn(entry: _Entry, ends: float, timeout: float | None) -> AsyncGenerator[None]:
+    before = entry.users - 1
+    with trio.move_on_at(ends) as waiting:
+        await entry.turn.acquire()
+    if waiting.cancelled_caught:
+        why = f"after {timeout or 0.0:g} s it was still waiting for the session; calls before it: {before}"
+        raise NoPlace(f"session {entry.id!r}", why)
+    try:
+        yield
+    finally:
+        entry.turn.release()
 
 
 class Sessions:
@@ -201,22 +234,25 @@ class Sessions:
     # -- one call
 
     @asynccontextmanager
-    async def hold(self, id: str | None = None) -> AsyncGenerator[Session]:
+    async def hold(self, id: str | None = None, *, timeout: float | None = None) -> AsyncGenerator[Session]:
         """The session of this id, for the length of the block; waits while another call has it. None: one of its own,
         which goes with the block.
 
-        Raises `NoPlace` when all of `limit` sessions are in use, when another host has this one, and when these are
-        closed; `BadOption` for an empty id; OSError when the disk refuses.
+        `timeout` seconds from now on are for the waiting and for what `Session.run` does in the block together.
+
+        Raises `NoPlace` when they have passed in waiting, when all of `limit` sessions are in use, when another host has
+        this one, and when these are closed; `BadOption` for an empty id; OSError when the disk refuses.
         """
         if id == "":
             raise BadOption("a session id is a text that is not empty, or None for a call of its own")
+        ends = until(timeout)
         key = secrets.token_hex(20) if id is None else key_of(id)
         entry = await self._entered(key, id)
         try:
-            async with entry.turn:
+            async with _turn(entry, ends, timeout):
                 self._must_be_open()
                 entry.folder.renew()
-                yield Session(id, entry.folder)
+                yield Session(id, entry.folder, ends)
         finally:
             self._left(key, entry)
             if id is None:

@@ -132,6 +132,11 @@ class Inquiry:
         remembers = plan.launch.persist is not False and case.can("resume")
         self.forgets = plan.launch.mode == "oneshot" and not remembers
 
+    def suits(self, plan: Plan) -> bool:
+        """Is a process of this plan that runs already asked by the way by which one that is started for this would be?"""
+        now, fresh = (route_of(Case(plan, self.schema, fresh)) for fresh in (False, True))
+        return now == fresh
+
     def launched(self, plan: Plan) -> Plan:
         """The plan of a process that is started for this request; chooses the way.
 

@@ -4,7 +4,9 @@
 
 Guarantees: each is handed out once, and only while it is alive as far as can be seen; one that dies unseen takes no prompt
 and is known by that. Each holds a place from before its start until its processes are gone. There are never more than asked
-for; a gap is filled one process after the other, when a place is free that nobody waits for.
+for; a gap is filled one process after the other, when a place is free that nobody waits for. Nothing is started on the way
+from the asking to the prompt: one that is handed out leaves its gap when it has had its prompt for `BEGINNING`, because a
+start takes a core, and for some milliseconds this one.
 
 What fails in a row is put off, from 0.1 s up to 30 s, and after ten failures told to the log once (L13). A process that died
 idle has failed too, one that was put to use ends the row. They end with the task that serves them.
@@ -30,6 +32,8 @@ from proctor.runtime.spec import Backoff
 BACKOFF = Backoff(min_delay=0.1, max_delay=30.0, jitter=0.0)
 ROW = 10
 """Failures in a row after which somebody is told."""
+BEGINNING = 0.1
+"""Seconds that one has for itself after its prompt."""
 LOG = "proctor"
 
 
@@ -63,6 +67,7 @@ class Stock:
         self.plan = plan
         self.count = count
         self.idle: deque[Ready] = deque()
+        self._handed: set[Ready] = set()
         self._places = places
         self._starts = starts
         self._row = 0
@@ -70,32 +75,30 @@ class Stock:
 
     def take(self) -> Ready | None:
         """A process that is alive, handed out; those found dead are put aside. None when there is none."""
-        while (ready := self._pop()) is not None:
+        while self.idle:
+            ready = self.idle.popleft()
             if ready.live.is_fit():
                 ready.taken = ready.live.lent = True
+                self._handed.add(ready)
                 self._row = 0
                 return ready
+            self._changed.set()
             ready.dismiss()
         return None
 
     def make_room(self) -> bool:
         """Let one go whose place somebody else needs. False when there is none."""
-        ready = self._pop()
-        if ready is not None:
-            ready.dismiss()
-        return ready is not None
-
-    def _pop(self) -> Ready | None:
         if not self.idle:
-            return None
+            return False
         self._changed.set()
-        return self.idle.popleft()
+        self.idle.popleft().dismiss()
+        return True
 
     async def serve(self) -> None:
         """Fill the gaps, for ever."""
         async with trio.open_nursery() as nursery:
             while True:
-                while len(self.idle) >= self.count:
+                while len(self.idle) + len(self._handed) >= self.count:
                     await self._changed.wait()
                 if self._row:
                     await trio.sleep(delay(BACKOFF, self._row - 1, 1.0))
@@ -130,9 +133,9 @@ class Stock:
             if self._places.waiting:  # they came while it started, when there was none to let go
                 self.make_room()
             try:
-                await wait_any(live.over.wait, ready.dismissed.wait)
+                await wait_any(live.over.wait, ready.dismissed.wait, live.taken)
                 if ready.taken:
-                    await ready.dismissed.wait()
+                    await self._begin(ready)
             finally:
                 self._forget(ready)
         if ready.dismissed.is_set():
@@ -141,9 +144,17 @@ class Stock:
             self._row = 0
         return str(live.failure or f"its process ended ({live.incarnation.exit}) before it was used")
 
+    async def _begin(self, ready: Ready) -> None:
+        with trio.move_on_after(BEGINNING):
+            await ready.dismissed.wait()
+        self._forget(ready)
+        self._changed.set()
+        await ready.dismissed.wait()
+
     def _forget(self, ready: Ready) -> None:
         if ready in self.idle:
             self.idle.remove(ready)
+        self._handed.discard(ready)
 
     def _failed(self, why: str) -> None:
         self._row += 1
