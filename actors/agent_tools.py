@@ -166,7 +166,7 @@ class _Job:
         plan = self._planned(cwd)
         if session_id is None or terms.sessions is None:
             return await self._run(plan, prompt, timeout=timeout)
-        async with terms.sessions.hold(terms.prefix + session_id) as session:
+        async with terms.sessions.hold(terms.prefix + session_id, timeout=timeout) as session:
             by = self._run if wanted is None else partial(self._run_in, cwd)
             return await session.run(plan, prompt, timeout=timeout, by=by)
 

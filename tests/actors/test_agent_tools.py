@@ -165,6 +165,21 @@ async def test_who_has_no_place_in_time_is_told_so(
     assert "what to do: " in result.text
 
 
+async def test_who_waits_too_long_for_a_session_is_told_so(
+    autojump_clock: trio.testing.MockClock, tmp_path: Path
+) -> None:
+    async with Sessions(tmp_path / "sessions") as sessions, trio.open_nursery() as nursery:
+        tools = tools_of(terms_of(tmp_path, sessions=sessions))
+        nursery.start_soon(partial(called, tools, prompt="hang", session_id="s", timeout=30))
+        await trio.sleep(1)
+        result = await called(tools, prompt="hello", session_id="s", timeout=2)
+        assert trio.current_time() == pytest.approx(3)
+        nursery.cancel_scope.cancel()
+    assert result.is_error
+    assert "still waiting for the session" in result.text
+    assert "what to do: " in result.text
+
+
 async def test_a_missing_command_line_is_a_result_that_says_how_to_get_it(tmp_path: Path) -> None:
     def absent(options: AgentOptions) -> Plan:
         raise NotInstalled("speaker", ["PATH"], "npm install speaker")
