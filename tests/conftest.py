@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,12 @@ PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.rootpath), "conformance")
     config.pluginmanager.register(not_run, "not run")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: a collection of garbage need not look through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
