@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,20 @@ pytest_plugins = ["pytester"]
 
 __all__ = ["pytest_addoption"]
 
+LONGEST: Mapping[str, int] = {
+    f"tests/{name}.py": turn
+    for turn, name in enumerate(
+        (
+            *("bench/test_peers", "real/test_acp", "real/test_opencode", "real/test_opencode_serve"),
+            *("simulation/test_model", "runtime/test_process_fleet", "real/test_slow_reader"),
+            *("real/test_registered", "mutants/test_trial", "simulation/test_machine", "actors/test_runs"),
+            *("protocols/test_anything", "simulation/test_ties", "protocols/codex/test_anything"),
+            *("real/test_codex_acp", "chaos/test_storm", "proctor/test_logs", "proctor/test_serve"),
+        )
+    )
+}
+"""Files with a test of 8 seconds or more, by the longest of each, and their turn."""
+
 PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""
 
@@ -25,6 +40,18 @@ PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Outcomes(config.rootpath), "conformance")
     config.pluginmanager.register(not_run, "not run")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers begin with what takes long: a long test that begins last has the others wait for it."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONGEST.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: a collection of garbage need not look through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

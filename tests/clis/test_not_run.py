@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin", "-p", "xdist.plugin")
 
 
 @pytest.fixture
@@ -23,12 +24,12 @@ def checkout(tmp_path: Path) -> Path:
 def run_real_tests(checkout: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     test = "tests/real/test_fake_api_with_claude.py"
     return subprocess.run(
-        [sys.executable, "-m", "pytest", test, "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", test, *PLUGINS, *options],
         check=False,
         capture_output=True,
         text=True,
         cwd=checkout,
-        env={"PATH": str(checkout / "nowhere"), **environment},
+        env={"PATH": str(checkout / "nowhere"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
 from tests.house.tree import ROOT
 
 PASS = "def test_a() -> None: pass\n"
@@ -86,3 +87,7 @@ def test_a_real_command_line_may_be_left_out_only_where_there_is_no_npm(judge: J
     files = {"house/test_a.py": PASS, "real/test_a.py": PASS, "real/test_b.py": SKIP}
     assert judge(files) == (1, "skipped although npm is at hand: tests.real.test_b.test_a\n")
     assert judge(files, with_npm=False) == (0, "")
+
+
+def test_the_files_that_workers_begin_with_are_there() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []

@@ -20,7 +20,10 @@ import attrs
 ROOT = Path(__file__).parents[2]
 LIMIT = 60.0
 KEPT_OUT = shutil.ignore_patterns("__pycache__", "node_modules", ".hypothesis", "mutants")
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=trial")
+PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin", "-p", "_hypothesis_pytestplugin")
+PYTEST = ("-m", "pytest", "-x", "-q", *PLUGINS, "--hypothesis-profile=trial")
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""The plugins that happen to be installed take longer to load than most tests of a module to run."""
 
 # A trial asks whether an example fails, not which one is the smallest, and asks the same each time.
 CONFTEST = """\
@@ -72,6 +75,7 @@ class Copy:
             done = subprocess.run(
                 [sys.executable, *PYTEST, *tests],
                 cwd=self._folder,
+                env={**os.environ, **ALONE},
                 capture_output=True,
                 timeout=LIMIT,
                 check=False,

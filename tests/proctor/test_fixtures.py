@@ -15,7 +15,7 @@ from proctor.testing.leaks import Leaked, no_leaks
 
 ROOT = Path(__file__).parents[2]
 HEAD = "import os, socket, subprocess, tempfile, threading, pytest, trio, proctor\n"
-INI = '[pytest]\ntrio_mode = true\naddopts = "-p" "no:cacheprovider"\n'
+INI = '[pytest]\ntrio_mode = true\naddopts = "-p" "no:cacheprovider" "-p" "pytest_trio.plugin"\n'
 
 Told = Callable[..., tuple[dict[str, int], str]]
 
@@ -24,6 +24,7 @@ Told = Callable[..., tuple[dict[str, int], str]]
 def told(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Told:
     """Runs pytest on a project whose conftest enables the fixtures: what became of its tests, and what was said."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # what else is installed takes a second to load
     pytester.makeconftest('pytest_plugins = ["proctor.testing.fixtures"]\n')
     pytester.makefile(".ini", pytest=INI)
 

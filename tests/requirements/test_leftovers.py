@@ -23,9 +23,12 @@ def test_that_waits():
 
 
 # R191, P07
-def test_a_test_that_leaves_a_child_fails_and_the_next_does_not(pytester: pytest.Pytester) -> None:
+def test_a_test_that_leaves_a_child_fails_and_the_next_does_not(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini(f"[pytest]\npythonpath = {ROOT}\n")
     pytester.makepyfile(LEAVES_A_PROCESS)
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:trio")
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=2, errors=1)
     done.stdout.fnmatch_lines(["*left behind*sleep 600*"])
