@@ -10,7 +10,6 @@ agents go down their ladders, and what has not gone after `PATIENCE` is killed: 
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import secrets
@@ -19,7 +18,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from signal import SIGTERM
 
 import attrs
 import trio
@@ -39,12 +37,13 @@ from proctor.actors.scripted import ScriptError
 from proctor.actors.sessions import Sessions
 from proctor.actors.toolset import Toolset
 from proctor.actors.trees import open_supervisor
-from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import status_of
+from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
 
 PATIENCE = GRACE / 2
@@ -73,29 +72,19 @@ class ServeOptions:
 
 def serve_command(options: ServeOptions) -> int:
     """Serve and return the exit status."""
-    try:
-        return trio.run(_main, options)
-    finally:
-        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+    return run_daemon(_main, options)
 
 
 async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
     except (AgentError, ScriptError) as error:
-        return await _failed(error)
-    status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
-    return OK if status == BY_SIGNAL + SIGTERM else status
+        return await refused(error, Output(2))
+    return await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
 
 
 async def _told(text: str) -> None:
     _log.info("%s", text)
-
-
-async def _failed(error: Exception) -> int:
-    for line in str(error).splitlines():
-        await Output(2).say(line)
-    return status_of(error)
 
 
 class Service:
@@ -132,7 +121,7 @@ class Service:
                     await self._open_sessions(stack)
                     await (self._serve() if self._fleet is None else self._with(self._fleet))
             except AgentError as error:
-                self._status = await _failed(error)
+                self._status = await refused(error, Output(2))
             nursery.cancel_scope.cancel("nothing is served any more")
         _log.info("stopped")
         return self._status

@@ -10,7 +10,6 @@ and so is everything at the second signal.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import secrets
@@ -19,7 +18,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM
 from typing import Any
 
 import attrs
@@ -54,11 +52,12 @@ from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
 from proctor.cli.children import children_of, started
-from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import status_of
+from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
@@ -85,10 +84,7 @@ class WebOptions:
 
 def web_command(options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    try:
-        return trio.run(_main, options)
-    finally:
-        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+    return run_daemon(_main, options)
 
 
 async def _main(options: WebOptions) -> int:
@@ -97,16 +93,13 @@ async def _main(options: WebOptions) -> int:
         service = Service(options, errors)
         with bound(service.where) as opened:
             async with noted(errors.say):
-                status = await interruptible(
+                return await interruptible(
                     partial(service.run, opened),
                     told=errors.say,
                     beside=partial(make_room, state_directory()),
                 )
     except AgentError as error:
-        for line in str(error).splitlines():
-            await errors.say(line)
-        return status_of(error)
-    return OK if status == BY_SIGNAL + SIGTERM else status
+        return await refused(error, errors)
 
 
 class Service:
