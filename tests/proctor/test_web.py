@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proctor.actors.errors import BadOption
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.commands import dispatch
-from proctor.cli.web import token_of
+from proctor.cli.tokens import token_of
 from tests.actors.test_health import program
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.test_up import HANGS, agent, fleet
@@ -162,7 +162,7 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
 
 
 def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: Path, fleet: Fleet) -> None:
-    names = [f"a{number}" for number in range(12)]
+    names = [f"a{number}" for number in range(20)]
     path = fleet(*(agent(name, script='"hangs.ndjson"') for name in names), hangs=HANGS)
     ends: dict[str, str] = {}
     begun = threading.Semaphore(0)

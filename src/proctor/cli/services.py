@@ -85,6 +85,7 @@ def serve(
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
     token_env: str | None = None,
+    metrics: Annotated[bool, _Flag] = False,
 ) -> int:
     """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
 
@@ -115,7 +116,10 @@ def serve(
     limit
         How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
     token_env
-        The environment variable with the token that HTTP clients must send. Needed beyond this machine.
+        The environment variable with the token that HTTP clients must send, or with @ and the path of its file.
+        Needed beyond this machine.
+    metrics
+        Serve /metrics beside /mcp.
     """
     from proctor.actors.durations import limit as duration
 
@@ -143,5 +147,6 @@ def serve(
             sessions=sessions,
             limit=limit,
             token_env=token_env,
+            metrics=metrics,
         )
     )

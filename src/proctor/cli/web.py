@@ -11,7 +11,6 @@ and so is everything at the second signal.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
@@ -57,6 +56,7 @@ from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.tokens import token_of
 from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded
@@ -178,9 +178,9 @@ class Service:
             _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
-        gateway.not_ready = "the agents start"
+        gateway.probes.not_ready = "the agents start"
         if await self._start(sup, gateway):
-            gateway.not_ready = None
+            gateway.probes.not_ready = None
             await sup.wait_stopped()
 
     async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
@@ -204,7 +204,9 @@ class Service:
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
-            metrics=Exposition(self._metrics).expose if self._options.metrics else None,
+            metrics=Exposition(self._metrics, pools=self._rooms.pools.statistics).expose
+            if self._options.metrics
+            else None,
             routes=routes(models, visits),
             visits=visits,
             rooms=self._rooms,
@@ -223,21 +225,6 @@ def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
         pools=Pools(limit=options.limit),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
     )
-
-
-def token_of(variable: str | None) -> str | None:
-    """The token in the environment variable of this name; a file's, where it begins with `@`."""
-    if variable is None:
-        return None
-    said = os.environ.get(variable, "")
-    if not said:
-        raise BadOption(f"--token-env {variable}: this variable is not set, or empty")
-    if not said.startswith("@"):
-        return said
-    try:
-        return Path(said[1:]).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
 
 
 def _tell(what: str, facts: Mapping[str, Any]) -> None:
