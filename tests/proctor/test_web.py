@@ -17,9 +17,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption
+from proctor.actors.listening import Endpoint, bound
 from proctor.actors.scripted.launch import PROGRAM
 from proctor.cli.commands import dispatch
+from proctor.cli.interrupts import Interrupts
+from proctor.cli.output import Output
 from proctor.cli.tokens import token_of
+from proctor.cli.web import Service, WebOptions
 from tests.actors.test_health import program
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.test_up import HANGS, agent, fleet
@@ -86,6 +90,32 @@ def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) ->
     assert counted["proctor_turns_total"].labels == {"agent": "fleet/a", "kind": "scripted", "outcome": "ok"}
     told = [(facts["event"], facts["fleet"]) for facts in records(log) if "server_stop" in facts["event"]]
     assert told == [("http_server_stopping", "fleet"), ("http_server_stopped", "fleet")]
+
+
+class Asking(Output):
+    """Asks whether the server is ready as soon as it says that it serves, and as long as it says so."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.said: list[httpx2.Response] = []
+
+    async def say(self, text: str) -> None:
+        if text.startswith("serving fleet on "):
+            async with httpx2.AsyncClient(base_url=text.split()[-1], verify=False) as client:
+                self.said.append(await client.get("/readyz"))
+
+
+async def test_it_is_not_ready_from_its_first_word_on_until_the_agents_have_started(
+    home: Path, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
+    asking, interrupts = Asking(), Interrupts()
+    interrupts.scope.cancel()  # before an agent has started
+    with bound(Endpoint()) as opened:
+        await Service(WebOptions(fleet=str(path), listen="127.0.0.1:0"), asking).run(opened, interrupts)
+    [early] = asking.said
+    assert (early.status_code, early.json()["why"]) == (503, "the agents start")
 
 
 def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(

@@ -150,6 +150,7 @@ class Service:
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
+            gateway.probes.not_ready = "the agents start"
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
@@ -178,7 +179,6 @@ class Service:
             _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
-        gateway.probes.not_ready = "the agents start"
         if await self._start(sup, gateway):
             gateway.probes.not_ready = None
             await sup.wait_stopped()
