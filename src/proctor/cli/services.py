@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from proctor.cli.codes import USAGE
 from proctor.cli.complaints import complain, missing_of
+from proctor.cli.loading import loading
 
 _Flag = Parameter(negative="", show_default=False)
 
@@ -50,7 +51,8 @@ def web(
     if missing := missing_of("http"):
         complain(missing)
         return USAGE
-    from proctor.cli.web import WebOptions, web_command
+    with loading():
+        from proctor.cli.web import WebOptions, web_command
 
     try:
         seconds = duration(grace)
@@ -131,7 +133,8 @@ def serve(
     except ValueError as error:
         complain(f"--timeout: {error}")
         return USAGE
-    from proctor.cli.serve import ServeOptions, serve_command
+    with loading():
+        from proctor.cli.serve import ServeOptions, serve_command
 
     return serve_command(
         ServeOptions(

@@ -62,7 +62,7 @@ from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
-LAST = 0.3
+LAST = 0.2
 """Seconds after the grace in which agents may still leave by themselves."""
 
 _log = logging.getLogger("proctor.web")
@@ -128,7 +128,7 @@ class Service:
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
-        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
             await self._open_sessions(stack)
