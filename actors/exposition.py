@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
+from operator import attrgetter
 
 import attrs
 import trio
@@ -18,12 +19,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from proctor.actors.metrics import BOUNDS, Metrics, Numbers
+from proctor.actors.pool import PoolStatistics
 from proctor.actors.toolset import Counts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[tuple[str, ...], float]
 Tools = Mapping[str, Counts]
+Pooled = tuple[PoolStatistics, ...]
 
 
 @attrs.frozen
@@ -172,6 +175,9 @@ OTHERS: Mapping[str, str] = {
     "proctor_turn_duration_seconds": "How long turns took, from the prompt to the end.",
     "proctor_supervisor_restarts_total": "Restarts of children that are no agents.",
     "proctor_metric_samples_dropped_total": "Samples that were left out because they came too fast, by where from.",
+    "proctor_pool_slots": "Places of a pool: how many processes may run in it at a time.",
+    "proctor_pool_slots_used": "Places of a pool that are taken, by processes kept ready too.",
+    "proctor_pool_requests_waiting": "Requests that wait for a place of a pool.",
     "proctor_mcp_calls_total": "Calls of the tools that are served, by how they ended.",
     "proctor_mcp_calls_running": "Calls of the tools that are served, running now.",
     "proctor_mcp_call_seconds_total": "Seconds that the ended calls of the tools that are served took.",
@@ -180,11 +186,16 @@ OTHERS: Mapping[str, str] = {
 
 
 class Exposition(Collector):
-    """The numbers of one tree, and the `tools` it serves by name, under their public names."""
+    """The numbers of one tree, of the `tools` it serves by name, and of `pools` (such as `Pools.statistics`), under their
+    public names. Both are asked at each scrape."""
 
-    def __init__(self, metrics: Metrics, tools: Callable[[], Tools] = dict) -> None:
+    def __init__(
+        self, metrics: Metrics, tools: Callable[[], Tools] = dict, pools: Callable[[], Pooled] = tuple
+    ) -> None:
         self._metrics = metrics
         self._tools = tools
+        self._pools = pools
+        self._pooled: Pooled = ()
         self._one = trio.CapacityLimiter(1)
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -195,9 +206,13 @@ class Exposition(Collector):
 
     def scrape(self) -> bytes:
         """The same, for a thread that Trio has started (`trio.to_thread.run_sync`)."""
-        trio.from_thread.run(self._metrics.look)
+        trio.from_thread.run(self._look)
         self._metrics.weigh()
         return generate_latest(self._registry)
+
+    async def _look(self) -> None:
+        await self._metrics.look()
+        self._pooled = self._pools()
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
         """What there is just now, family by family."""
@@ -212,6 +227,7 @@ class Exposition(Collector):
         yield _counted("proctor_supervisor_restarts_total", ("child",), self._metrics.restarts)
         dropped = {word: self._metrics.dropped[word] for word in ("log", "tree", "status")}
         yield _counted("proctor_metric_samples_dropped_total", ("source",), dropped)
+        yield from _places(self._pooled)
         yield from _calls(self._tools())
 
 
@@ -230,6 +246,18 @@ def _counted(name: str, labels: tuple[str, ...], counts: Mapping[str, float]) ->
     for word, count in list(counts.items()):
         made.add_metric((word,), count)
     return made
+
+
+def _places(pools: Pooled) -> Iterator[GaugeMetricFamily]:
+    for name, number in (
+        ("proctor_pool_slots", attrgetter("limit")),
+        ("proctor_pool_slots_used", attrgetter("used")),
+        ("proctor_pool_requests_waiting", attrgetter("waiting")),
+    ):
+        made = GaugeMetricFamily(name, OTHERS[name], labels=("pool",))
+        for pool in pools:
+            made.add_metric((pool.name,), number(pool))
+        yield made
 
 
 def _calls(tools: Tools) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

@@ -13,7 +13,7 @@ from mcp import Client
 
 from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
-from proctor.actors.gateways.mcp.server import McpServer
+from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.heard import Heard
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan import AgentOptions, Plan
@@ -236,7 +236,7 @@ async def test_other_tools_are_served_together_with_those_of_agents_R151(tmp_pat
     schema = schema_of({"type": "object", "properties": {"n": {"type": "integer"}}})
     speaker = one_shot("speaker", "It speaks.", spoken, terms_of(tmp_path))
     tools = Toolset([speaker, add, *schema_tools(schema, lambda value: None)])
-    async with Client(McpServer("all", tools).sdk) as client:
+    async with Client(ToolsetServer("all", tools).sdk) as client:
         listed = [each.name for each in (await client.list_tools()).tools]
         assert listed == ["speaker", "add", "submit", "validate", "example"]
         assert (await client.call_tool("submit", {"n": "x"})).is_error

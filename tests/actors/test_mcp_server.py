@@ -13,8 +13,11 @@ import trio
 import trio.testing
 from mcp import Client, MCPError
 from mcp.types import TextContent
+from starlette.types import ASGIApp
 
-from proctor.actors.gateways.mcp.server import GRACE, Health, McpServer
+from proctor.actors.gateways.http import Check, Entrance, Looks, Probes
+from proctor.actors.gateways.http.probes import PROMETHEUS
+from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
 from proctor.actors.listening import Endpoint, bound, endpoint_of
 from proctor.actors.tools import ToolResult, tool
 from proctor.actors.toolset import Call, ServedTool, Toolset
@@ -66,8 +69,8 @@ WAITS = ServedTool(name="waits", description="It waits.", schema=SCHEMA, functio
 BREAKS = ServedTool(name="breaks", description="It breaks.", schema={"type": "object"}, function=_breaks)
 
 
-def server(**options: Any) -> McpServer:
-    return McpServer("things", Toolset([add, ready, WAITS, BREAKS]), version="7", **options)
+def server(**options: Any) -> ToolsetServer:
+    return ToolsetServer("things", Toolset([add, ready, WAITS, BREAKS]), version="7", **options)
 
 
 def text_of(result: Any) -> str:
@@ -135,7 +138,7 @@ async def test_data_that_is_no_object_is_the_result_of_one() -> None:
         return ToolResult("[1,2]", data=[1, 2])
 
     things = Toolset([ServedTool(name="gives", description="", schema={"type": "object"}, function=gives)])
-    async with Client(McpServer("things", things).sdk) as client:
+    async with Client(ToolsetServer("things", things).sdk) as client:
         result = await client.call_tool("gives")
     assert (text_of(result), result.structured_content) == ("[1,2]", {"result": [1, 2]})
 
@@ -182,7 +185,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected(things: McpServer) -> AsyncGenerator[Peer]:
+async def connected(things: ToolsetServer) -> AsyncGenerator[Peer]:
     """A peer of `things`, past its greeting; `things` has ended by itself when the block is left."""
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
@@ -241,7 +244,7 @@ async def test_half_a_character_in_what_a_tool_says_is_a_sign_and_ends_nothing()
         return ToolResult(f"a{half}", data={half: [half]}, facts={"path": half})
 
     tool = ServedTool(name="halves", description=half, schema={"type": "object"}, function=halves)
-    async with connected(McpServer("things", Toolset([tool]))) as peer:
+    async with connected(ToolsetServer("things", Toolset([tool]))) as peer:
         await peer.send({"id": 1, "method": "tools/list"}, calls(2, "halves", token="t"))
         assert (await peer.receive())["result"]["tools"][0]["description"] == "?"
         assert (await peer.receive())["params"]["message"] == "?"
@@ -262,7 +265,7 @@ async def test_a_result_that_is_nested_too_deeply_is_an_error_and_ends_nothing(
         return ToolResult("deep", data=data)
 
     tool = ServedTool(name="deep", description="", schema={"type": "object"}, function=deep)
-    async with connected(McpServer("things", Toolset([tool]))) as peer:
+    async with connected(ToolsetServer("things", Toolset([tool]))) as peer:
         await peer.send(calls(1, "deep"), {"id": 2, "method": "ping"})
         answers = {answer["id"]: answer for answer in (await peer.receive(), await peer.receive())}
         assert kind in answers[1]
@@ -284,7 +287,7 @@ async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends_R
     assert things.counts["waits"].running == 0
 
 
-async def test_a_server_is_built_with_a_health_and_a_shutdown_and_counts_R158(
+async def test_a_server_is_built_with_a_name_a_shutdown_and_counts_R158(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     shutdown = trio.Event()
@@ -296,7 +299,6 @@ async def test_a_server_is_built_with_a_health_and_a_shutdown_and_counts_R158(
         shutdown.set()
         assert (await peer.receive())["result"]["isError"]
     assert (things.name, things.counts["waits"].cancelled) == ("things", 1)
-    assert await things.health() == Health(ok=True)
 
 
 async def test_a_client_that_reads_nothing_more_holds_up_no_end(
@@ -325,7 +327,7 @@ async def test_a_client_that_is_gone_ends_the_serving() -> None:
 
 
 @asynccontextmanager
-async def over_http(things: McpServer, **options: Any) -> AsyncGenerator[str]:
+async def over_http(things: ToolsetServer, **options: Any) -> AsyncGenerator[str]:
     """The address of `things`, which stops behind the block."""
     with bound(Endpoint()) as opened:
         async with trio.open_nursery() as nursery:
@@ -360,9 +362,17 @@ async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops_R153_R15
     assert "stopping" in text_of(ended[0])
 
 
-async def test_http_refuses_foreign_hosts_and_origins_and_whoever_has_no_token() -> None:
-    async with over_http(server(), token="s3cret") as address, httpx2.AsyncClient() as client:
-        bearer = {"Authorization": "Bearer s3cret", "Accept": "application/json, text/event-stream"}
+TOKEN = "0123456789abcdef"
+
+
+def behind_a_door(application: ASGIApp) -> ASGIApp:
+    return Entrance(application, Endpoint(), token=TOKEN)
+
+
+@pytest.mark.parametrize("door", [None, behind_a_door], ids=["its own", "with a token"])
+async def test_http_refuses_foreign_hosts_and_origins(door: Any) -> None:
+    async with over_http(server(), door=door) as address, httpx2.AsyncClient() as client:
+        bearer = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
 
         async def status(**headers: str) -> int:
             frame = {"jsonrpc": "2.0", **INITIALIZE}
@@ -370,19 +380,38 @@ async def test_http_refuses_foreign_hosts_and_origins_and_whoever_has_no_token()
             return answer.status_code
 
         assert await status() == 200
-        assert await status(Authorization="Bearer s3cre") == 401
-        assert await status(Authorization="") == 401
+        assert {await status(Authorization=f"Bearer {TOKEN[1:]}"), await status(Authorization="")} == {
+            401 if door else 200
+        }
         assert await status(Host="evil.example") == 421
         assert await status(Origin="http://evil.example") == 403
 
 
-async def test_the_health_is_told_to_whoever_asks_R158() -> None:
-    state = [Health(), Health(ok=False, detail="one is missing")]
+async def test_it_is_built_with_health_readiness_and_metrics_and_only_life_is_told_to_all_R158() -> None:
+    wrong, go = ["codex is not installed"], trio.Event()
 
-    async def health() -> Health:
-        return state.pop(0)
+    async def codex() -> str | None:
+        await go.wait()
+        return wrong[0]
 
-    async with over_http(server(health=health), token="t") as address, httpx2.AsyncClient() as client:
-        well, ill = [await client.get(f"{address}/healthz") for _ in range(2)]
-    assert (well.status_code, well.json()) == (200, {"name": "things", "ok": True, "detail": ""})
-    assert (ill.status_code, ill.json()["detail"]) == (503, "one is missing")
+    async def numbers() -> bytes:
+        return b"x_total 1.0\n"
+
+    checks: Mapping[str, Check] = {"codex": codex}
+    async with trio.open_nursery() as nursery:
+        probes = Probes(Looks(checks, nursery), numbers)
+        things = server(routes=probes.routes())
+        async with over_http(things, door=behind_a_door) as address, httpx2.AsyncClient() as client:
+            alive = await client.get(f"{address}/healthz")  # while the check does not end
+            strange = [await client.get(f"{address}/{name}") for name in ("readyz", "metrics")]
+            client.headers["authorization"] = f"Bearer {TOKEN}"
+            go.set()
+            ready, metrics = [await client.get(f"{address}/{name}") for name in ("readyz", "metrics")]
+            foreign = await client.get(f"{address}/metrics", headers={"host": "evil.example"})
+            probes.gather = None
+            none = await client.get(f"{address}/metrics")
+    assert (alive.status_code, alive.json()["ready"]) == (200, True)
+    assert ([refused.status_code for refused in strange], foreign.status_code) == ([401, 401], 421)
+    assert (ready.status_code, ready.json()["checks"]) == (503, {"codex": wrong[0]})
+    assert (metrics.headers["content-type"], metrics.text) == (PROMETHEUS, "x_total 1.0\n")
+    assert (none.status_code, none.json()["detail"]) == (404, "this server keeps no metrics")

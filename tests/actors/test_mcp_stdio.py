@@ -15,7 +15,7 @@ from tests.proctor.command import PATIENCE, environment
 PROGRAM = """
 import os, subprocess, sys
 import trio
-from proctor.actors.gateways.mcp.server import McpServer
+from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.tools import tool
 from proctor.actors.toolset import Toolset
 
@@ -26,7 +26,7 @@ async def prints() -> str:
     subprocess.run(["echo", "echoed"])
     return repr(sys.stdin.read())
 
-trio.run(McpServer("things", Toolset([prints])).serve_stdio)
+trio.run(ToolsetServer("things", Toolset([prints])).serve_stdio)
 print("given back")
 """
 

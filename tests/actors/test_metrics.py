@@ -14,6 +14,7 @@ import proctor
 from proctor.actors.eventlog import EventLog
 from proctor.actors.exposition import FAMILIES, OTHERS, Exposition
 from proctor.actors.metrics import BOUNDS, Durations, Metrics, Numbers, Watched, agents_in
+from proctor.actors.pool import Pools
 from proctor.actors.toolset import Counts
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
@@ -236,6 +237,31 @@ async def test_an_agent_that_does_not_answer_keeps_its_state_and_is_counted_R060
         await metrics.look()
     assert metrics.numbers["root/none"].status is None
     assert metrics.dropped["status"] == 0  # that it is not there is an answer
+
+
+async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_then(tmp_path: Path) -> None:
+    pools = Pools(limits={"scripted": 2})
+    pool = pools.of(worker("x", tmp_path))
+    exposition = Exposition(Metrics({}), pools=pools.statistics)
+
+    async def hold(over: trio.Event) -> None:
+        async with pool.slot():
+            await over.wait()
+
+    async def shown() -> tuple[float, ...]:
+        await trio.testing.wait_all_tasks_blocked()
+        found = parsed(await exposition.expose())
+        names = ("slots", "slots_used", "requests_waiting")
+        return tuple(sample(found, f"proctor_pool_{name}", pool="scripted") for name in names)
+
+    over = trio.Event()
+    async with trio.open_nursery() as nursery:
+        empty = await shown()
+        for _ in range(5):
+            nursery.start_soon(hold, over)
+        full = await shown()
+        over.set()
+    assert (empty, full, await shown()) == ((2, 0, 0), (2, 2, 3), (2, 0, 0))
 
 
 # names

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -8,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.clis.not_run import NOT_RUN
 from tests.conftest import LONGEST
 from tests.house.tree import ROOT
 
 PASS = "def test_a() -> None: pass\n"
 FAIL = "def test_a() -> None: assert False\n"
-SKIP = "import pytest\n@pytest.mark.skip\ndef test_a() -> None: ...\n"
+SKIP = "import pytest\n@pytest.mark.skip(reason={!r})\ndef test_a() -> None: ...\n"
+NO_NPM = "NOT RUN: npm is not on PATH: install Node 20 or newer"
 
+VERDICT = runpy.run_path(str(ROOT / ".ci" / "verdict.py"))
 Judge = Callable[..., tuple[int, str]]
 
 
@@ -79,14 +85,68 @@ def test_too_few_tests_are_bad(judge: Judge) -> None:
 
 
 def test_a_folder_in_which_nothing_passed_is_bad(judge: Judge) -> None:
-    status, said = judge({"house/test_a.py": PASS, "runtime/test_a.py": SKIP})
-    assert (status, said) == (1, "no test of tests/runtime passed\n")
+    status, said = judge({"house/test_a.py": PASS, "runtime/test_a.py": SKIP.format(NO_NPM)}, with_npm=False)
+    told = f"skipped: tests.runtime.test_a.test_a: {NO_NPM}"
+    assert (status, said) == (1, f"{told}\nno test of tests/runtime passed\n")
 
 
-def test_a_real_command_line_may_be_left_out_only_where_there_is_no_npm(judge: Judge) -> None:
-    files = {"house/test_a.py": PASS, "real/test_a.py": PASS, "real/test_b.py": SKIP}
-    assert judge(files) == (1, "skipped although npm is at hand: tests.real.test_b.test_a\n")
-    assert judge(files, with_npm=False) == (0, "")
+def test_a_skip_is_told_with_its_reason_and_is_bad_where_the_machine_lacks_nothing(judge: Judge) -> None:
+    files = {"house/test_a.py": PASS, "real/test_a.py": PASS, "real/test_b.py": SKIP.format(NO_NPM)}
+    told = f"tests.real.test_b.test_a: {NO_NPM}\n"
+    assert judge(files) == (1, f"skipped without excuse: {told}")
+    assert judge(files, with_npm=False) == (0, f"skipped: {told}")
+
+
+ODD = (
+    SKIP.format("I do not like it today"),
+    "import pytest\n@pytest.mark.xfail(reason='it fails')\ndef test_a() -> None: assert False\n",
+    "import pytest\npytest.skip('all of it', allow_module_level=True)\n",
+    "import pytest\npytest.importorskip('nothing_of_that_name')\n",
+    "import pytest\n@pytest.mark.parametrize('a', [])\ndef test_a(a: int) -> None: ...\n",
+)
+
+
+def test_any_other_skip_is_bad_wherever_it_is(judge: Judge) -> None:
+    files = {f"house/test_{number}.py": source for number, source in enumerate(ODD)}
+    status, said = judge({"house/test_a.py": PASS, **files}, with_npm=False)
+    begins = [line.partition(":")[0] for line in said.splitlines()]
+    assert (status, begins) == (1, ["skipped without excuse"] * len(ODD))
+    assert all(f"tests.house.test_{number}" in said for number in range(len(ODD)))
+
+
+@pytest.mark.parametrize(
+    ("reason", "lack"),
+    [
+        ("only Linux tells", "Linux"),
+        ("only root can give a file away", "root"),
+        ("git is not installed", "git"),
+        (NO_NPM, "npm"),
+        ("NOT RUN: npm ci failed with exit 1: no network", None),
+        ("NOT RUN: codex-0.169.0 is not pinned for this machine", None),
+        ("unconditional skip", None),
+        ("", None),
+    ],
+)
+def test_a_reason_holds_on_a_machine_that_lacks_the_one_thing_and_on_no_other(
+    reason: str, lack: str | None
+) -> None:
+    machines = [set[str](), *({each} for each in ("Linux", "root", "git", "npm"))]
+    excused = [lacks for lacks in machines if VERDICT["is_excused"](reason, lacks)]
+    assert excused == ([] if lack is None else [{lack}])
+
+
+def test_what_a_machine_lacks_is_looked_up_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    own = {
+        name for name, lacks in {"Linux": sys.platform != "linux", "root": os.geteuid() != 0}.items() if lacks
+    }
+    assert VERDICT["lacking"]() == {"git", "npm", *own}
+
+
+def test_the_reasons_are_those_that_tests_give() -> None:
+    sources = [path.read_text() for path in (ROOT / "tests").glob("*/*.py")]
+    given = {found for source in sources for found in re.findall(r"skipif\(.*reason=\"(.*)\"\)", source)}
+    assert given == {reason for reason in VERDICT["REASONS"] if not reason.startswith(NOT_RUN)}
 
 
 def test_the_files_that_workers_begin_with_are_there() -> None:

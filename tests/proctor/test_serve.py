@@ -13,15 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
+from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.cli.serve import ServeOptions, Service
 from tests.fakes.mcp_client import INITIALIZE, READY, written
 from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with
+from tests.proctor.metrics_page import names_promised
 
 ASKED = written(INITIALIZE, READY, {"id": 1, "method": "tools/list"})
 HANGS = ('{"turn": "hangs", "when": "hang"}', '{"say": "I begin."}', '{"sleep": 600}', '{"reply": "never"}')
@@ -103,11 +107,12 @@ def test_no_word_at_a_terminal_is_answered_with_help_R176(home: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"http": "0.0.0.0:0"}, "--token-env"),
+        ({"http": "0.0.0.0:0"}, "needs a token"),
+        ({"metrics": True}, "say where with --http"),
         ({"http": "example.org:80"}, "not a host's name"),
         ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
         ({"roots": ("/nowhere",)}, "root '/nowhere' cannot be used"),
-        ({"token_env": "NO_SUCH"}, "the environment has no 'NO_SUCH'"),
+        ({"token_env": "NO_SUCH"}, "--token-env NO_SUCH: this variable is not set"),
         ({"fleet": "/nowhere.toml"}, "cannot be read"),
         ({"limit": 0}, "--limit must be"),
     ],
@@ -143,11 +148,11 @@ async def over_stdio(fleet: Path, home: Path) -> AsyncGenerator[Client]:
 
 
 @contextmanager
-def started(*words: str, home: Path) -> Generator[subprocess.Popen[bytes]]:
+def started(*words: str, home: Path, **env: str) -> Generator[subprocess.Popen[bytes]]:
     """The command with pipes; killed behind the block where it still runs."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        [*PROCTOR, "serve", *words], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home)
+        [*PROCTOR, "serve", *words], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home, **env)
     ) as process:
         try:
             yield process
@@ -209,6 +214,41 @@ async def test_three_agents_work_at_once_one_is_cancelled_and_another_is_heard_m
             assert result.is_error
             assert text.replace("'", "") in text_of(result).replace("'", "").replace('"', "")
     assert processes_with(str(fleet.parent / "talks.ndjson")) == []
+
+
+# R158 R181 R184
+@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
+async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the_token(
+    fleet: Path, home: Path
+) -> None:
+    token, script = "0123456789abcdef", fleet.parent / "talks.ndjson"
+    (home / "token").write_text(f"{token}\n")
+    words = ("--fleet", str(fleet), "--agents", f"scripted:{script}", "--root", str(home), "--limit", "3")
+    kept = ("--http", "127.0.0.1:0", "--token-env", "TOKEN", "--metrics")
+    with started(*words, *kept, home=home, TOKEN=f"@{home / 'token'}") as process:
+        address = await trio.to_thread.run_sync(told, process, r"serves (http://\S+)")
+        base = address.removesuffix("/mcp")
+        async with httpx2.AsyncClient(base_url=base, timeout=30, verify=False) as http:
+            names = ("healthz", "readyz", "metrics", "mcp")
+            strange = [(await http.get(f"/{name}")).status_code for name in names]
+            http.headers["authorization"] = f"Bearer {token}"
+            foreign = await http.get("/metrics", headers={"host": "evil.example"})
+            async with Client(streamable_http_client(address, http_client=http)) as client:
+                for name in ("ask_one", "scripted"):
+                    answer = await client.call_tool(name, {"prompt": "hi"})
+                    assert text_of(answer) == "done: hi"
+            ready, scrape = [await http.get(f"/{name}") for name in ("readyz", "metrics")]
+        process.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(process.wait, 10) == 0
+    assert (strange, foreign.status_code) == ([200, 401, 401, 401], 421)
+    assert (ready.status_code, ready.json()["grade"]) == (200, "ok")
+    families = [*text_string_to_metric_families(scrape.text)]
+    found = {(sample.name, *sample.labels.values()): sample.value for f in families for sample in f.samples}
+    assert found["proctor_turns_total", "fleet/one", "scripted", "ok"] == 1
+    assert found["proctor_mcp_calls_total", "ok", "scripted"] == 1
+    assert found["proctor_pool_slots", "scripted"] == 3
+    shown = {f"{f.name}_total" if f.type == "counter" else f.name for f in families}
+    assert shown == names_promised()
 
 
 def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds_R158(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from proctor.actors.gateways.http.application import application
 from proctor.actors.gateways.http.entrance import Entrance, check_door
 from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
-from proctor.actors.gateways.http.looks import Check
+from proctor.actors.gateways.http.looks import Check, Looks
+from proctor.actors.gateways.http.probes import Probes
 from proctor.actors.gateways.http.rooms import Rooms
 from proctor.actors.gateways.http.steering import Steering
 
@@ -18,6 +19,8 @@ __all__ = [
     "Entrance",
     "Gateway",
     "Hooks",
+    "Looks",
+    "Probes",
     "Rooms",
     "Steering",
     "application",

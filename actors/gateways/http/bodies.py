@@ -1,4 +1,4 @@
-"""Bodies that are taken: bounded, of the one content type, and checked by the document's own schemas.
+"""Bodies, taken and given. One that is taken is bounded, of the one content type, and checked by the document's own schemas.
 
 Guarantees: at most `limit` bytes are held; a body that does not come within `PATIENCE` is given up; all that is wrong
 with one is told at once, each with its place.
@@ -6,11 +6,13 @@ with one is told at once, each with its place.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 import trio
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.records import Taken, ViolationRecord
@@ -21,6 +23,11 @@ PATIENCE = 30.0
 JSON = "application/json"
 
 Record = TypeVar("Record", bound=Taken)
+
+
+def given(record: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A record as a response."""
+    return Response(msgspec.json.encode(record), status, headers, JSON)
 
 
 async def read(request: Request, kind: type[Record], schema: Schema, limit: int = LIMIT) -> Record:

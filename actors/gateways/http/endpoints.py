@@ -18,10 +18,9 @@ from starlette.responses import Response
 from proctor.actors.errors import AgentError, NoPlace
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http import records as r
-from proctor.actors.gateways.http.bodies import JSON, read
+from proctor.actors.gateways.http.bodies import JSON, given, read
 from proctor.actors.gateways.http.document import openapi
 from proctor.actors.gateways.http.gateway import Gateway, Word
-from proctor.actors.gateways.http.looks import Found, bad, grade
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
 from proctor.actors.gateways.http.streams import (
@@ -40,7 +39,6 @@ from proctor.runtime.exits import DeliveryError
 
 PATIENCE = 10.0
 """Seconds that an agent has to take a word, when that is all that is waited for."""
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 T = TypeVar("T", bound=r.Taken)
 
@@ -232,26 +230,13 @@ class Endpoints:
         return Response(self._document, media_type=JSON)
 
     async def alive(self, request: Request) -> Response:
-        gateway = self._gateway
-        gateway.looks.look_soon()
-        why = gateway.stopping or _complaint(gateway.looks.found)
-        return given(
-            r.HealthRecord(ready=gateway.stopping is None, grade=grade(gateway.looks.found), why=why)
-        )
+        return await self._gateway.probes.alive(request)
 
     async def ready(self, request: Request) -> Response:
-        found = await self._gateway.looks.look()
-        why = self._gateway.stopping or self._gateway.not_ready or _complaint(found)
-        return given(
-            r.HealthRecord(ready=not why, grade=grade(found), why=why, checks=dict(found)),
-            503 if why else 200,
-        )
+        return await self._gateway.probes.ready(request)
 
     async def metrics(self, request: Request) -> Response:
-        gather = self._gateway.hooks.metrics
-        if gather is None:
-            raise problem(404, "no-metrics", "this server keeps no metrics", "start it with them")
-        return Response(await gather(), headers={"content-type": PROMETHEUS})
+        return await self._gateway.probes.metrics(request)
 
     # -- requests
 
@@ -262,21 +247,12 @@ class Endpoints:
         return await read(request, kind, self._schemas[kind], self._gateway.limit)
 
 
-def given(record: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A record as a response."""
-    return Response(msgspec.json.encode(record), status, headers, JSON)
-
-
 async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord]) -> None:
     try:
         found[name] = r.agent_record(await agent.status())
     except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:
         state = "busy" if isinstance(error, CallTimeout) else "stopped"
         found[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
-
-
-def _complaint(found: Found) -> str:
-    return f"not working: {', '.join(bad(found))}" if bad(found) else ""
 
 
 async def _log(agent: Agent) -> EventLog:

@@ -22,6 +22,7 @@ from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
 from proctor.actors.gateways.http.looks import Check, Looks
+from proctor.actors.gateways.http.probes import Probes
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.gateways.http.rooms import Rooms
@@ -60,19 +61,17 @@ class Hooks:
 
 @attrs.define(eq=False)
 class Gateway:
-    """Made by `open_gateway`. `not_ready` says why, for `/readyz`; whoever starts the agents may set and clear it."""
+    """Made by `open_gateway`. `probes.not_ready` says why; whoever starts the agents may set and clear it."""
 
     agents: Mapping[str, Agent]
     hooks: Hooks
     turns: Turns
-    looks: Looks
+    probes: Probes
     limit: int
     heartbeat: float
     nursery: trio.Nursery
     closing: Bell = attrs.field(factory=Bell)
     shelf: Shelf = attrs.field(factory=Shelf)
-    not_ready: str | None = None
-    stopping: str | None = None
 
     def agent(self, name: str) -> Agent:
         """The agent of this name. Raises `Problem`."""
@@ -114,14 +113,14 @@ class Gateway:
 
     def take_work(self) -> None:
         """Raises `Problem` while stopping."""
-        if self.stopping is not None:
+        if self.probes.stopping is not None:
             headers = {"retry-after": str(RETRY_AFTER)}
             remedy = "ask again later, or another server"
-            raise problem(503, "no-new-work", self.stopping, remedy, headers=headers)
+            raise problem(503, "no-new-work", self.probes.stopping, remedy, headers=headers)
 
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Take no more turns, wait `grace` seconds for those that run, interrupt the rest, end every stream."""
-        self.stopping = self.stopping or why
+        self.probes.stopping = self.probes.stopping or why
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
             await self._wait_done()
@@ -162,6 +161,6 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        turns, looks = Turns(nursery, hooks.tell), Looks(hooks.checks, nursery)
-        yield Gateway(agents, hooks, turns, looks, limit, heartbeat, nursery)
+        turns, probes = Turns(nursery, hooks.tell), Probes(Looks(hooks.checks, nursery), hooks.metrics)
+        yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

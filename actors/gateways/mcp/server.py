@@ -11,23 +11,20 @@ Not here: how a tool works, who may call, and the sockets of HTTP.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import attrs
 import msgspec
 import trio
 from mcp import types
 from mcp.server import Server, ServerRequestContext, stdio
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from trio_util import AsyncValue
 
-from proctor.actors.gateways.mcp.guard import OPEN, Guarded
 from proctor.actors.gateways.mcp.wire import Wire, standard_streams
 from proctor.actors.tools import ToolResult
 from proctor.actors.toolset import Call, Counts, ServedTool, Toolset
@@ -45,21 +42,10 @@ _STOPPING = ToolResult("the server is stopping; the call was cancelled", is_erro
 Context = ServerRequestContext[Any]
 
 
-@attrs.frozen
-class Health:
-    """Whether a server can do its work, and what there is to say about it."""
-
-    ok: bool = True
-    detail: str = ""
-
-
-async def _well() -> Health:
-    return Health()
-
-
-class McpServer:
-    """One server. `health` is asked by `/healthz`; setting `shutdown` stops it as `stop` does; `counts` has the numbers
-    of each tool; `sdk` is the SDK's own server, for a transport of another kind. It serves once."""
+class ToolsetServer:
+    """One server. `routes` are what HTTP has beside the protocol, such as health and metrics; setting `shutdown` stops
+    it as `stop` does; `counts` has the numbers of each tool; `sdk` is the SDK's own server, for a transport of another
+    kind. It serves once."""
 
     def __init__(
         self,
@@ -68,13 +54,13 @@ class McpServer:
         *,
         version: str = "",
         instructions: str = "",
-        health: Callable[[], Awaitable[Health]] = _well,
+        routes: Sequence[Route] = (),
         shutdown: trio.Event | None = None,
     ) -> None:
         self.name = name
-        self.health = health
         self.shutdown = trio.Event() if shutdown is None else shutdown
         self._toolset = toolset
+        self._routes = routes
         self._running = AsyncValue(frozenset[trio.CancelScope]())
         self._listed = types.ListToolsResult(tools=[_listed(tool) for tool in toolset.tools])
         self.sdk = Server[Any](
@@ -159,22 +145,19 @@ class McpServer:
         self,
         bound: socket.socket,
         *,
-        hosts: Sequence[str] | None = LOOPBACK,
-        token: str | None = None,
+        door: Callable[[ASGIApp], ASGIApp] | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve a bound socket until `shutdown` is set: the protocol at `/mcp`, the health at `/healthz`.
+        """Serve a bound socket until `shutdown` is set: the protocol at `/mcp`, and the `routes`.
 
-        Requests are answered whose `Host` is one of `hosts` (`:*` for any port; None: any), unless a page of another
-        origin has sent them. `token`, where there is one, has to come with each as `Authorization: Bearer TOKEN`.
+        Who may come in is up to `door`, which is put around the whole application. Without one `/mcp` is for programs
+        that call this machine by a name of its own, and for no page of another origin; the routes are for all.
         """
         from proctor.actors.webserver import serve  # another extra's: stdio does without
 
-        app = self.app(hosts)
+        app = self.app() if door is None else door(self.app(hosts=None))
         closing = trio.Event()
-        serving = partial(
-            serve, cast("Any", app if token is None else Guarded(app, token)), bound, shutdown=closing
-        )
+        serving = partial(serve, cast("Any", app), bound, shutdown=closing)
         async with trio.open_nursery() as nursery:
             await nursery.start(serving)
             task_status.started()
@@ -185,7 +168,10 @@ class McpServer:
             closing.set()
 
     def app(self, hosts: Sequence[str] | None = LOOPBACK) -> Starlette:
-        """The ASGI application of `serve_http`, for a server of another kind. Needs the lifespan of ASGI."""
+        """The ASGI application of `serve_http`, for a server of another kind. Needs the lifespan of ASGI.
+
+        `/mcp` is for requests whose `Host` is one of `hosts` (`:*` for any port; None: any), and for no page elsewhere.
+        """
         return self.sdk.streamable_http_app(
             streamable_http_path=PATH,
             transport_security=TransportSecuritySettings(
@@ -193,13 +179,8 @@ class McpServer:
                 allowed_hosts=list(hosts or ()),
                 allowed_origins=[f"http://{host}" for host in hosts or ()],
             ),
-            custom_starlette_routes=[Route(OPEN, self._healthz)],
+            custom_starlette_routes=[*self._routes],
         )
-
-    async def _healthz(self, request: Request) -> Response:
-        health = Health(ok=False, detail="stopping") if self.shutdown.is_set() else await self.health()
-        body = {"name": self.name, "ok": health.ok, "detail": health.detail}
-        return JSONResponse(body, status_code=200 if health.ok else 503)
 
 
 def _listed(tool: ServedTool) -> types.Tool:

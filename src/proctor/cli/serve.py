@@ -10,16 +10,15 @@ agents go down their ladders, and what has not gone after `PATIENCE` is killed: 
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from signal import SIGTERM
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -28,10 +27,11 @@ from proctor.actors.agent_tools import Terms
 from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import Fleet, load_fleet
-from proctor.actors.gateways.mcp.server import GRACE, LOOPBACK, PATH, Health, McpServer
+from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
 from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
-from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.listening import endpoint
+from proctor.actors.metrics import Metrics, agents_in
 from proctor.actors.permissions import Policy
 from proctor.actors.pool import Pools
 from proctor.actors.roots import Roots
@@ -39,13 +39,18 @@ from proctor.actors.scripted import ScriptError
 from proctor.actors.sessions import Sessions
 from proctor.actors.toolset import Toolset
 from proctor.actors.trees import open_supervisor
-from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import status_of
+from proctor.cli.tokens import token_of
+from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
+
+if TYPE_CHECKING:
+    from proctor.cli.doorway import Doorway
 
 PATIENCE = GRACE / 2
 """Seconds from the wish to stop until what has not gone is killed."""
@@ -69,33 +74,24 @@ class ServeOptions:
     sessions: str | None = None
     limit: int | None = None
     token_env: str | None = None
+    metrics: bool = False
 
 
 def serve_command(options: ServeOptions) -> int:
     """Serve and return the exit status."""
-    try:
-        return trio.run(_main, options)
-    finally:
-        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+    return run_daemon(_main, options)
 
 
 async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
     except (AgentError, ScriptError) as error:
-        return await _failed(error)
-    status = await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
-    return OK if status == BY_SIGNAL + SIGTERM else status
+        return await refused(error, Output(2))
+    return await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
 
 
 async def _told(text: str) -> None:
     _log.info("%s", text)
-
-
-async def _failed(error: Exception) -> int:
-    for line in str(error).splitlines():
-        await Output(2).say(line)
-    return status_of(error)
 
 
 class Service:
@@ -104,13 +100,9 @@ class Service:
     def __init__(self, options: ServeOptions) -> None:
         self.record = _record(options)
         self._agents = options.agents or (() if options.fleet else ONE_SHOT)
-        self._where = None if options.http is None else endpoint(options.http)
-        self._token = _token(options.token_env)
-        if self._where is not None and not self._where.private and self._token is None:
-            raise BadOption(
-                f"{self._where} can be reached from other machines: name a token with --token-env"
-            )
+        self._doorway = _doorway(options)
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
+        self._metrics = _metrics(options, self._fleet)
         if options.limit is not None and options.limit < 1:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
@@ -130,9 +122,9 @@ class Service:
             try:
                 async with noted(_told), AsyncExitStack() as stack:
                     await self._open_sessions(stack)
-                    await (self._serve() if self._fleet is None else self._with(self._fleet))
+                    await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))
             except AgentError as error:
-                self._status = await _failed(error)
+                self._status = await refused(error, Output(2))
             nursery.cancel_scope.cancel("nothing is served any more")
         _log.info("stopped")
         return self._status
@@ -162,10 +154,12 @@ class Service:
 
     # -- the fleet
 
-    async def _with(self, fleet: Fleet) -> None:
+    async def _with(self, fleet: Fleet, around: trio.Nursery) -> None:
         try:
             async with open_supervisor((), name=fleet.name, **fleet.tree()) as supervisor:
                 self._kill_tree = supervisor.ref.kill
+                if self._metrics is not None:
+                    await around.start(self._metrics.follow, supervisor)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
                     await self._offer.fleet(supervisor, fleet, self._terms, self.record)
@@ -184,36 +178,50 @@ class Service:
     async def _serve(self) -> None:
         toolset = Toolset(self._offer.tools)
         names = ", ".join(tool.name for tool in toolset.tools)
-        checks = Checks(adapters_of(self._offer.plans))
         _log.info("offers %s", names or "nothing")
-        server = McpServer(
+        make = partial(
+            ToolsetServer,
             "proctor",
             toolset,
             version=version("proctor"),
             instructions=self._instructions(names),
-            health=partial(_health, checks),
             shutdown=self._shutdown,
         )
-        if self._where is None:
+        if self._doorway is None:
             _log.info("serves stdin and stdout")
-            await server.serve_stdio()
+            await make().serve_stdio()
         else:
-            await self._serve_http(server, self._where)
+            checks = Checks(adapters_of(self._offer.plans)).by_name()
+            await self._doorway.serve(make, checks, self._gather(toolset), self._shutdown)
 
-    async def _serve_http(self, server: McpServer, where: Endpoint) -> None:
-        with bound(where) as opened:
-            async with trio.open_nursery() as nursery:
-                here = endpoint_of(opened)
-                hosts = LOOPBACK if here.private else None
-                await nursery.start(partial(server.serve_http, opened, hosts=hosts, token=self._token))
-                address = str(here) if here.path else f"http://{here}{PATH}"
-                _log.info("serves %s", address)
-                await Output(2).say(f"serves {address}")
+    def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
+        if self._metrics is None:
+            return None
+        from proctor.actors.exposition import Exposition  # another extra's
+
+        return Exposition(self._metrics, lambda: toolset.counts, self._terms.pools.statistics).expose
 
     def _instructions(self, names: str) -> str:
         offered = f"Coding agents as tools: {names}." if names else "No coding agent can be offered."
         rules = f"They work below these folders: {self._terms.roots}."
         return "\n".join([offered, rules, *(f"Not offered: {line}" for line in self._offer.absent)])
+
+
+def _doorway(options: ServeOptions) -> Doorway | None:
+    token = token_of(options.token_env)
+    if options.http is None:
+        if options.metrics:
+            raise BadOption("--metrics are served over HTTP: say where with --http")
+        return None
+    from proctor.cli.doorway import Doorway  # another extra's: stdio does without
+
+    return Doorway(endpoint(options.http), token)
+
+
+def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:
+    if not options.metrics:
+        return None
+    return Metrics({} if fleet is None else agents_in(fleet.specs(), fleet.name))
 
 
 def _record(options: ServeOptions) -> Path | None:
@@ -233,18 +241,3 @@ def _terms(options: ServeOptions, record: Path | None) -> Terms:
         options={"env": env, "record": record, "permission": options.permission},
         timeout=options.timeout,
     )
-
-
-def _token(name: str | None) -> str | None:
-    if name is None:
-        return None
-    if not (token := os.environ.get(name)):
-        raise BadOption(f"--token-env: the environment has no {name!r}, or an empty one")
-    return token
-
-
-async def _health(checks: Checks) -> Health:
-    """Well as long as one of the agents that are offered can work."""
-    found = await checks.look()
-    missing = ", ".join(found.missing)
-    return Health(not found.findings or found.grade != "down", missing and f"does not work: {missing}")

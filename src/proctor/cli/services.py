@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from proctor.cli.codes import USAGE
 from proctor.cli.complaints import complain, missing_of
+from proctor.cli.loading import loading
 
 _Flag = Parameter(negative="", show_default=False)
 
@@ -50,7 +51,8 @@ def web(
     if missing := missing_of("http"):
         complain(missing)
         return USAGE
-    from proctor.cli.web import WebOptions, web_command
+    with loading():
+        from proctor.cli.web import WebOptions, web_command
 
     try:
         seconds = duration(grace)
@@ -85,6 +87,7 @@ def serve(
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
     token_env: str | None = None,
+    metrics: Annotated[bool, _Flag] = False,
 ) -> int:
     """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
 
@@ -115,7 +118,10 @@ def serve(
     limit
         How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
     token_env
-        The environment variable with the token that HTTP clients must send. Needed beyond this machine.
+        The environment variable with the token that HTTP clients must send, or with @ and the path of its file.
+        Needed beyond this machine.
+    metrics
+        Serve /metrics beside /mcp.
     """
     from proctor.actors.durations import limit as duration
 
@@ -127,7 +133,8 @@ def serve(
     except ValueError as error:
         complain(f"--timeout: {error}")
         return USAGE
-    from proctor.cli.serve import ServeOptions, serve_command
+    with loading():
+        from proctor.cli.serve import ServeOptions, serve_command
 
     return serve_command(
         ServeOptions(
@@ -143,5 +150,6 @@ def serve(
             sessions=sessions,
             limit=limit,
             token_env=token_env,
+            metrics=metrics,
         )
     )

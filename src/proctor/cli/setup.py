@@ -18,10 +18,10 @@ import trio
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.fleet import load_fleet
 from proctor.actors.registration import CLIENTS, Aim, Client, Deed, Registration, Wish, is_present, register
-from proctor.cli.codes import FAILED, OK, STDOUT_GONE, USAGE
+from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
-from proctor.cli.wording import one_line
+from proctor.cli.verdicts import refused
 
 AIMS: Mapping[tuple[bool, bool], Aim] = {
     (False, False): "register",
@@ -40,8 +40,6 @@ SAID: Mapping[tuple[Deed, bool], str] = {
     ("take_out", True): "would remove",
 }
 """What was done x only to be told → in words."""
-
-_WIDTH = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -74,9 +72,7 @@ async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) 
     except BrokenPipeError:
         return STDOUT_GONE
     except (BadOption, FleetFaults) as error:
-        for line in str(error).splitlines():
-            await screen.say(one_line(line, _WIDTH))
-        return USAGE
+        return await refused(error, screen)
     except OutputFailed as error:
         await screen.say(str(error))
     return FAILED  # that, or interrupted: the signal has its own status

@@ -34,7 +34,7 @@ from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
-from proctor.cli.verdicts import status_of
+from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError, NoProc, is_clean
@@ -55,9 +55,7 @@ async def _main(path: Path) -> int:
         for _, member in fleet.members(fleet.name):
             plan_of(member.spec()).locate()
     except AgentError as error:
-        for line in str(error).splitlines():
-            await errors.say(line)
-        return status_of(error)
+        return await refused(error, errors)
     record = state_directory()
     async with noted(errors.say):
         command = Command(fleet, record, errors)

@@ -8,7 +8,8 @@ from proctor.actors.errors import AgentError, BadOption, FleetFaults, NotExecuta
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import DEADLINE, FAILED, LIMITED, NOT_INSTALLED, OK, USAGE
-from proctor.cli.wording import last_line, one_line, until
+from proctor.cli.output import Output
+from proctor.cli.wording import last_line, one_line, printable, until
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
@@ -45,6 +46,13 @@ ERRORS: Mapping[type[Exception], int] = {
 def status_of(error: Exception) -> int:
     """The exit status of an error that is told in one line."""
     return next((status for kind, status in ERRORS.items() if isinstance(error, kind)), FAILED)
+
+
+async def refused(error: Exception, errors: Output) -> int:
+    """Tell what kept a command from starting, line by line, and give the exit status."""
+    for line in str(error).splitlines():
+        await errors.say(printable(line))
+    return status_of(error)
 
 
 def innermost(error: StartError) -> Exception:

@@ -10,16 +10,13 @@ and so is everything at the second signal.
 
 from __future__ import annotations
 
-import gc
 import logging
-import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM
 from typing import Any
 
 import attrs
@@ -54,16 +51,18 @@ from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
 from proctor.cli.children import children_of, started
-from proctor.cli.codes import BY_SIGNAL, FAILED, OK
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.verdicts import status_of
+from proctor.cli.tokens import token_of
+from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
-LAST = 0.3
+LAST = 0.2
 """Seconds after the grace in which agents may still leave by themselves."""
 
 _log = logging.getLogger("proctor.web")
@@ -85,10 +84,7 @@ class WebOptions:
 
 def web_command(options: WebOptions) -> int:
     """Serve the fleet of this file and return the exit status."""
-    try:
-        return trio.run(_main, options)
-    finally:
-        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+    return run_daemon(_main, options)
 
 
 async def _main(options: WebOptions) -> int:
@@ -97,16 +93,13 @@ async def _main(options: WebOptions) -> int:
         service = Service(options, errors)
         with bound(service.where) as opened:
             async with noted(errors.say):
-                status = await interruptible(
+                return await interruptible(
                     partial(service.run, opened),
                     told=errors.say,
                     beside=partial(make_room, state_directory()),
                 )
     except AgentError as error:
-        for line in str(error).splitlines():
-            await errors.say(line)
-        return status_of(error)
-    return OK if status == BY_SIGNAL + SIGTERM else status
+        return await refused(error, errors)
 
 
 class Service:
@@ -135,7 +128,7 @@ class Service:
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
         """Serve, start, wait, stop. Returns the exit status."""
-        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 3)
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
             await self._open_sessions(stack)
@@ -157,6 +150,7 @@ class Service:
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
+            gateway.probes.not_ready = "the agents start"
             app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
             await serving.start(partial(server, app))
             await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
@@ -185,9 +179,8 @@ class Service:
             _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
-        gateway.not_ready = "the agents start"
         if await self._start(sup, gateway):
-            gateway.not_ready = None
+            gateway.probes.not_ready = None
             await sup.wait_stopped()
 
     async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
@@ -211,7 +204,9 @@ class Service:
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
-            metrics=Exposition(self._metrics).expose if self._options.metrics else None,
+            metrics=Exposition(self._metrics, pools=self._rooms.pools.statistics).expose
+            if self._options.metrics
+            else None,
             routes=routes(models, visits),
             visits=visits,
             rooms=self._rooms,
@@ -230,21 +225,6 @@ def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
         pools=Pools(limit=options.limit),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
     )
-
-
-def token_of(variable: str | None) -> str | None:
-    """The token in the environment variable of this name; a file's, where it begins with `@`."""
-    if variable is None:
-        return None
-    said = os.environ.get(variable, "")
-    if not said:
-        raise BadOption(f"--token-env {variable}: this variable is not set, or empty")
-    if not said.startswith("@"):
-        return said
-    try:
-        return Path(said[1:]).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
 
 
 def _tell(what: str, facts: Mapping[str, Any]) -> None:

@@ -153,7 +153,7 @@ async def test_readiness_names_each_check_that_fails_R182() -> None:
         alive = await server.client.get("/healthz")
         wrong["claude"] = "claude is broken"
         worst = await server.client.get("/readyz")
-        server.gateway.not_ready = "the agents start"
+        server.gateway.probes.not_ready = "the agents start"
         early = await server.client.get("/readyz")
     assert (good.status_code, good.json()["ready"]) == (200, True)
     assert (bad.status_code, bad.json()["why"]) == (503, "not working: codex")

@@ -1,0 +1,65 @@
+"""`proctor serve --http`: the protocol at `/mcp`, and beside it `/healthz`, `/readyz` and `/metrics` of `proctor web`.
+
+Who may come in is what is so there, by the same code. Loaded only to serve HTTP: it needs that extra.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import attrs
+import trio
+from starlette.types import ASGIApp
+
+from proctor.actors.gateways.http import Check, Entrance, Looks, Probes, check_door
+from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
+from proctor.actors.listening import Endpoint, bound, endpoint_of
+from proctor.cli.output import Output
+
+Make = Callable[..., ToolsetServer]
+Gather = Callable[[], Awaitable[bytes]]
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.frozen
+class Doorway:
+    """Where a toolset is served. Raises `BadOption` for an address that others can reach without a token."""
+
+    where: Endpoint
+    token: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_door(self.where, self.token)
+
+    async def serve(
+        self,
+        make: Make,
+        checks: Mapping[str, Check],
+        gather: Gather | None,
+        shutdown: trio.Event,
+    ) -> None:
+        """Serve what `make` makes of the routes, until `shutdown` is set. `gather` gives `/metrics`, None: there are none."""
+        with bound(self.where) as opened:
+            async with trio.open_nursery() as nursery:
+                probes, here = Probes(Looks(checks, nursery), gather), endpoint_of(opened)
+                nursery.start_soon(_told, shutdown, probes)
+                door = partial(_entered, where=here, token=self.token)
+                server = make(routes=probes.routes())
+                async with trio.open_nursery() as serving:
+                    await serving.start(partial(server.serve_http, opened, door=door))
+                    address = str(here) if here.path else f"http://{here}{PATH}"
+                    _log.info("serves %s", address)
+                    await Output(2).say(f"serves {address}")
+                nursery.cancel_scope.cancel("nothing is served any more")
+
+
+def _entered(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:
+    return Entrance(application, where, token=token)
+
+
+async def _told(shutdown: trio.Event, probes: Probes) -> None:
+    await shutdown.wait()
+    probes.stopping = "the server is stopping"
