@@ -22,6 +22,9 @@ BENCH_READY := $(VENV)/.bench-ready
 # pyright otherwise asks the index for a newer version of itself on every run
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
+# each worker would compile all of the tests for itself
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test check lint format mypy pyright imports unit conformance mutants simulate chaos bench build matrix \
   coverage pins clean distclean venv

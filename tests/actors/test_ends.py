@@ -215,12 +215,13 @@ async def test_agents_that_were_all_killed_go_on_one_after_the_other(tmp_path: P
         async def ask(name: str) -> None:
             async with sup.agent(name).stream("x") as turn:
                 async for event in turn:
-                    if isinstance(event, v.Text):
-                        break
-                os.killpg((await sup.agent(name).status()).pid or 0, signal.SIGKILL)
-                assert (await turn.finish()).text == "back"
-                times.append(trio.current_time())
+                    if isinstance(event, v.Text) and event.text == "begun":
+                        os.killpg((await sup.agent(name).status()).pid or 0, signal.SIGKILL)
+                    elif isinstance(event, v.Notice) and event.data.get("attempt") == 2:
+                        times.append(trio.current_time())
+                assert turn.answer.text == "back"
 
         for name in "abc":
             nursery.start_soon(ask, name)
+    assert len(times) == 3
     assert all(later - sooner > 0.3 for sooner, later in pairwise(times))

@@ -90,11 +90,13 @@ EXPECTED = ("ok", "failed", "interrupted", "limited")
 
 @attrs.frozen(kw_only=True)
 class Weather:
-    """How much of it: agents, seconds, the seconds between two deeds, the chance's seed, the wires spoken."""
+    """How much of it: agents, seconds, the seconds between two deeds, the chance's seed, the wires spoken. It blows on
+    until there were so many `deeds`."""
 
     agents: int = 50
     seconds: float = 5.0
     gap: float = 0.1
+    deeds: int = 0
     seed: int = 1
     dialects: tuple[str, ...] = ("claude",)
 
@@ -217,7 +219,7 @@ class Storm:
 
     async def strike(self, supervisor: Supervisor, nursery: trio.Nursery) -> None:
         until = trio.current_time() + self.weather.seconds
-        while trio.current_time() < until:
+        while trio.current_time() < until or self.report.deeds.total() < self.weather.deeds:
             await trio.sleep(self.weather.gap)
             name, id = self.chance.choice(sorted(DEEDS)), self.chance.choice(self.ids)
             self.report.deeds[name] += 1

@@ -13,7 +13,8 @@ async def test_a_fleet_in_a_storm_gives_each_request_one_end_and_leaves_nothing_
     tmp_path: Path, seed: int
 ) -> None:
     sessions = tuple(name for name, wire in SPOKEN.items() if wire.mode == "session")
-    report = await Storm(Weather(agents=12, seconds=2.5, seed=seed, dialects=sessions), tmp_path).run()
+    weather = Weather(agents=12, seconds=2.5, deeds=len(DEEDS) + 1, seed=seed, dialects=sessions)
+    report = await Storm(weather, tmp_path).run()
     assert report.faults == []
     assert report.ends.total() == report.requests
     assert report.ends["ok"] > 0
