@@ -26,7 +26,7 @@ def options(claude_cli: Cli, claude_home: ClaudeHome) -> proctor.SpecOptions:
 
 def written(home: ClaudeHome) -> bytes:
     """All session files of the CLI so far."""
-    return b"".join(path.read_bytes() for path in home.home.rglob("*.jsonl"))
+    return b"".join(path.read_bytes() for path in (home.home / ".claude" / "projects").rglob("*.jsonl"))
 
 
 async def test_two_turns_in_one_session(

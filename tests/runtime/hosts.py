@@ -109,6 +109,13 @@ def marked(key: str) -> list[int]:
     return found
 
 
+async def some_marked(key: str, least: int = 1) -> None:
+    """Wait until so many carry one: a look may miss those that fork on while it is taken."""
+    with trio.fail_after(10):
+        while len(marked(key)) < least:  # noqa: ASYNC110  nobody tells of those who are not ours
+            await trio.sleep(0.01)
+
+
 async def none_marked(key: str) -> None:
     """Wait until nobody carries a marker of this host's."""
     with trio.fail_after(10):

@@ -13,7 +13,7 @@ from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.process import open_process
 from proctor.runtime.stopping import Step
-from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready
+from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready, some_marked
 from tests.runtime.programs import ENV, QUICK, python, sh
 
 GUARD = str(Path(guard.__file__))
@@ -75,7 +75,7 @@ async def test_nothing_survives_whatever_session_it_hides_in(
 async def test_nothing_survives_a_runtime_that_is_killed_L23(tmp_path: Path, program: str) -> None:
     async with host(tmp_path, program, guarded=True) as victim:
         key = key_in(tmp_path)
-        assert len(marked(key)) >= 2
+        await some_marked(key, 2)
         os.kill(victim.pid, signal.SIGKILL)
         await none_marked(key)
 
