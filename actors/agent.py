@@ -30,6 +30,7 @@ from proctor.actors.errors import (
     MaybeExecuted,
     NotExecuted,
     SessionOwned,
+    StartKilled,
     StartRefused,
 )
 from proctor.actors.fellows import current_fellows
@@ -270,6 +271,9 @@ class AgentActor(Actor):
                 await self.live.send(prompt)
             elif self.live is not None and self.book.current is not job:
                 await self.live.stop("owner")  # started for a caller who has left
+        except StartKilled as error:
+            self.book.move("lost", str(error))
+            self.send_info(error)  # the job is asked when its supervisor has brought the agent back
         except (AgentError, ProcessError, Misuse) as error:
             if self.book.current is job and (self.live is None or not isinstance(error, NotExecuted)):
                 self._settle_failed(job, error)

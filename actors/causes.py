@@ -44,6 +44,7 @@ ERRORS: Mapping[type[BaseException], Fault] = {
     e.SchemaUnmet: "user",
     e.ServerLost: "transient",
     e.SessionOwned: "user",
+    e.StartKilled: "transient",
     e.StartRefused: "configuration",
     e.TransportMisuse: "user",
     e.NoSuchProvider: "user",

@@ -3,7 +3,7 @@
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
 caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
 `NoSuchProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
-`NotExecuted`, `NoPlace`, `GreetingTimeout`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
+`NotExecuted`, `NoPlace`, `GreetingTimeout`, `StartKilled`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
 completions meets these behind a `ProviderError`, behind a `CompletionError`.
 
 What a repetition may heal is a table, by type: `RETRYABLE`.
@@ -86,6 +86,14 @@ class StartRefused(AgentError):
         super().__init__(f"{agent} refused{about}: {detail}")
         self.detail = detail
         self.resumed = resumed
+        self.stderr = stderr
+
+
+class StartKilled(AgentError):
+    """Something killed the CLI before it was ready, for a lack of memory perhaps; `stderr` is the end of what it wrote."""
+
+    def __init__(self, agent: str, signal: str, stderr: str) -> None:
+        super().__init__(f"{agent} was killed by {signal} before it was ready; stderr ends {stderr[-300:]!r}")
         self.stderr = stderr
 
 
@@ -256,6 +264,7 @@ RETRYABLE: Mapping[type[Exception], bool] = {
     NotExecutable: False,
     VersionCheckFailed: False,
     StartRefused: False,
+    StartKilled: True,
     SessionOwned: True,
     BudgetExceeded: False,
     GreetingTimeout: True,

@@ -23,7 +23,7 @@ from typing import Any
 import trio
 
 from proctor.actors.approvals import answer
-from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, StartRefused
+from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
@@ -33,6 +33,7 @@ from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.refusals import killing, refusal
 from proctor.actors.signs import Signs
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
@@ -40,7 +41,7 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.mcp import is_approved
-from proctor.runtime.exits import Crash, ExitReason, Killed
+from proctor.runtime.exits import ExitReason, Killed
 from proctor.runtime.process import Process
 from proctor.runtime.process_errors import ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
@@ -264,20 +265,20 @@ class Incarnation:
         memo = self.conversation.memo
         ready = memo.refused is None and (memo.greeted or not hello)
         if not ready:
+            if self._failure is None and self._said_no is None:
+                self._failure = await killing(self.plan.name, self.transport)
             self.exit = await self.transport.stop(self._ladder())
             await self._drained.wait()
         return ready
 
     def _refusal(self) -> AgentError:
-        if self._failure is not None:
-            return self._failure
-        if isinstance(self.exit, Crash) and isinstance(self.exit.error, AgentError):
-            return self.exit.error  # the way to the far end broke: nobody has refused anything
-        stderr = self.stderr_end()
-        said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
-        mute = f"it ended with {self.exit} before it was ready, and said nothing"
-        why = said or stderr.strip()[-500:] or mute
-        return StartRefused(self.plan.name, why, resumed=self.resume, stderr=stderr)
+        return self._failure or refusal(
+            self.plan.name, self._said_no, self.exit, self.stderr_end(), self.resume
+        )
+
+    @property
+    def _said_no(self) -> str | None:
+        return self.conversation.memo.refused or (self.ending.error if self.ending else None)
 
     # -- reading and writing
 

@@ -19,6 +19,7 @@ from proctor.actors.errors import (
     NotInstalled,
     RecordingFailed,
     SessionOwned,
+    StartKilled,
     StartRefused,
     VersionCheckFailed,
 )
@@ -56,6 +57,7 @@ REMEDIES: Mapping[type[Exception], str] = {
     NotExecutable: "make its program executable, or call another agent",
     VersionCheckFailed: "check its command line: proctor doctor",
     SessionOwned: "wait until the other call has ended, or call it without the session",
+    StartKilled: ADVICE["killed_by_system"],
     StartRefused: "check what its command line says; a login or an option may be missing",
     MaybeExecuted: "look at what it has done before you call it again",
     RecordingFailed: "make room, or start the server without recordings",

@@ -41,6 +41,7 @@ MENDED_FIRST = [
 PASSING_ERRORS = [
     errors.NotExecuted("a", "queue"),
     errors.GreetingTimeout("a", 60.0, ""),
+    errors.StartKilled("a", "SIGKILL", ""),
     errors.ServerLost("s", "gone"),
     errors.SessionOwned("a", "s", 1, "b"),
     process_errors.SpawnFailed("did not start: EAGAIN", stage="spawn", argv0="x"),

@@ -319,6 +319,7 @@ FAULTS: list[tuple[Exception, Fault, bool]] = [
     (e.NotExecuted("a", "x"), "transient", True),
     (e.NotInstalled("a", ["/b"], "npm"), "configuration", False),
     (e.SessionOwned("a", "s", 1, "b"), "user", False),
+    (e.StartKilled("a", "SIGKILL", ""), "transient", True),
     (e.StartRefused("a", "x"), "configuration", False),
     (e.UnsupportedPayload("a", "binary", "x/y", "x"), "user", False),
     (e.ProviderError("a", "x", outcome="limited", ending="limit"), "transient", True),

@@ -99,6 +99,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Shutdown",
         "SpecOptions",
         "StartError",
+        "StartKilled",
         "StartRefused",
         "Started",
         "Status",

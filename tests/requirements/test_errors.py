@@ -29,6 +29,7 @@ FAILURES: Mapping[str, type[Exception]] = {
     "installed and cannot be run": errors.NotExecutable,
     "no version": errors.VersionCheckFailed,
     "refused to start": errors.StartRefused,
+    "killed while it started": errors.StartKilled,
     "another has its session": errors.SessionOwned,
     "no answer to the greeting": errors.GreetingTimeout,
     "no answer in time": errors.AskTimeout,

@@ -61,6 +61,7 @@ ERRORS: Mapping[type[BaseException], int] = {
     e.BudgetExceeded: 429,
     e.NotExecuted: 503,
     e.ServerLost: 503,
+    e.StartKilled: 503,
     e.SessionOwned: 503,
     ActorExited: 503,
     NoProc: 503,
