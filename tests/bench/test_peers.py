@@ -132,7 +132,7 @@ def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_th
     }
     told = {name: figures for name, *figures in tables["Fleet"]}
     assert {*told} == {*fleet.CONTENDERS, *(peer.name for peer in entries.FLEETS)}
-    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0.5}
+    heard = {name for name in fleet.CONTENDERS if float(told[name][4] or 0) > 0}
     assert heard == {*fleet.CONTENDERS} - {"agents, nobody reads"}
     assert [row[0] for row in tables["Events over HTTP"]] == ["1 that read", "and 1 that never do"]
     assert done.stderr == ""
