@@ -181,14 +181,13 @@ class _Job:
 
     async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
         self.place = Place(cwd=plan.workplace.cwd)
-        ends = trio.current_time() + timeout
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:
             self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
-        async with pool.slot(timeout=timeout):
-            return await self._streamed(plan, prompt, ends - trio.current_time())
+        async with pool.slot(timeout=timeout) as left:
+            return await self._streamed(plan, prompt, left)
 
-    async def _streamed(self, plan: Plan, prompt: str, timeout: float) -> Answer:
+    async def _streamed(self, plan: Plan, prompt: str, timeout: float | None) -> Answer:
         begun = list[Run]()
         try:
             async with stream(plan, prompt, timeout=timeout, schema=self._arguments.get("schema")) as live:

@@ -34,7 +34,7 @@ from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.trees import plan_of
 from proctor.actors.warm import Ready, Stock
 from proctor.protocols.attachment import Attachment
-from proctor.runtime.deadlines import until
+from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
 
 QUEUE = 1000
@@ -131,7 +131,7 @@ class Pool:
         ends = until(timeout)
         async with AsyncExitStack() as stack:
             await self._place(stack, ends - trio.current_time())
-            yield None if timeout is None else max(0.0, ends - trio.current_time())
+            yield left(ends)
 
     async def run(
         self,

@@ -37,6 +37,7 @@ from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, Untaken
+from proctor.runtime.deadlines import until
 from proctor.runtime.process_errors import ProcessError
 
 DEADLINE = 300.0
@@ -208,7 +209,7 @@ class Run:
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
         self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
         self._attachments = (*self._attachments, *attachments)
-        self._deadline = trio.current_time() + (math.inf if timeout is None else timeout)
+        self._deadline = until(timeout)
         self._starting.deadline = self._deadline
         self._asked.set()
 

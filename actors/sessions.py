@@ -40,7 +40,7 @@ from proctor.actors.payloads import Payload
 from proctor.actors.plan import Plan
 from proctor.actors.runs import DEADLINE, run
 from proctor.actors.trees import plan_of
-from proctor.runtime.deadlines import until
+from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
 
 TTL = 3600.0
@@ -127,7 +127,7 @@ class Session:
         if answer is None:
             logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
             self.forget(plan)
-            answer = await by(self.plan(plan), prompt, timeout=_left(ends))
+            answer = await by(self.plan(plan), prompt, timeout=left(ends))
         self.remember(plan, answer)
         return answer
 
@@ -136,7 +136,7 @@ class Session:
     ) -> Answer | None:
         """None when the CLI has lost the conversation that is known here."""
         try:
-            answer = await by(self.plan(plan), prompt, timeout=_left(ends))
+            answer = await by(self.plan(plan), prompt, timeout=left(ends))
         except SessionOwned:
             raise
         except StartRefused as error:
@@ -144,10 +144,6 @@ class Session:
                 raise
             return None
         return None if known is not None and answer.ending == "refused_start" else answer
-
-
-def _left(ends: float) -> float | None:
-    return None if ends == math.inf else max(0.0, ends - trio.current_time())
 
 
 @attrs.define(eq=False)

@@ -31,6 +31,11 @@ def until(timeout: float | None) -> float:
     return math.inf if timeout is None else trio.current_time() + timeout
 
 
+def left(deadline: float) -> float | None:
+    """The seconds until this instant, at least 0; None for infinity."""
+    return None if deadline == math.inf else max(0.0, deadline - trio.current_time())
+
+
 class Timed(Protocol):
     """What has a deadline: a call. `settled` says that it does not matter any more."""
 

@@ -12,7 +12,7 @@ from proctor.protocols.acp.profile import (
     Profile,
     cause_of,
 )
-from proctor.protocols.acp.runs import void
+from proctor.protocols.acp.runs import void, voided
 from proctor.protocols.acp.turns import begin
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "cause_of",
     "ignored",
     "void",
+    "voided",
 ]

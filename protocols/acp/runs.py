@@ -64,8 +64,13 @@ def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
         kept.turn.said, kept.turn.gap, kept.turn.message = None, False, None
     if not (streamed or said):
         return []
+    return [voided(HOST, memo.turn, message, parent)]
+
+
+def voided(frame: int, turn: str | None, message: str, parent: str | None) -> Notice:
+    """Says that what was said so far of this message does not count."""
     text = "the call of the model broke; what it had said of this message is void"
-    return [Notice(HOST, memo.turn, "attempt_void", text, {"message": message, "parent": parent})]
+    return Notice(frame, turn, "attempt_void", text, {"message": message, "parent": parent})
 
 
 def end_runs(memo: Memo) -> list[AnyEvent]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from proctor.protocols.acp import voided
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.opencode import serve_turns as turns
 from proctor.protocols.opencode.serve_notes import Account, ask, notes
@@ -116,8 +117,7 @@ def _void(memo: Memo) -> Out:
         return ()
     if account.speaker == message:
         account.texts, account.gap = [], False
-    text = "the call of the model broke; what it had said of this message is void"
-    return (Notice(memo.frame, memo.turn, "attempt_void", text, {"message": message, "parent": None}),)
+    return (voided(memo.frame, memo.turn, message, None),)
 
 
 def _until(then: int, id: str) -> float:
