@@ -26,7 +26,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit conformance mutants simulate chaos bench build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit conformance pages mutants simulate chaos bench build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -63,6 +63,9 @@ coverage: $(DEV_READY) ## the tests with branch coverage
 
 conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md and docs/requirements.md
 	$(PY) -m tests.conformance -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+pages: $(DEV_READY) ## write both as a run in which every test passes would; the next run of everything judges
+	$(PY) -m tests.conformance --expected
 
 mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a test
 	$(PY) -m tests.mutants $(MUTANTS_ARGS)

@@ -6,7 +6,6 @@ that carry a number are found in the tree; nothing on a page is written by hand 
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -171,7 +170,7 @@ def page(root: Path, on: Page, tests: Sequence[Carrier], results: Mapping[str, R
 def _row(number: str, said: Statements, tests: Sequence[Carrier], results: Mapping[str, Result]) -> str:
     if number in said.left_out:
         return f"| {number} | {said.left_out[number]} | | left out |\n"
-    words, listed = said.said[number], "<br>".join(_listed(tests, results))
+    words, listed = said.said[number], "<br>".join(_listed(tests))
     if number in said.reasons:
         return f"| {number} | {words} | {said.reasons[number]} | no test |\n"
     if number in said.owed:
@@ -179,16 +178,10 @@ def _row(number: str, said: Statements, tests: Sequence[Carrier], results: Mappi
     return f"| {number} | {words} | {listed} | {status(tests, results)} |\n"
 
 
-def _listed(tests: Sequence[Carrier], results: Mapping[str, Result]) -> Iterator[str]:
+def _listed(tests: Sequence[Carrier]) -> Iterator[str]:
     file = ""
     for test in tests:
         if test.file != file:
             file = test.file
             yield f"`{file.removeprefix('tests/')}`"
-        cases = results.get(test.id, Result()).cases
-        yield f"`{test.name}`" + (f" ({cases} cases)" if cases > 1 else "")
-
-
-def without_counts(text: str) -> str:
-    """A page with its numbers of cases taken out: what can be known without collecting the tests."""
-    return re.sub(r" \(\d+ cases\)", "", text)
+        yield f"`{test.name}`"

@@ -20,7 +20,6 @@ from tests.conformance.page import (
     page,
     statements,
     status,
-    without_counts,
 )
 from tests.house.tree import ROOT, listed
 
@@ -103,8 +102,7 @@ def test_no_test_has_a_number_that_means_nothing() -> None:
 @pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
 def test_the_page_names_the_tests_of_the_tree(on: Page) -> None:
     good = {carrier.id: Result(1, 1) for carrier in in_tree()}
-    written = without_counts((ROOT / on.path).read_text(encoding="utf-8"))
-    assert written == without_counts(page(ROOT, on, in_tree(), good)), "make conformance"
+    assert (ROOT / on.path).read_text(encoding="utf-8") == page(ROOT, on, in_tree(), good), "make pages"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +212,7 @@ def test_a_whole_run_that_proves_the_page_is_good(whole: Whole) -> None:
         (BOTH.replace("test_one_S1", "test_one"), "S1: no test"),
         (BOTH.replace("# R001", "#"), "R001: no test"),
         (BOTH.replace("three(): pass", "three(): pytest.skip('NOT RUN: no npm')"), "R001: not run"),
-        (BOTH.replace("[1, 2]", "[1, 2, 3]"), f"{CONFORMANCE.path} {STALE}"),
+        (BOTH.replace("test_two", "test_zwei"), f"{CONFORMANCE.path} {STALE}"),
         (BOTH.replace("# R001", "# R001, L03"), f"{REQUIREMENTS.path} {STALE}"),
     ],
     ids=[
@@ -224,7 +222,7 @@ def test_a_whole_run_that_proves_the_page_is_good(whole: Whole) -> None:
         "without a test",
         "asked for and without a test",
         "only tested elsewhere",
-        "with one case more",
+        "proved by a test of another name",
         "owed and has a test",
     ],
 )
@@ -240,7 +238,7 @@ def test_a_whole_run_writes_the_pages_when_asked_to_and_a_part_does_not(whole: W
     assert (tmp_path / CONFORMANCE.path).read_text() == "stale\n"
     status, said = whole("--write-pages", files=stale)
     assert (status, "conformance" in said) == (0, False)
-    assert "`test_two_M2` (2 cases) | proved |" in (tmp_path / CONFORMANCE.path).read_text()
+    assert "`test_two_M2` | proved |" in (tmp_path / CONFORMANCE.path).read_text()
     assert "| C02 | Two. | No. | no test |\n" in (tmp_path / REQUIREMENTS.path).read_text()
     assert "| L03 | Three. |  | owed |\n" in (tmp_path / REQUIREMENTS.path).read_text()
 
