@@ -11,7 +11,6 @@ Not here: the process. Who calls `drain` and `collect`, and when, is the busines
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -56,13 +55,12 @@ class Outputs:
 
     async def receive(self, stdout: Outlet) -> bytes:
         """See `Process.receive`."""
-        if not self._closing:
-            with contextlib.suppress(trio.ClosedResourceError):
-                return await stdout.receive()
-        if self._collected is not None:
-            await self._collected.wait()
-        data, self._leftover = self._leftover, b""
-        return data
+        if self._closing:
+            return await self._rest()
+        try:
+            return await stdout.receive()
+        except trio.ClosedResourceError:
+            return await self._rest()
 
     async def drain(self, seconds: float) -> None:
         """Give the outputs so long to end, then let them end with what they hold."""
@@ -104,6 +102,12 @@ class Outputs:
         self.tail.add(data)
         if self._on_stderr is not None:
             self._on_stderr(data)
+
+    async def _rest(self) -> bytes:
+        if self._collected is not None:
+            await self._collected.wait()
+        data, self._leftover = self._leftover, b""
+        return data
 
     async def _keep(self, stdout: Outlet) -> None:
         kept = bytearray()

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from proctor.runtime.pipes import Inlet, Outlet, Tail, inlet, outlet
+from proctor.runtime.pipes import SMALL_READ, Inlet, Outlet, Tail, inlet, outlet
 
 
 @pytest.fixture
@@ -26,6 +27,24 @@ async def test_output_is_handed_out_and_then_the_end_for_ever(reading: tuple[Out
     assert [await out.receive() for _ in range(3)] == [b"last words", b"", b""]
     assert out.closed
     assert out.ended.is_set()
+
+
+async def test_much_is_read_at_once_only_after_a_read_that_was_full() -> None:
+    ours, theirs = socket.socketpair()  # a pipe need not hold so much
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
+    out = Outlet(ours.detach())
+    for written, read in (
+        (100_000, [SMALL_READ, 100_000 - SMALL_READ]),
+        (100_000, [SMALL_READ, 100_000 - SMALL_READ]),
+        (150_000, [SMALL_READ, 150_000 - SMALL_READ]),
+        (150_000, [150_000]),
+        (10, [10]),
+        (100_000, [SMALL_READ, 100_000 - SMALL_READ]),
+    ):
+        theirs.sendall(bytes(written))
+        assert [len(await out.receive()) for _ in read] == read
+    theirs.close()
+    assert await out.receive() == b""
 
 
 async def test_expired_output_gives_what_is_in_the_pipe_and_nothing_that_comes_later(
