@@ -25,6 +25,7 @@ import attrs
 import msgspec
 import trio
 
+from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
 from proctor.protocols.vocabulary import AnyEvent
 
@@ -35,7 +36,7 @@ _SHARES = 16
 """Small batches are held together up to this part of a window."""
 
 _FEW = 64
-"""Events up to which they are; more would cost more to copy than they save."""
+"""Events up to which they are; a window is narrowed by whole batches."""
 
 
 @attrs.frozen
@@ -49,9 +50,11 @@ class LogStatistics:
     readers_waiting: int
 
 
-@attrs.frozen
+@attrs.define
 class _Batch:
-    events: Sequence[AnyEvent]
+    """Grows in place while it is the newest and has few events: these are handed out as a copy."""
+
+    events: list[AnyEvent]
     size: int
 
 
@@ -92,7 +95,7 @@ class EventLog:
         if not events:
             return
         data = self._encode(events)
-        self._write(data)
+        write_whole(self._fd, data, self.path)
         if self._bytes - self._index[-1][1] >= _STRIDE:
             self._index.append((self._end, self._bytes))
         self._hold(events, len(data))
@@ -100,7 +103,8 @@ class EventLog:
         self._bytes += len(data)
         self._held += len(data)
         self._shrink()
-        self._lot.unpark_all()
+        if self._lot:
+            self._lot.unpark_all()
 
     def close(self) -> None:
         """No more events: readers end when they have read what is there. The file stays readable to them."""
@@ -140,23 +144,16 @@ class EventLog:
         waiting = self._lot.statistics().tasks_waiting
         return LogStatistics(self._end, self._start, self._held, self._bytes, waiting)
 
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-        except OSError as error:
-            raise RecordingFailed(str(self.path or "(temporary)"), error) from error
-
     def _hold(self, events: Sequence[AnyEvent], size: int) -> None:
         # a batch and its place cost more memory than an event: those who say one thing at a time share one
         newest = self._batches.get(self._newest)
         most, most_bytes = self._share
         if newest and len(newest.events) + len(events) <= most and newest.size + size <= most_bytes:
-            self._batches[self._newest] = _Batch([*newest.events, *events], newest.size + size)
+            newest.events += events
+            newest.size += size
         else:
             self._newest = self._end
-            self._batches[self._end] = _Batch(events, size)
+            self._batches[self._end] = _Batch([*events], size)
 
     def _shrink(self) -> None:
         while len(self._batches) > 1 and self._is_too_wide():
@@ -175,7 +172,7 @@ class EventLog:
     def _window_from(self, position: int) -> Sequence[AnyEvent]:
         batch = self._batches.get(position)
         if batch is not None:
-            return batch.events
+            return batch.events if len(batch.events) > self._share[0] else batch.events[:]
         for first, batch in reversed(self._batches.items()):
             if first <= position:
                 return batch.events[position - first :]

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 import trio
 
+from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
 
 KEEP_BYTES = 1 * 2**30
@@ -97,7 +98,7 @@ class Recording:
 
     def stdout(self, data: bytes, frame: int) -> None:
         """Bytes as read; `frame` is the number of the first line that ends in them."""
-        self._write(self._stdout, data)
+        write_whole(self._stdout, data, self.path)
         if len(self._out_times) < _TIMES:
             self._out_times.append(self._elapsed())
             self._out_frames.append(frame)
@@ -109,12 +110,12 @@ class Recording:
     def stdin(self, data: bytes) -> None:
         for secret in self._hidden:
             data = data.replace(secret, b'"***"')
-        self._write(self._stdin, data)
+        write_whole(self._stdin, data, self.path)
         if len(self._in_times) < _TIMES:
             self._in_times.append(self._elapsed())
 
     def stderr(self, data: bytes) -> None:
-        self._write(self._stderr, data)
+        write_whole(self._stderr, data, self.path)
 
     def read_stdout(self, offset: int, size: int) -> bytes:
         """A frame's bytes back from the disk."""
@@ -139,14 +140,6 @@ class Recording:
 
     def _elapsed(self) -> float:
         return round(trio.current_time() - self._t0, 4)
-
-    def _write(self, fd: int, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-        except OSError as error:
-            raise RecordingFailed(str(self.path), error) from error
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -89,6 +89,19 @@ async def test_events_that_come_alone_are_read_from_every_place_in_order() -> No
     log.release()
 
 
+@pytest.mark.parametrize("said", [1, 2, 64, 200])
+async def test_a_batch_that_was_given_or_handed_out_does_not_grow_with_what_follows(said: int) -> None:
+    log = EventLog()
+    given = deltas(0, said)
+    log.append(given)
+    cursor = log.cursor(0)
+    handed = await cursor.batch()
+    log.append(deltas(said, 1))
+    assert (list(handed), given) == (deltas(0, said), deltas(0, said))
+    assert list(await cursor.batch()) == deltas(said, 1)
+    log.release()
+
+
 async def test_what_a_reader_was_handed_does_not_grow_when_more_is_said() -> None:
     log = EventLog()
     log.append(deltas(0, 2))
