@@ -155,6 +155,20 @@ def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process_P
     assert "All is well, you" in followed
 
 
+def test_a_turn_in_a_session_is_refused_once_the_fleet_has_spent_its_budget(home: Path, fleet: Fleet) -> None:
+    pricey = ('{"reply": "That was dear.", "cost": 0.5}',)
+    path = fleet("[budget]\nusd = 0.4\nperiod = 3600", agent("a", script='"a.ndjson"'), a=pricey)
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
+            ready(client)
+            body = {"prompt": "x", "session_id": "s"}
+            said = [client.post("/agents/a/turns", json=body) for _ in range(2)]
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert [response.status_code for response in said] == [200, 429]
+    assert said[1].json()["detail"] == "the tree has spent $0.5 of $0.4 in 3600 s"
+
+
 def member(kind: str, folder: Path) -> str:
     return (
         f'[[agents]]\nkind = "{kind}"\nname = "{kind}r"\nexecutable = "{folder / kind}"\nrecord = "{folder}"'

@@ -84,7 +84,7 @@ OPERATIONS: tuple[Operation, ...] = (
               gives={200: (r.TurnList,)}, parameters=(NAME,)),
     Operation(method="POST", path="/agents/{name}/turns", endpoint="begin_turn", takes=r.TurnRequest, parameters=(NAME, PREFER),
               says="Ask; `Accept: text/event-stream` gives the turn's events, else its answer when it has ended.",
-              gives={200: (r.TurnRecord, STREAM), 202: (r.TurnRecord,)}, faults=(502, 504)),
+              gives={200: (r.TurnRecord, STREAM), 202: (r.TurnRecord,)}, faults=(429, 502, 504)),
     Operation(method="GET", path="/agents/{name}/turns/{id}", endpoint="show_turn", parameters=(NAME, TURN, LAST),
               says="A turn; `Accept: text/event-stream` gives its events, also when it has ended.",
               gives={200: (r.TurnRecord, STREAM)}, faults=(400,)),

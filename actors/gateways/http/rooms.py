@@ -4,7 +4,7 @@ A turn of a session is a process of its own, made of the agent's options, in a p
 session's last one left. So an agent of the tree is the pattern for these, and takes no part in them.
 
 Guarantees: an agent's sessions are its own, whatever another agent's are called. Turns of one session come one after the
-other. Removing one that is in use is refused.
+other. Removing one that is in use is refused. What budgets bound is bounded here too: a turn is refused while one is spent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 import attrs
 
 from proctor.actors.gateways.http.problems import problem
+from proctor.actors.gateways.http.purse import Purse
 from proctor.actors.gateways.http.records import SessionRecord, TurnRequest
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.outcomes import Answer
@@ -22,6 +23,7 @@ from proctor.actors.plan import Plan
 from proctor.actors.pool import Pools
 from proctor.actors.runs import Run, stream
 from proctor.actors.sessions import Sessions
+from proctor.protocols.vocabulary import TurnEnded
 
 
 @attrs.frozen(kw_only=True)
@@ -34,6 +36,7 @@ class Rooms:
     pools: Pools = attrs.field(factory=Pools)
     prefix: str = ""
     _live: set[Run] = attrs.field(factory=set[Run], init=False)
+    _purses: dict[str, Purse] = attrs.field(factory=dict[str, Purse], init=False)
 
     def records(self, agent: str) -> tuple[SessionRecord, ...]:
         """The sessions of an agent."""
@@ -50,9 +53,10 @@ class Rooms:
 
     async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
         """Carry out a turn of a session."""
+        self._purse(agent).check()
         try:
             async with self.sessions.hold(self._key(agent, id)) as session:
-                by = partial(self._run, request, turn)
+                by = partial(self._run, request, turn, self._purse(agent))
                 return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
         except OSError as error:
             detail = f"session {id!r} cannot be had: {error.strerror or error}"
@@ -64,27 +68,41 @@ class Rooms:
             live.kill()
 
     async def _run(
-        self, request: TurnRequest, turn: ServedTurn, plan: Plan, prompt: str, *, timeout: float | None
+        self,
+        request: TurnRequest,
+        turn: ServedTurn,
+        purse: Purse,
+        plan: Plan,
+        prompt: str,
+        *,
+        timeout: float | None,
     ) -> Answer:
-        async with (
-            self.pools.of(plan).slot(timeout=timeout),
-            stream(plan, prompt, timeout=timeout, schema=request.schema) as live,
-        ):
-            live.lent = True
-            self._live.add(live)
-            try:
-                return await _followed(live, turn)
-            finally:
-                self._live.discard(live)
+        async with self.pools.of(plan).slot(timeout=timeout):
+            purse.check()  # others have spent meanwhile
+            async with stream(plan, prompt, timeout=timeout, schema=request.schema) as live:
+                live.lent = True
+                self._live.add(live)
+                try:
+                    return await _followed(live, turn, purse)
+                finally:
+                    self._live.discard(live)
+
+    def _purse(self, agent: str) -> Purse:
+        if agent not in self._purses:
+            self._purses[agent] = Purse(agent, self.plans[agent])
+        return self._purses[agent]
 
     def _key(self, agent: str, id: str) -> str:
         return f"{self.prefix}{len(agent)}:{agent}/{id}"
 
 
-async def _followed(live: Run, turn: ServedTurn) -> Answer:
+async def _followed(live: Run, turn: ServedTurn, purse: Purse) -> Answer:
     position = 0
     turn.take(live.incarnation.log, position)
     while events := await live.batch():
         position += len(events)
         turn.reach(position, len(events))
+        for event in events:
+            if isinstance(event, TurnEnded):
+                purse.pay(event)
     return live.answer

@@ -145,6 +145,7 @@ async def served(
     limit: int = 8 << 20,
     seconds: float = 30.0,
     entrance: Mapping[str, Any] | None = None,
+    budget: proctor.Budget | None = None,
     **serving: Any,
 ) -> AsyncGenerator[Served]:
     told: list[tuple[str, Mapping[str, Any]]] = []
@@ -155,7 +156,7 @@ async def served(
         telling.unpark_all()
 
     with trio.fail_after(seconds), bound(Endpoint()) as opened:
-        async with proctor.open_supervisor(specs or [spoken()]) as sup:
+        async with proctor.open_supervisor(specs or [spoken()], budget=budget) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
             steering = Steering(sup, {spec.id: spec.id for spec in specs})
             given: dict[str, Any] = {"steering": steering, **(hooks or {})}
