@@ -267,7 +267,8 @@ async def test_requests_beside_the_turn_tell_what_the_cli_said(tmp_path: Path) -
 async def test_a_cli_that_gives_no_word_of_an_interrupt_costs_the_caller_its_time_only(
     tmp_path: Path,
 ) -> None:
-    spec = agent_of(tmp_path, "taken", [{"say": "begun"}, {"fault": "hang"}])
+    # it hangs with the line of its text: before the next step of a script it would still hear
+    spec = agent_of(tmp_path, "taken", [{"say": "begun"}, {"sleep": 60}], "hang@line=7")
     async with working(spec, v.Text) as (_, agent, _turn):
         receipt = await agent.interrupt(timeout=0.2)
         assert (await agent.status()).state == "working"
