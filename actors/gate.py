@@ -14,10 +14,11 @@ import attrs
 import trio
 
 from proctor.actors.accounts import Account
-from proctor.actors.budgets import Alarm, Spending
+from proctor.actors.budgets import Alarm
 from proctor.actors.fellows import Fellows
 from proctor.actors.identity import account_of
 from proctor.actors.plan import Plan
+from proctor.actors.spend_limits import SpendLimits
 
 
 @attrs.frozen
@@ -47,12 +48,12 @@ class Gate:
     """The gate of one agent; `agent` is its path in the tree. With `waits=False` usage limits do not hold it."""
 
     def __init__(
-        self, agent: str, fellows: Fellows, account: Account, spendings: tuple[Spending, ...], *, waits: bool
+        self, agent: str, fellows: Fellows, account: Account, limits: SpendLimits, *, waits: bool
     ) -> None:
         self._agent = agent
         self._fellows = fellows
         self._account = account
-        self._spendings = spendings
+        self._limits = limits
         self._waits = waits
         self._back = -math.inf
 
@@ -62,11 +63,9 @@ class Gate:
 
     def hold(self) -> Hold | None:
         """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once."""
+        if (spent := self._limits.spent("park")) is not None:
+            return Hold(*spent, self._fellows.changes)
         now = trio.current_time()
-        for spending in self._spendings:
-            seconds = spending.frees_in(now) if spending.budget.then == "park" else 0.0
-            if seconds > 0:
-                return Hold(spending.text(now), seconds, self._fellows.changes)
         if now < self._back:
             return Hold("others come back first", self._back - now, self._fellows.changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
@@ -96,26 +95,18 @@ class Gate:
 
     def spend(self, usd: float | None) -> Iterator[tuple[Alarm, str]]:
         """A turn cost so much (US dollars, None: not told). What is to be said of it."""
-        now = trio.current_time()
-        for spending in self._spendings:
-            for alarm in spending.spend(usd, now):
-                yield alarm, spending.text(now)
+        return self._limits.spend(usd)
 
     def overdrawn(self) -> str | None:
         """The account of a budget that is spent and ends its agent, None when there is none."""
-        now = trio.current_time()
-        for spending in self._spendings:
-            if spending.budget.then == "escalate" and spending.frees_in(now) > 0:
-                return spending.text(now)
-        return None
+        spent = self._limits.spent("escalate")
+        return None if spent is None else spent[0]
 
 
 def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
     """The gate of the agent that stands at this path."""
-    own = None if plan.conduct.budget is None else Spending(plan.conduct.budget, plan.name)
-    spendings = tuple(spending for spending in (own, fellows.spending) if spending is not None)
-    account = fellows.account(account_of(plan))
-    return Gate(path, fellows, account, spendings, waits=plan.conduct.park)
+    limits = SpendLimits(plan.conduct.budget, plan.name, fellows)
+    return Gate(path, fellows, fellows.account(account_of(plan)), limits, waits=plan.conduct.park)
 
 
 def seconds_to(moment: float) -> float:

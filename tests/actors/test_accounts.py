@@ -14,6 +14,7 @@ from proctor.actors.fellows import Fellows
 from proctor.actors.gate import Gate
 from proctor.actors.identity import account_of, session_key
 from proctor.actors.plan import AgentOptions, claude_plan
+from proctor.actors.spend_limits import SpendLimits
 
 NAMES = ("a", "b", "c", "d")
 
@@ -79,7 +80,9 @@ def test_when_the_one_that_tries_leaves_another_one_tries() -> None:
 async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock: MockClock) -> None:  # L38
     fellows = Fellows(seed=3)
     account = fellows.account("it")
-    gates = {name: Gate(name, fellows, account, (), waits=True) for name in NAMES}
+    gates = {
+        name: Gate(name, fellows, account, SpendLimits(None, name, fellows), waits=True) for name in NAMES
+    }
     account.limited(60.0, trio.current_time())
     went: list[tuple[str, float]] = []
 
@@ -129,6 +132,7 @@ def test_an_agent_that_does_not_wait_out_limits_is_not_held_by_anothers(held: bo
         fellows = Fellows()
         account = fellows.account("it")
         account.limited(60.0, trio.current_time())
-        assert (Gate("a", fellows, account, (), waits=held).hold() is not None) == held
+        gate = Gate("a", fellows, account, SpendLimits(None, "a", fellows), waits=held)
+        assert (gate.hold() is not None) == held
 
     trio.run(main)

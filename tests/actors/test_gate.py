@@ -11,11 +11,12 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.budgets import Budget, Spending
+from proctor.actors.budgets import Budget
 from proctor.actors.errors import BudgetExceeded
 from proctor.actors.fellows import Fellows
 from proctor.actors.gate import Gate
 from proctor.actors.plan import AgentOptions
+from proctor.actors.spend_limits import SpendLimits
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, log_of, write_script
@@ -144,9 +145,8 @@ async def test_a_budget_that_only_warns_stops_nobody(tmp_path: Path) -> None:
 async def test_a_gate_asks_for_money_before_it_asks_the_account(autojump_clock: MockClock) -> None:
     fellows = Fellows(seed=1)
     account = fellows.account("it")
-    spending = Spending(Budget(1.0, 100.0), "a")
-    poor = Gate("poor", fellows, account, (spending,), waits=True)
-    rich = Gate("rich", fellows, account, (), waits=True)
+    poor = Gate("poor", fellows, account, SpendLimits(Budget(1.0, 100.0), "a", fellows), waits=True)
+    rich = Gate("rich", fellows, account, SpendLimits(None, "b", fellows), waits=True)
     assert list(poor.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
     account.limited(10.0, trio.current_time())
     await trio.sleep(12)

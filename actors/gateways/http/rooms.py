@@ -4,18 +4,22 @@ A turn of a session is a process of its own, made of the agent's options, in a p
 session's last one left. So an agent of the tree is the pattern for these, and takes no part in them.
 
 Guarantees: an agent's sessions are its own, whatever another agent's are called. Turns of one session come one after the
-other. Removing one that is in use is refused. What budgets bound is bounded here too: a turn is refused while one is spent.
+other. Removing one that is in use is refused. A turn is refused before it begins while a budget that does more than warn
+is spent: the tree's, or the agent's own, which is counted for its sessions apart from the agent. So a client is told when
+to come back, and keeps no place in the line meanwhile.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping
 from functools import partial
 
 import attrs
 
+from proctor.actors.fellows import current_fellows
 from proctor.actors.gateways.http.problems import problem
-from proctor.actors.gateways.http.purse import Purse
 from proctor.actors.gateways.http.records import SessionRecord, TurnRequest
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.outcomes import Answer
@@ -23,20 +27,23 @@ from proctor.actors.plan import Plan
 from proctor.actors.pool import Pools
 from proctor.actors.runs import Run, stream
 from proctor.actors.sessions import Sessions
+from proctor.actors.spend_limits import SpendLimits
 from proctor.protocols.vocabulary import TurnEnded
+
+_log = logging.getLogger("proctor.http")
 
 
 @attrs.frozen(kw_only=True)
 class Rooms:
     """The `sessions` of a server, each under `prefix`; the `plans` of the agents that have some, by name; the `pools` that
-    they run in."""
+    they run in. Use it within the block of the tree's supervisor."""
 
     sessions: Sessions
     plans: Mapping[str, Plan]
     pools: Pools = attrs.field(factory=Pools)
     prefix: str = ""
     _live: set[Run] = attrs.field(factory=set[Run], init=False)
-    _purses: dict[str, Purse] = attrs.field(factory=dict[str, Purse], init=False)
+    _spend_limits: dict[str, SpendLimits] = attrs.field(factory=dict[str, SpendLimits], init=False)
 
     def records(self, agent: str) -> tuple[SessionRecord, ...]:
         """The sessions of an agent."""
@@ -53,10 +60,11 @@ class Rooms:
 
     async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
         """Carry out a turn of a session."""
-        self._purse(agent).check()
+        limits = self._limits_of(agent)
+        _check(limits)
         try:
             async with self.sessions.hold(self._key(agent, id)) as session:
-                by = partial(self._run, request, turn, self._purse(agent))
+                by = partial(self._run, request, turn, limits)
                 return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
         except OSError as error:
             detail = f"session {id!r} cannot be had: {error.strerror or error}"
@@ -71,32 +79,33 @@ class Rooms:
         self,
         request: TurnRequest,
         turn: ServedTurn,
-        purse: Purse,
+        limits: SpendLimits,
         plan: Plan,
         prompt: str,
         *,
         timeout: float | None,
     ) -> Answer:
         async with self.pools.of(plan).slot(timeout=timeout):
-            purse.check()  # others have spent meanwhile
+            _check(limits)  # others have spent meanwhile
             async with stream(plan, prompt, timeout=timeout, schema=request.schema) as live:
                 live.lent = True
                 self._live.add(live)
                 try:
-                    return await _followed(live, turn, purse)
+                    return await _followed(live, turn, limits)
                 finally:
                     self._live.discard(live)
 
-    def _purse(self, agent: str) -> Purse:
-        if agent not in self._purses:
-            self._purses[agent] = Purse(agent, self.plans[agent])
-        return self._purses[agent]
+    def _limits_of(self, agent: str) -> SpendLimits:
+        if agent not in self._spend_limits:
+            budget = self.plans[agent].conduct.budget
+            self._spend_limits[agent] = SpendLimits(budget, f"sessions of {agent}", current_fellows())
+        return self._spend_limits[agent]
 
     def _key(self, agent: str, id: str) -> str:
         return f"{self.prefix}{len(agent)}:{agent}/{id}"
 
 
-async def _followed(live: Run, turn: ServedTurn, purse: Purse) -> Answer:
+async def _followed(live: Run, turn: ServedTurn, limits: SpendLimits) -> Answer:
     position = 0
     turn.take(live.incarnation.log, position)
     while events := await live.batch():
@@ -104,5 +113,18 @@ async def _followed(live: Run, turn: ServedTurn, purse: Purse) -> Answer:
         turn.reach(position, len(events))
         for event in events:
             if isinstance(event, TurnEnded):
-                purse.pay(event)
+                _record(limits, event, turn.agent)
     return live.answer
+
+
+def _check(limits: SpendLimits) -> None:
+    if (spent := limits.spent("park", "escalate")) is not None:
+        detail, seconds = spent
+        headers = {"retry-after": str(math.ceil(seconds))}
+        remedy = "ask again when its window has freed"
+        raise problem(429, "budget-spent", detail, remedy, headers=headers)
+
+
+def _record(limits: SpendLimits, end: TurnEnded, agent: str) -> None:
+    for alarm, text in limits.spend(end.cost_usd):
+        _log.warning("%s: %s", alarm, text, extra={"event": alarm, "agent": agent})
