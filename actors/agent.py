@@ -233,7 +233,7 @@ class AgentActor(Actor):
     def _accept(self, job: Job) -> Accepted:
         position = self.book.log.end
         job.taken_by(self.plan)
-        self.book.waiting.append(job)
+        self.book.enqueue(job)
         self._advance()
         repeats = self.plan.conduct.on_crash != "fail"
         return Accepted(self.book.log, position, repeats, partial(self.book.withdraw, job))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ QUEUE = 1000
 """Requests that may wait behind the one being served."""
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
     for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
@@ -112,18 +113,20 @@ class Book:
     program: Path | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
 
+    def enqueue(self, job: Job) -> None:
+        """Add a request to the queue, unless its caller left while it was on its way here."""
+        if not job.withdrawn:
+            self.waiting.append(job)
+
     def next(self) -> Job | None:
-        """The first that waits and is still wanted, taken out."""
-        while self.waiting:
-            job = self.waiting.popleft()
-            if not job.withdrawn:
-                return job
-        return None
+        """Take the first request out of the queue, None when it is empty."""
+        return self.waiting.popleft() if self.waiting else None
 
     def put_back(self, job: Job) -> None:
-        """It was not sent: it waits again, before all others."""
+        """Queue a request that was not sent before all others, unless its caller has left."""
         self.current = None
-        self.waiting.appendleft(job)
+        if not job.withdrawn:
+            self.waiting.appendleft(job)
 
     def ask_again(self, job: Job, text: str) -> None:
         """Its answer was not what was asked for: what is wrong is asked next, before all others."""
@@ -146,8 +149,11 @@ class Book:
         return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
     def withdraw(self, job: Job) -> None:
-        """Its caller has left. Never waits and is never lost: whoever writes in the book now, or later, learns it."""
+        """Its caller has left: take it out of the queue. Never waits; the agent that holds the book now, or later, is
+        told."""
         job.withdrawn = True
+        with suppress(ValueError):  # it is being served, or still in the mailbox
+            self.waiting.remove(job)
         self.nudge(job)
 
     # -- what it is doing
@@ -207,7 +213,7 @@ class Book:
     def refusal(self, job: Job, plan: Plan, live: Incarnation | None) -> AgentError | None:
         """Why a request is not taken: no room for another, or a payload that this command line cannot be sent. `live` is
         the one that runs."""
-        if sum(not job.withdrawn for job in self.waiting) >= QUEUE:
+        if len(self.waiting) >= QUEUE:
             return NotExecuted(plan.name, f"{QUEUE} requests wait already")
         try:
             refuse_unsupported(plan, job.attachments, None if live is None else live.conversation.memo)
