@@ -158,6 +158,7 @@ class Member:
     max_turns: int | None = None
     max_budget_usd: float | None = None
     user_settings: bool | None = None
+    project_memory: bool | None = None
     retries: int | None = None
     sandbox: str | None = None
     effort: str | None = None

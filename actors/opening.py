@@ -7,9 +7,11 @@ from pathlib import Path
 
 import attrs
 
+from proctor.actors.discovery import CLAUDE_CODE
 from proctor.actors.environment import Environment, build_environment
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import Plan
+from proctor.actors.project_memory import settings_left_out
 from proctor.actors.recording import Recording, RunDirectory, write_private
 from proctor.actors.transport import Start, Transport
 from proctor.protocols.dialect import Launch
@@ -58,6 +60,7 @@ def open_plan(
         raise BadOption(str(error)) from error
     files = {directory.scratch / name: content for name, content in command.files.items()}
     for path, content in files.items():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_private(path, content)
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
@@ -76,6 +79,8 @@ def open_plan(
         marker=f"{directory.path.name}/{number}",
     )
     notices = _notices(plan, command.ignored, environment)
+    if number == 1:
+        notices = (*notices, *_settings_left_out(plan, launch, environment))
     return Opening(transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files))
 
 
@@ -89,3 +94,15 @@ def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> 
         for name in names
     ]
     return (*cannot, *kept)
+
+
+def _settings_left_out(plan: Plan, launch: Launch, environment: Environment) -> tuple[Notice, ...]:
+    """One notice of the settings files that are there and are not read, unless the owner has decided about them."""
+    if plan.product is not CLAUDE_CODE or launch.user_settings is not None:
+        return ()
+    files = settings_left_out(Path(launch.cwd), environment.variables)
+    if not files:
+        return ()
+    names = ", ".join(map(str, files))
+    text = f"not read: {names}; user_settings=True reads settings files, user_settings=False leaves them out without this notice"
+    return (Notice(HOST, None, "settings_left_out", text, {"files": list(map(str, files))}),)

@@ -24,6 +24,7 @@ from proctor.actors.hooks import Hook
 from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
+from proctor.actors.project_memory import memory_above
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
 from proctor.actors.toolsocket import STARTER, relayed
@@ -150,7 +151,13 @@ class Plan:
             "starter": STARTER,
             "agent": self.name,
         }
+        if self._is_isolated_claude():
+            facts["memory_above"] = memory_above(Path(facts["cwd"]))
         return attrs.evolve(self.launch, resume=resume, fork=fork, **facts)
+
+    def _is_isolated_claude(self) -> bool:
+        launch = self.launch
+        return self.product is CLAUDE_CODE and launch.project_memory and not launch.user_settings
 
     def at(self, cwd: Path) -> Plan:
         """The same plan, at work in another folder."""
@@ -211,7 +218,8 @@ class AgentOptions(TypedDict, total=False):
     max_turns: int | None
     max_budget_usd: float | None
     persist: bool | None
-    user_settings: bool
+    user_settings: bool | None
+    project_memory: bool
     retries: int | None
     sandbox: str | None
     effort: str | None

@@ -60,6 +60,9 @@ class Launch:
     tells this agent from the others of its tree, for a CLI that they share.
     `attachments` are those of the one prompt of a one-shot run, for a CLI that takes them by its arguments.
     `persist` False keeps no session that could be resumed; None is as the CLI has it.
+    `user_settings` None and False leave out the user's settings files; only False is reported where they cannot be left out.
+    `project_memory` False leaves out the memory files of the project (CLAUDE.md, AGENTS.md); `memory_above` is the text of
+    those above `cwd`, for a CLI that does not read them by itself.
     `sandbox` is `read-only`, `workspace-write` or `danger-full-access`; `effort` the CLI's word for how much to think.
     """
 
@@ -83,7 +86,9 @@ class Launch:
     max_turns: int | None = None
     max_budget_usd: float | None = None
     persist: bool | None = None
-    user_settings: bool = False
+    user_settings: bool | None = None
+    project_memory: bool = True
+    memory_above: str = ""
     retries: int | None = None
     sandbox: str | None = None
     effort: str | None = None

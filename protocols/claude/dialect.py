@@ -48,6 +48,9 @@ REACHING_TOOLS = ("ListAgents", "SendMessage")
 SERVERS = "mcp.json"
 """The file that the MCP servers are written to: an argument would show their secrets to every user of the machine."""
 
+MEMORY = "memory"
+"""The folder in the agent's private one that holds the project memory of the folders above its working folder."""
+
 _ALL = (0, 0, 0)
 
 CAPABILITIES: Mapping[str, Version] = {
@@ -92,6 +95,7 @@ def _isolation(wanted: Launch) -> Iterator[str]:
     yield "--strict-mcp-config"
     if not wanted.user_settings:
         yield "--setting-sources="  # one token, or the next flag would be its value (C01)
+        yield from (f"--add-dir={folder}" for folder in _memory_folders(wanted))
     asked_for = {*wanted.allowed_tools, *(wanted.tools or ())}
     reaching = [tool for tool in REACHING_TOOLS if tool not in asked_for]
     if denied := [
@@ -99,6 +103,16 @@ def _isolation(wanted: Launch) -> Iterator[str]:
         *(tool for tool in reaching if tool not in wanted.disallowed_tools),
     ]:
         yield f"--disallowedTools={','.join(denied)}"
+
+
+def _memory_folders(wanted: Launch) -> Iterator[str]:
+    """The folders whose CLAUDE.md is loaded although all settings are left out."""
+    if not wanted.project_memory:
+        return
+    if wanted.cwd:
+        yield wanted.cwd
+    if wanted.memory_above:
+        yield f"{wanted.scratch}/{MEMORY}"
 
 
 def _ignored(wanted: Launch) -> tuple[str, ...]:
@@ -169,6 +183,8 @@ def _files(wanted: Launch) -> Iterator[tuple[str, str]]:
     if wanted.mcp:
         servers = {name: mcp.entry(server) for name, server in wanted.mcp.items()}
         yield SERVERS, json.dumps({"mcpServers": servers})
+    if wanted.project_memory and wanted.memory_above and not wanted.user_settings:
+        yield f"{MEMORY}/CLAUDE.md", wanted.memory_above
 
 
 def _environment(wanted: Launch) -> dict[str, str]:
@@ -177,6 +193,11 @@ def _environment(wanted: Launch) -> dict[str, str]:
         "CLAUDE_CODE_STARTUP_FAILURE_RESULTS": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
+    if not wanted.project_memory:
+        environment["CLAUDE_CODE_DISABLE_CLAUDE_MDS"] = "1"
+    elif not wanted.user_settings:
+        # 2.1.197 to 2.1.330 load a folder of `--add-dir` with its CLAUDE.md, and no settings, only when this is set
+        environment["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
     if wanted.retries is not None:
         environment["CLAUDE_CODE_MAX_RETRIES"] = str(wanted.retries)
     return environment

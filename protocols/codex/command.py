@@ -73,6 +73,8 @@ def settings(wanted: Launch) -> Iterator[str]:
     for field, key in CONFIG.items():
         if (value := getattr(wanted, field)) is not None:
             yield from setting(field, key, value)
+    if not wanted.project_memory:
+        yield from setting("project_memory", "project_doc_max_bytes", 0)
     if wanted.add_dirs:
         yield from setting("add_dirs", "sandbox_workspace_write.writable_roots", list(wanted.add_dirs))
 

@@ -53,7 +53,7 @@ def launch(wanted: Launch) -> Command:
 
 def _ignored(wanted: Launch) -> tuple[str, ...]:
     names = command.ignored(wanted)
-    if not wanted.user_settings:
+    if wanted.user_settings is False:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
     if wanted.resume is not None and wanted.persist is False:
         names.append("persist")

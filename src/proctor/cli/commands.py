@@ -129,6 +129,8 @@ def run(
     no_record: Annotated[bool, _Flag] = False,
     executable: str | None = None,
     mode: Literal["session", "oneshot", "exec", "run"] = "session",
+    user_settings: Annotated[bool | None, Parameter(show_default=False)] = None,
+    project_memory: bool = True,
     quiet: Annotated[bool, _Flag] = False,
 ) -> int:
     """Send one prompt to one agent and print its answer.
@@ -165,6 +167,11 @@ def run(
     mode
         session keeps the agent's stdin open; one prompt and then the end is oneshot for claude, exec for codex, run
         for opencode.
+    user_settings
+        Read the user's settings files and the project's, with their hooks and permission rules. Default: read none, and
+        name those that are there.
+    project_memory
+        Read the project's instructions for agents: CLAUDE.md, AGENTS.md.
     quiet
         Only the answer, and why there is none.
     """
@@ -189,6 +196,8 @@ def run(
             recorded=not no_record,
             executable=executable,
             mode=mode,
+            user_settings=user_settings,
+            project_memory=project_memory,
             quiet=quiet,
         )
     )

@@ -63,6 +63,8 @@ class RunOptions:
     recorded: bool = True
     executable: str | None = None
     mode: AgentMode = "session"
+    user_settings: bool | None = None
+    project_memory: bool = True
     quiet: bool = False
 
 
@@ -141,6 +143,8 @@ def agent_options(options: RunOptions, screen: Output) -> AgentOptions:
         "resume": options.resume,
         "persist": True,  # `--resume` of a later run names this one's session
         "permission": _policy(options.permission, screen),
+        "user_settings": options.user_settings,
+        "project_memory": options.project_memory,
     }
     if options.executable is not None:
         chosen["executable"] = options.executable

@@ -145,6 +145,7 @@ def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:  # R0
 def test_no_field_of_a_launch_is_without_a_test() -> None:  # L19
     tested = {field for field, _, _ in FIELDS}
     elsewhere = {"executable", "version", "mode", "fork", "disallowed_tools", "user_settings", "retries"}
+    elsewhere |= {"project_memory", "memory_above"}
     elsewhere |= {"sandbox", "host_hooks"}  # `ignored`
     elsewhere |= {"host_tools", "starter", "agent"}  # by the greeting; by a file; not shared
     elsewhere |= {"cwd", "scratch", "secret", "env", "attachments"}  # the host's own business
@@ -188,6 +189,30 @@ def test_the_users_settings_are_read_only_when_asked_for() -> None:  # R018
     assert "--setting-sources=" not in launch(wanted(user_settings=True)).argv
 
 
+MEMORY_ABOVE = {"cwd": "/repo/a", "scratch": "/private", "memory_above": "# /repo/CLAUDE.md"}
+LOADED = "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"
+LEFT_OUT = "CLAUDE_CODE_DISABLE_CLAUDE_MDS"
+
+
+@pytest.mark.parametrize(
+    ("fields", "folders", "variable"),
+    [
+        ({}, ["/repo/a", "/private/memory"], LOADED),
+        ({"memory_above": ""}, ["/repo/a"], LOADED),
+        ({"project_memory": False}, [], LEFT_OUT),
+        ({"project_memory": False, "user_settings": True}, [], LEFT_OUT),
+        ({"user_settings": True}, [], None),
+    ],
+)
+def test_the_memory_of_a_project_comes_without_its_settings(
+    fields: dict[str, Any], folders: list[str], variable: str | None
+) -> None:
+    command = launch(wanted(**{**MEMORY_ABOVE, **fields}))
+    assert [a.removeprefix("--add-dir=") for a in command.argv if a.startswith("--add-dir")] == folders
+    assert {*command.env} & {LOADED, LEFT_OUT} == {variable} - {None}
+    assert ("memory/CLAUDE.md" in command.files) == ("/private/memory" in folders)
+
+
 @pytest.mark.parametrize(
     ("fields", "ignored"),
     [
@@ -220,6 +245,7 @@ def test_a_flag_is_used_where_the_version_is_known_to_have_it(version: Any, flag
 def test_the_environment_adds_what_makes_starts_and_ends_readable() -> None:
     assert launch(wanted()).env == {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1",
         "CLAUDE_CODE_STARTUP_FAILURE_RESULTS": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
