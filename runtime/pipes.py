@@ -132,12 +132,13 @@ class Inlet(_Descriptor):
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
         self._turn = trio.Lock()
+        self._broken = False
 
     async def send(self, data: bytes) -> None:
         """Write all of `data`; concurrent messages never interleave (R097).
 
         Raises trio.ClosedResourceError when this end is closed, also while waiting; trio.BrokenResourceError when the
-        process closed its end. Cancelled after the first byte, it closes the pipe; before it, nothing has happened.
+        process closed its end, now or before. Cancelled after the first byte, it closes the pipe; before it, nothing has happened.
         """
         async with self._turn:
             left = memoryview(data)
@@ -154,9 +155,11 @@ class Inlet(_Descriptor):
                 return os.write(self._fd, data)
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self._fd)
-            except BrokenPipeError as error:
+            except BrokenPipeError:
+                self._broken = True
                 self.close()
-                raise trio.BrokenResourceError("the process closed its end of the pipe") from error
+        if self._broken:
+            raise trio.BrokenResourceError("the process closed its end of the pipe")
         raise trio.ClosedResourceError("this end of the pipe is closed")
 
 

@@ -38,6 +38,7 @@ from proctor.runtime.ledger import marked
 from proctor.runtime.outputs import Outputs
 from proctor.runtime.pipes import Outlet
 from proctor.runtime.process_errors import Context, NoStderr, NoStdin, NoStdout, Stage, stdin_refused
+from proctor.runtime.procfs import stat_of
 from proctor.runtime.spawning import (
     MARKER,
     WATCHED_BY_DESCRIPTOR,
@@ -54,6 +55,9 @@ __all__ = ["DRAIN", "MARKER", "Command", "Process", "open_process"]
 
 DRAIN = 2.0
 """Seconds after the exit for which output that a grandchild still writes is waited for."""
+
+EXIT_PATIENCE = 2.0
+"""Seconds for which a refused message waits for the exit of a process that is ending."""
 
 STDERR_LIMIT = 64 * 1024
 
@@ -176,8 +180,8 @@ class Process:
     async def send(self, data: bytes) -> None:
         """Write one whole message to stdin; messages of several tasks never interleave (R097).
 
-        Raises at once (R098): ProcessGone after the exit, StdinClosed when stdin was closed by either side, NoStdin
-        without a pipe. Cancelled half-way it closes stdin, so that nothing can follow half a message.
+        Raises at once (R098): ProcessGone when the process has ended or is ending, StdinClosed when stdin was closed by
+        either side of a process that lives, NoStdin without a pipe. Cancelled half-way it closes stdin, so that nothing can follow half a message.
         """
         stdin = self._ends.stdin
         if stdin is None:
@@ -185,8 +189,9 @@ class Process:
         try:
             await stdin.send(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError) as error:
+            reason = await self._exit_behind_refusal()
             stderr = self._outputs.tail.value
-            raise stdin_refused(error, self._exit, stderr, self._context("stdin")) from error
+            raise stdin_refused(error, reason, stderr, self._context("stdin")) from error
         finally:
             self._note_stdin()
 
@@ -297,6 +302,24 @@ class Process:
         self.note("exited")
         self._exited.set()
         self.close_stdin()
+
+    async def _exit_behind_refusal(self) -> ExitReason | None:
+        self._look()
+        if self._exit is None and self._is_ending():
+            # the kernel closes the pipes of a dying process before it shows the status: whoever writes in between
+            # would be told of the pipe, which explains nothing (T19)
+            with trio.move_on_after(EXIT_PATIENCE):
+                await self._exited.wait()
+        return self._exit
+
+    def _is_ending(self) -> bool:
+        try:
+            stat = stat_of(self.leader_pid)
+        except OSError:  # no descriptor for the look
+            return True
+        return (
+            stat is None or stat.exiting
+        )  # a guard has reaped it, or nobody here can tell: the wait is bounded
 
     async def _bring_down(self) -> None:
         told = self._plan.on_unresponsive

@@ -18,16 +18,19 @@ _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGESIZE")
 _GONE = (FileNotFoundError, ProcessLookupError)
 _MARKED = f"\0{MARKER}=".encode()
+_PF_EXITING = 0x4
 
 
 @attrs.frozen
 class Stat:
-    """A line of /proc: the program's `name`, `state` (`Z` is a zombie), `parent`, and `start` in ticks since the boot."""
+    """A line of /proc: the program's `name`, `state` (`Z` is a zombie), `parent`, and `start` in ticks since the boot.
+    `exiting` is true from the moment the kernel began to end it, before its descriptors are closed."""
 
     name: str
     state: str
     parent: int
     start: int
+    exiting: bool = False
 
 
 def stat_of(pid: int) -> Stat | None:
@@ -39,7 +42,8 @@ def stat_of(pid: int) -> Stat | None:
         return None
     fields = after.split()
     name = before.partition(b"(")[2].decode("utf-8", "replace")
-    return Stat(name, fields[0].decode(), int(fields[1]), int(fields[19]))
+    exiting = fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+    return Stat(name, fields[0].decode(), int(fields[1]), int(fields[19]), exiting)
 
 
 def marker_of(pid: int) -> str | None:
