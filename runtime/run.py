@@ -1,8 +1,11 @@
 """Running a whole program: `trio.run`, with Ctrl-C and SIGTERM as an orderly stop (T5).
 
-The first signal cancels the program's scope, so that the supervisors inside stop their children in order; what it
-asks for, `KeyboardInterrupt` or `SystemExit`, is raised bare afterwards. A second signal kills every tree. A third
-finds Python's own handlers again.
+The first signal cancels the program's scope, so that the supervisors inside stop their children in order. The second
+kills every tree; since the loop may be held by a child that computes, it also raises `KeyboardInterrupt` in whatever
+unprotected code it meets. The third needs no loop at all: it ends the process, by the signal's default action.
+
+Guarantees: an interrupt leaves `run` bare, never in a group: the one that the first signal asks for, else the first
+that a task raised. The errors beside it are its cause. The handlers of before are back when `run` returns.
 
 Not here: a program that already runs Trio and owns its signals.
 """
@@ -10,58 +13,121 @@ Not here: a program that already runs Trio and owns its signals.
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, TypeVarTuple, Unpack
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 import trio
 
 from proctor.runtime.root import ROOTS
+from proctor.runtime.system import Interrupt, interrupt_in
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
+
+HANDLED = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(main: Callable[[Unpack[Args]], Awaitable[Result]], *args: *Args) -> Result:
     """Run `await main(*args)` under Trio, in the main thread, and return its result.
 
-    Raises `KeyboardInterrupt` after a SIGINT, `SystemExit(143)` after a SIGTERM, else what `main` raises.
+    Raises `KeyboardInterrupt` after a SIGINT and `SystemExit(143)` after a SIGTERM, a `KeyboardInterrupt` or
+    `SystemExit` that any task raised, bare, and else what `main` raises.
     """
-    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(
+            "run handles signals, which only the main thread can; use trio.run in another thread"
+        )
+    signals = Signals()
     results: list[Result] = []
 
-    async def body(scope: trio.CancelScope) -> None:
-        with scope:
+    async def program() -> None:
+        signals.attach()
+        with signals.scope:
             results.append(await main(*args))
 
-    trio.run(_supervised, body, asked)
-    if asked:
-        raise KeyboardInterrupt if asked[0] == signal.SIGINT else SystemExit(128 + asked[0])
+    with signals.handled():
+        try:
+            trio.run(program)
+        except BaseException as error:
+            raised = interrupt_in(error)
+            if raised is None:
+                raise
+            interrupt = signals.interrupt() or raised
+            if interrupt is error:
+                raise
+            raise interrupt from _beside(error)
+    interrupt = signals.interrupt()
+    if interrupt is not None:
+        raise interrupt
     return results[0]
 
 
-async def _supervised(body: Callable[[trio.CancelScope], Awaitable[None]], asked: list[int]) -> None:
-    scope = trio.CancelScope()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(_heed_signals, scope, asked)
+def _beside(error: BaseException) -> BaseException | None:
+    whole: object = error
+    if not isinstance(whole, BaseExceptionGroup):
+        return None
+    return cast("BaseExceptionGroup[BaseException]", whole).split((KeyboardInterrupt, SystemExit))[1]
+
+
+class Signals:
+    """The signals that came to one program, and the `scope` in which it runs."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self._arrived: list[int] = []
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    def interrupt(self) -> Interrupt | None:
+        """What the first signal asks for; `None` if none came."""
+        if not self._arrived:
+            return None
+        first = self._arrived[0]
+        return KeyboardInterrupt() if first == signal.SIGINT else SystemExit(128 + first)
+
+    def attach(self) -> None:
+        """Reach the loop of the current run from now on."""
+        self._token = trio.lowlevel.current_trio_token()
+        if self._arrived:  # before the loop began
+            self._stop()
+
+    @contextmanager
+    def handled(self) -> Generator[None, None, None]:
+        """Handle them; afterwards the handlers of before do."""
+        before = {number: signal.signal(number, self._handle) for number in HANDLED}
         try:
-            await body(scope)
-        except Exception as raised:  # noqa: BLE001  # raised again below, outside the nursery's group
-            error = raised
-        nursery.cancel_scope.cancel(reason="the program ended")
-    if error is not None:
-        raise error
+            yield
+        finally:
+            for number, handler in before.items():
+                # None: one that Python did not install and cannot put back
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        # runs in the main thread between any two instructions, while the loop may be held: nothing here waits
+        self._arrived.append(number)
+        if len(self._arrived) == 1:
+            self._soon(self._stop)
+        elif len(self._arrived) == 2:
+            self._soon(_kill_all)
+            # sees the interrupted code through this frame: Trio's own and the runtime's is protected
+            if not trio.lowlevel.currently_ki_protected():
+                raise KeyboardInterrupt
+        else:
+            for other in HANDLED:
+                signal.signal(other, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    def _soon(self, step: Callable[[], None]) -> None:
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(step)
+
+    def _stop(self) -> None:
+        self.scope.cancel(reason=signal.Signals(self._arrived[0]).name)
 
 
-async def _heed_signals(
-    scope: trio.CancelScope, asked: list[int], *, task_status: trio.TaskStatus[None]
-) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            asked.append(number)
-            scope.cancel(reason=signal.Signals(number).name)
-            if len(asked) > 1:
-                break
-    for core in ROOTS.get() or {}:
+def _kill_all() -> None:
+    for core in tuple(ROOTS.get() or ()):
         core.kill()

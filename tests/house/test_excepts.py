@@ -21,7 +21,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "Children._call",
     ): "what a child left to be called, in the supervisor's task: told as an event",
     ("runtime/outputs.py", "Outputs.tell"): "the owner's callback: an error in it ends no reader (L20)",
-    ("runtime/run.py", "_supervised"): "raised again outside the nursery, so that it leaves bare",
+    ("runtime/run.py", "run"): "raised again, an interrupt in it bare (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("runtime/task_stream.py", "TaskStream.feed"): "the owner's items: raised from the owner's block (S71)",
     (
@@ -55,6 +55,7 @@ EDGES: Mapping[tuple[str, str], str] = {
     ("runtime/child.py", "Incarnation.run"): "an interrupt goes to the root, which stops the tree (T5)",
     ("runtime/child.py", "Incarnation._run_before_background"): "the same",
     ("runtime/child.py", "Incarnation._contained"): "the same",
+    ("runtime/run.py", "run"): "raised again, bare (T5)",
     ("runtime/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
 }
