@@ -59,9 +59,9 @@ def run(main: Callable[[Unpack[Args]], Awaitable[Result]], *args: *Args) -> Resu
             if interrupt is error:
                 raise
             raise interrupt from _beside(error)
-    interrupt = signals.interrupt()
-    if interrupt is not None:
-        raise interrupt
+    asked = signals.interrupt()
+    if asked is not None:
+        raise asked
     return results[0]
 
 
