@@ -1,8 +1,9 @@
 """The directory of one session on disk: made or found, locked, given a memory, and removed. `sessions` has the picture.
 
-Guarantees: what is taken for a session is a directory of ours directly below the root, never a link. The system frees the
-lock however its host died, so an unlocked one is nobody's. Nothing outside is touched by removing: links are removed, not
-followed, and a directory that its owner had closed against himself is opened first.
+Guarantees: what is taken for a session is a directory of ours directly below the root, never a link. Only one with our
+tag is removed by a sweep. The system frees the lock however its host died, so an unlocked one has no owner. Nothing
+outside is touched by removing: links are removed, not followed, and a directory that its owner had closed against
+himself is opened first. The tag goes last, so that a removal that was cut short is finished by the next sweep.
 
 Not here: which session goes and when.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import re
 import secrets
@@ -18,12 +20,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from stat import S_ISDIR
 
 import attrs
 import msgspec
 import trio
 
+from proctor.runtime.tags import TAG, is_own_directory, is_tagged, tag_folder, tag_of
+
+SESSION = "proctor-session"
+"""The kind in the tag of a session's directory."""
+KEPT_TTL = 30 * 86400.0
+"""Seconds that a kept session is kept by default after its last use."""
 GONE = ".gone-"
 """Begins the name of what is being removed."""
 _OURS = re.compile(r"[0-9a-f]{40}")
@@ -33,10 +40,11 @@ _LOG = "proctor"
 
 @attrs.define(eq=False)
 class Folder:
-    """One session's, held under its lock. `memory` has the CLIs' ids of the conversation, by CLI."""
+    """One session's, held under its lock. `keep`: seconds that it stays after its last use, None where it goes with its
+    host. `memory` has the CLIs' ids of the conversation, by CLI."""
 
     path: Path
-    keep: bool
+    keep: float | None
     lock: int
     memory: dict[str, str] = attrs.field(factory=dict[str, str])
 
@@ -60,11 +68,9 @@ class Folder:
             self.memory.pop(family, None)
         else:
             self.memory[family] = conversation
-        if self.keep:
+        if self.keep is not None:
             with suppress(OSError):  # the directory is more than the conversation
-                fresh = self.path / "memory.new"
-                fresh.write_bytes(msgspec.json.encode(self.memory))
-                fresh.replace(self.path / "memory.json")
+                _write(self.path / "memory.json", msgspec.json.encode(self.memory))
 
     def unname(self) -> None:
         """Nobody finds it any more; its lock stays."""
@@ -74,13 +80,16 @@ class Folder:
             self.path = gone
 
     def close(self) -> None:
-        """Give the lock back. A second call does nothing."""
+        """Give the lock back; the time to live of a kept one begins now. A second call does nothing."""
         if self.lock >= 0:
+            if self.keep is not None:
+                with suppress(OSError):
+                    os.utime(self.path)
             os.close(self.lock)
             self.lock = -1
 
 
-def own(path: Path, *, keep: bool) -> Folder:
+def own(path: Path, *, keep: float | None) -> Folder:
     """The session at `path`, made if need be, under its lock. Raises BlockingIOError when another host has it, OSError."""
     lock = -1
     while lock < 0:
@@ -88,8 +97,11 @@ def own(path: Path, *, keep: bool) -> Folder:
         _must_be_ours(path)
         lock = _locked(path)
     try:
-        if keep:
-            (path / "keep").touch(mode=0o600)
+        # under the lock: what has a tag and a free lock may be removed by whoever sweeps
+        if not is_tagged(path, SESSION, path.name):
+            tag_folder(path, SESSION, path.name)
+        if keep is not None:
+            _write(path / "keep", str(keep).encode())
         folder = Folder(path, keep, lock, _recalled(path / "memory.json"))
         folder.renew()
         return folder
@@ -99,9 +111,20 @@ def own(path: Path, *, keep: bool) -> Folder:
 
 
 def _must_be_ours(path: Path) -> None:
-    found = path.lstat()
-    if not S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not is_own_directory(path):
         raise PermissionError(13, "it is no directory of ours", str(path))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a small file in one instant: a reader sees the old text or the new one."""
+    fresh = path.with_suffix(".new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(28, os.strerror(28), str(fresh))
+    finally:
+        os.close(fd)
+    os.rename(fresh, path)
 
 
 def _locked(path: Path) -> int:
@@ -130,9 +153,9 @@ def _recalled(path: Path) -> dict[str, str]:
         return {}
 
 
-async def sweep(root: Path, ttl: float) -> None:
+async def sweep(root: Path, ttl: float | None = None) -> None:
     """Make the root ours and remove what no host holds: what was being removed, what was not to be kept, and what was kept
-    and touched by nobody for `ttl` seconds. Raises OSError when the root cannot be had."""
+    and not used for `ttl` seconds (None: for the time that it was kept with). Raises OSError when the root cannot be had."""
     _make_ours(root)
     for folder in _left(root, ttl):  # one lock at a time, and none when this is given up
         folder.unname()
@@ -146,7 +169,7 @@ def _make_ours(root: Path) -> None:
     root.chmod(0o700)
 
 
-def _left(root: Path, ttl: float) -> Iterator[Folder]:
+def _left(root: Path, ttl: float | None) -> Iterator[Folder]:
     probe = root / f"{GONE}{secrets.token_hex(16)}"
     probe.mkdir(mode=0o700)
     now = probe.lstat().st_mtime  # by the clock that the others were written by
@@ -154,20 +177,20 @@ def _left(root: Path, ttl: float) -> Iterator[Folder]:
     for path in [*root.iterdir()]:
         folder: Folder | None = None
         with suppress(OSError):  # its host lives, or somebody else removes it
-            folder = _taken(path, now - ttl)
+            folder = _taken(path, now, ttl)
         if folder is not None:
             yield folder
 
 
-def _taken(path: Path, since: float) -> Folder | None:
-    """What nobody holds and nobody wants: a kept one, if it was touched by nobody `since` then. Raises OSError."""
+def _taken(path: Path, now: float, ttl: float | None) -> Folder | None:
+    """What nobody holds and is to go: a kept one when it is older than its time. Raises OSError."""
     if _OURS_GONE.fullmatch(path.name):
-        return Folder(path, keep=False, lock=-1)
+        return Folder(path, keep=None, lock=-1) if _is_remainder(path) else None
     if not _is_session(path) or (lock := _locked(path)) < 0:
         return None
-    folder = Folder(path, keep=False, lock=lock)
+    folder = Folder(path, keep=None, lock=lock)
     try:
-        wanted = (path / "keep").exists() and _touched(path) >= since
+        wanted = now - _touched(path) <= _time_to_live(path, ttl)
     except OSError:
         folder.close()
         raise
@@ -177,11 +200,31 @@ def _taken(path: Path, since: float) -> Folder | None:
 
 
 def _is_session(path: Path) -> bool:
-    """A directory of ours that has our lock, by its name one that we made: nothing else below a root is touched."""
-    if not _OURS.fullmatch(path.name):
-        return False
-    found, lock = path.lstat(), path / "lock"
-    return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and lock.exists()
+    """A directory of ours by its name, its tag and its lock: nothing else below a root is touched."""
+    return (
+        bool(_OURS.fullmatch(path.name)) and is_tagged(path, SESSION, path.name) and (path / "lock").exists()
+    )
+
+
+def _is_remainder(path: Path) -> bool:
+    """What a removal has left that was cut short: the tag goes last, then nothing is in it."""
+    if path.is_symlink() or tag_of(path, SESSION) is not None:
+        return True
+    return is_own_directory(path) and not any(path.iterdir())
+
+
+def _time_to_live(path: Path, ttl: float | None) -> float:
+    """-inf where it is not to be kept."""
+    try:
+        kept = (path / "keep").read_text()
+    except FileNotFoundError:
+        return -math.inf
+    if ttl is not None:
+        return ttl
+    try:
+        return float(kept)
+    except ValueError:  # of a version that wrote nothing in it
+        return KEPT_TTL
 
 
 def _touched(path: Path) -> float:
@@ -202,11 +245,26 @@ def _remove(path: Path) -> bool:
     """Whether nothing is left."""
     if path.is_symlink():
         path.unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    _empty(path)
     if os.path.lexists(path):
         _open_up(path)
-        shutil.rmtree(path, ignore_errors=True)
+        _empty(path)
     return not os.path.lexists(path)
+
+
+def _empty(path: Path) -> None:
+    with suppress(OSError):
+        for inner in [*path.iterdir()]:
+            _remove_inner(inner)
+        if all(inner.name == TAG for inner in path.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_inner(inner: Path) -> None:
+    if inner.is_dir() and not inner.is_symlink():
+        shutil.rmtree(inner, ignore_errors=True)
+    elif inner.name != TAG:
+        inner.unlink(missing_ok=True)
 
 
 def _open_up(path: Path) -> None:

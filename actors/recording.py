@@ -1,6 +1,7 @@
 """The run directory: what one agent was told and said, as it came.
 
     DIRECTORY/                      0700, held under a lock while its agent lives
+        .proctor-tag                says that it is ours: what has none is never removed
         events.ndjson               the event log, through all incarnations
         lock                        one owner
         1/ 2/ ...                   one folder an incarnation:
@@ -11,7 +12,8 @@ they are decoded, bytes as they came. Environment values are never written, only
 R185); nor is anything the caller gave as a secret.
 
 Without a place to record, the same files live in a temporary directory that goes with the run. Kept directories are
-bounded by size and age; a locked one is never removed.
+bounded by size and age. Removed is only what has our tag with its own name, belongs to this user, and is not locked:
+a folder of somebody else's, a copy, a renamed one and a run directory of a version without tags stay.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ import trio
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
+from proctor.runtime.tags import is_tagged, tag_folder
 
 KEEP_BYTES = 1 * 2**30
 KEEP_SECONDS = 30 * 86400.0
+RUN = "proctor-run"
+"""The kind in the tag of a run directory."""
+_RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
 _TIMES = 10_000
 
 
@@ -53,8 +59,7 @@ class RunDirectory:
             self.path = _make(root, agent)
             # short, because sockets are made in it, and gone with the run, because nobody replays it
             self.scratch = Path(tempfile.mkdtemp(prefix="proctor-")) if self.kept else self.path
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = _new_lock(self.path)
         except OSError as error:
             raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
         self.incarnations = 0
@@ -153,18 +158,35 @@ def write_private(path: Path, content: str | bytes) -> None:
         raise RecordingFailed(str(path), error) from error
 
 
-def prune(root: Path, *, keep_bytes: int = KEEP_BYTES, keep_seconds: float = KEEP_SECONDS) -> list[Path]:
+def prune(
+    root: Path,
+    *,
+    keep_bytes: int = KEEP_BYTES,
+    keep_seconds: float = KEEP_SECONDS,
+    now: float | None = None,
+) -> list[Path]:
     """Remove the oldest run directories below `root` until both bounds hold; returns what was removed.
 
-    Only directories with our lock file count, and one whose lock is held is left alone.
+    Only directories with our tag and our lock file count, and one whose lock is held is left alone. `now` is the time
+    that ages are counted to (default: the wall clock's).
     """
-    now, total, removed = time.time(), 0, list[Path]()
+    now, total, removed = time.time() if now is None else now, 0, list[Path]()
     for changed, run in sorted(_runs_in(root), reverse=True):
         total += _size(run)
         old = now - changed > keep_seconds
         if (total > keep_bytes or old) and _remove_unlocked(run):
             removed.append(run)
     return removed
+
+
+def untagged_runs(root: Path) -> list[Path]:
+    """What looks like a run directory below `root` and has no tag of ours, as versions before the tag made them. Nothing
+    removes these by itself."""
+    return sorted(
+        lock.parent
+        for lock in root.glob("*/lock")
+        if _RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN, lock.parent.name)
+    )
 
 
 def forget(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
@@ -181,7 +203,22 @@ def _make(root: Path | None, agent: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"proctor-{name}-"))
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))
+    path = Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))
+    tag_folder(path, RUN, path.name)
+    return path
+
+
+def _new_lock(folder: Path) -> int:
+    fresh = folder / "lock.new"
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # held before it has the name that others look at: a prune between the two would remove a live directory
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(fresh, folder / "lock")
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[float]:
@@ -195,8 +232,17 @@ def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[f
 
 def _runs_in(root: Path) -> Iterator[tuple[float, Path]]:
     for lock in root.glob("*/lock"):
+        run = lock.parent
         with suppress(FileNotFoundError):  # somebody else prunes too
-            yield lock.parent.stat().st_mtime, lock.parent
+            if _RUN_NAME.fullmatch(run.name) and is_tagged(run, RUN, run.name):
+                yield _changed(run), run
+
+
+def _changed(run: Path) -> float:
+    """When something was last written: the folder alone would say when its last process was started."""
+    with suppress(FileNotFoundError):
+        return max(run.stat().st_mtime, (run / "events.ndjson").stat().st_mtime)
+    return run.stat().st_mtime
 
 
 def _size(run: Path) -> int:

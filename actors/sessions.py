@@ -3,13 +3,14 @@
     ROOT/                   0700
         KEY/                0700, a session: KEY is a digest of its id, so that no id leads anywhere else
             lock            held while a host has the session
-            keep            there when it is to outlive its host
+            .proctor-tag    says that it is ours: what has none is never removed
+            keep            there when it is to outlive its host: for how many seconds after its last use
             memory.json     the CLI's own ids of the conversation
             files/          the working directory
 
 Guarantees: a session is made on first use and found again after; calls of one id take turns, in order. One that is in use
-or waited for is never removed. Idle ones go after `ttl` seconds, the one that was idle longest when there are too many, all
-when the sessions are closed, unless they are to be kept. Removing takes the name away first, so that nobody finds a half
+or waited for is never removed. Idle ones go after `ttl` seconds; the one that was idle longest when there are too many, and
+all when the sessions are closed, unless they are to be kept: those are let go, and found again on disk. Removing takes the name away first, so that nobody finds a half
 removed one, and follows no link out. What a host that died has left is removed by the next one on the same root.
 
 Everything else is in memory. Not here: who runs in it (`Session.plan` says where and what to resume).
@@ -22,7 +23,7 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ import trio
 from trio_util import RepeatedEvent
 
 from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
-from proctor.actors.folders import Folder, discard, own, sweep
+from proctor.actors.folders import KEPT_TTL, Folder, discard, own, sweep
 from proctor.actors.identity import family_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
@@ -44,7 +45,9 @@ from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
 
 TTL = 3600.0
-"""Seconds that an idle session is kept by default."""
+"""Seconds that an idle session is kept by default, where it goes with its host."""
+SWEEPING = 3600.0
+"""Seconds between two looks for kept sessions on disk that have grown old."""
 LIMIT = 100
 """Sessions at a time by default."""
 LOG = "proctor"
@@ -174,12 +177,16 @@ async def _turn(entry: _Entry, ends: float, timeout: float | None) -> AsyncGener
 class Sessions:
     """`async with Sessions(root) as sessions`, then `async with sessions.hold(id) as session`.
 
-    `ttl` in seconds (3600; math.inf keeps idle ones), at most `limit` at a time (100). `keep`: they stay when these are
-    closed, and the next `Sessions` on this root goes on with them. Raises `BadOption`; entering raises OSError where the
-    root cannot be had.
+    `ttl` in seconds (3600, and 30 days with `keep`; math.inf keeps idle ones), at most `limit` at a time (100). `keep`:
+    they stay when these are closed, and the next `Sessions` on this root goes on with them. Raises `BadOption`; entering
+    raises OSError where the root cannot be had.
     """
 
-    def __init__(self, root: str | Path, *, ttl: float = TTL, limit: int = LIMIT, keep: bool = False) -> None:
+    def __init__(
+        self, root: str | Path, *, ttl: float | None = None, limit: int = LIMIT, keep: bool = False
+    ) -> None:
+        if ttl is None:
+            ttl = KEPT_TTL if keep else TTL
         if isinstance(ttl, bool) or not ttl > 0:
             raise BadOption(f"ttl must be a number of seconds above 0, got {ttl!r}")
         if isinstance(limit, bool) or limit < 1:
@@ -218,7 +225,7 @@ class Sessions:
         if (entry := self._entries.get(key)) is None:
             if not (self.root / key).exists():
                 return False
-            entry = _Entry(self._owned(key, id, keep=False))
+            entry = _Entry(self._owned(key, id, keep=None))
             entry.folder.unname()
         elif entry.users:
             raise NoPlace(f"session {id!r}", "it is in use")
@@ -261,13 +268,13 @@ class Sessions:
             return entry
         doomed = self._take_oldest()
         try:
-            folder = self._owned(key, id, keep=self._keep and id is not None)
+            folder = self._owned(key, id, keep=self._ttl if self._keep and id is not None else None)
             entry = self._entries[key] = _Entry(folder, id, users=1)
         finally:
             await self._finish(doomed)
         return entry
 
-    def _owned(self, key: str, id: str | None, *, keep: bool) -> Folder:
+    def _owned(self, key: str, id: str | None, *, keep: float | None) -> Folder:
         try:
             return own(self.root / key, keep=keep)
         except BlockingIOError:
@@ -287,10 +294,13 @@ class Sessions:
     # -- removing
 
     def _take_oldest(self) -> _Entry | None:
-        """Make room for one more; the one that goes has lost its name already."""
+        """Make room for one more; the one that goes has lost its name already, one that is kept is only let go."""
         if len(self._entries) < self._limit:
             return None
         for key, entry in self._entries.items():
+            if not entry.users and entry.folder.keep is not None:
+                self._entries.pop(key).folder.close()
+                return None
             if not entry.users:
                 return self._taken(key)
         raise NoPlace(str(self.root), f"all of {self._limit} sessions are in use")
@@ -319,15 +329,24 @@ class Sessions:
             with trio.move_on_at(min(idle, default=math.inf) + self._ttl):
                 await self._changed.wait()
 
+    async def _sweep(self) -> None:
+        """Those of earlier hosts, and those that were let go, grow old on disk."""
+        while True:
+            await trio.sleep(SWEEPING)
+            with suppress(OSError):  # the root is gone or full: what needs it says so
+                await sweep(self.root, self._ttl)
+
     # -- life
 
     async def __aenter__(self) -> Self:
         if self._life is not None:
             raise RuntimeError("these sessions are open already")
-        await sweep(self.root, self._ttl)
+        await sweep(self.root, self._ttl if self._keep else None)
         self._tasks = trio.open_nursery()
         self._life = await self._tasks.__aenter__()
         self._life.start_soon(self._expire, self._life)
+        if self._keep:
+            self._life.start_soon(self._sweep)
         return self
 
     async def __aexit__(
@@ -343,7 +362,7 @@ class Sessions:
 
     async def _close(self, key: str) -> None:
         entry = self._entries.pop(key)
-        if entry.folder.keep:
+        if entry.folder.keep is not None:
             entry.folder.close()
         else:
             entry.folder.unname()

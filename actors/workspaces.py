@@ -90,7 +90,7 @@ class Workspace:
         held = self._lock >= 0
         place = self._own(repository)
         async with locked(repository):
-            found = await make(self.cwd, place, self.branch)
+            found = await make(repository, self.cwd, place, self.branch)
         inner = place / repository.prefix
         if not await trio.Path(inner).is_dir():
             raise GitRefused(f"{self.cwd} is in no commit of its repository, so it is not in {place}")

@@ -5,8 +5,9 @@ only when git itself calls it clean, no operation is half done in it, and each o
 a remote or of this repository; its branch goes with it only if it still points where it was looked at. Whatever git
 refuses, stays.
 
-Ours is what git lists at our place, below a lock of our name. A worktree whose making was cut short, which git says of
-it, held no agent yet and is made anew.
+Ours is what git lists at our place and has our tag in its git directory. One without it was made by somebody else, or by
+a version before the tag: on a branch of ours it is gone on with and never removed, on another it is refused. A worktree
+whose making was cut short, which git and a note of ours say of it, held no agent yet and is made anew.
 
 Not here: who owns a worktree and when it ends (`workspaces`); submodules, which git does not remove; what is ignored by
 git, which goes with the worktree.
@@ -23,6 +24,10 @@ from pathlib import Path
 import attrs
 import trio
 
+from proctor.runtime.tags import is_tagged, tag_folder
+
+WORKTREE = "proctor-worktree"
+"""The kind in the tag of a worktree's git directory."""
 # what a hook or an alias leaves in the environment would point git at another repository
 _MISLEADING = frozenset(
     {
@@ -49,6 +54,10 @@ class Repository:
     def lock(self) -> Path:
         """Held while worktrees are made, looked at and removed."""
         return self.common / "proctor" / "lock"
+
+    def begun(self, place: Path) -> Path:
+        """There while the worktree at `place` is being made: it holds that place."""
+        return self.common / "proctor" / f"{place.name}.begun"
 
 
 @attrs.frozen
@@ -124,28 +133,63 @@ async def listed(folder: Path) -> Mapping[Path, Entry]:
     return found
 
 
-async def make(folder: Path, place: Path, branch: str) -> bool:
+async def make(repository: Repository, folder: Path, place: Path, branch: str) -> bool:
     """The worktree at `place`; the caller holds the lock. True when it was there already, and is ours as it is.
 
     A branch of this name that no worktree has is gone on with, else it begins at the HEAD of `folder`. Raises
-    `GitRefused` when something else is there.
+    `GitRefused` when something else is there, and OSError.
     """
+    begun = repository.begun(place)
+    ours = begun.is_file() and begun.read_text() == str(place)
     entry = (await listed(folder)).get(place)
     if entry is not None and entry.unfinished:
+        if not ours:
+            raise GitRefused(f"the worktree {place} is not finished, and somebody else is making it")
         await git(folder, "worktree", "remove", "--force", "--force", str(place))
         entry = None
     there = await trio.Path(place).exists()
     if entry is not None and there:
+        if ours:  # a host died between making and tagging it
+            await _tag(place, begun)
+        elif entry.branch != branch and not await _is_ours(place):
+            raise GitRefused(f"{place} is a worktree that proctor did not make")
         return True
     if there:
         raise GitRefused(f"{place} is there and is no worktree of this repository")
+    if entry is not None and entry.branch not in (branch, None):
+        raise GitRefused(f"{place} is a worktree on {entry.branch}, its folder is gone: git worktree prune")
+    # the note comes first: what is there after a kill is ours by it
+    begun.write_text(str(place))
+    try:
+        await _add(folder, place, branch, again=entry is not None)
+    except GitRefused:
+        begun.unlink(missing_ok=True)
+        raise
+    await _tag(place, begun)
+    return False
+
+
+async def _add(folder: Path, place: Path, branch: str, *, again: bool) -> None:
+    """`again`: it is listed, but its folder was removed by hand."""
     known = await git(folder, "for-each-ref", "--format=%(refname)", f"refs/heads/{branch}")
     begin = (str(place), branch) if known else ("-b", branch, str(place), "HEAD")
-    again = ("--force",) if entry is not None else ()  # listed, but its folder was removed by hand
     if again and any(e.branch == branch and p != place for p, e in (await listed(folder)).items()):
         raise GitRefused(f"branch {branch} is in use by another worktree")
-    await git(folder, "worktree", "add", "--quiet", *again, *begin)
-    return False
+    await git(folder, "worktree", "add", "--quiet", *(("--force",) if again else ()), *begin)
+
+
+async def _tag(place: Path, begun: Path) -> None:
+    tag_folder(await _git_directory(place), WORKTREE, str(place))
+    await trio.Path(begun).unlink(missing_ok=True)
+
+
+async def _is_ours(place: Path) -> bool:
+    return is_tagged(await _git_directory(place), WORKTREE, str(place))
+
+
+async def _git_directory(place: Path) -> Path:
+    """The worktree's own: it goes with the worktree, and so does the tag in it."""
+    return Path(await git(place, "rev-parse", "--path-format=absolute", "--git-dir"))
 
 
 async def reason_to_stay(place: Path, branch: str) -> str | None:
@@ -153,7 +197,9 @@ async def reason_to_stay(place: Path, branch: str) -> str | None:
     changed = (await git(place, "status", "--porcelain", "--untracked-files=all")).splitlines()
     if changed:
         return f"{len(changed)} file{'s' if len(changed) > 1 else ''} changed or new and not committed"
-    own = Path(await git(place, "rev-parse", "--path-format=absolute", "--git-dir"))
+    own = await _git_directory(place)
+    if not is_tagged(own, WORKTREE, str(place)):
+        return f"it has no tag of proctor; git worktree remove {place} removes it"
     for name in _HALF_DONE:
         if (own / name).exists():
             return f"an operation of git is half done ({name})"

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording import RunDirectory, forget, prune
+from proctor.actors.recording import RunDirectory, forget, prune, untagged_runs
 
 
 def mode(path: Path) -> int:
@@ -87,8 +90,18 @@ def aged(root: Path, name: str, seconds: float, size: int) -> RunDirectory:
     run = RunDirectory(root, name)
     (run.path / "events.ndjson").write_bytes(b"x" * size)
     past = os.stat(run.path).st_mtime - seconds
-    os.utime(run.path, (past, past))
+    for path in (run.path / "events.ndjson", run.path):
+        os.utime(path, (past, past))
     return run
+
+
+def test_a_run_that_lasted_longer_than_recordings_are_kept_is_not_removed_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    run = aged(tmp_path, "a", 1e7, 10)
+    (run.path / "events.ndjson").write_bytes(b"news")
+    run.close()
+    assert prune(tmp_path) == []
 
 
 def test_pruning_removes_the_oldest_until_both_bounds_hold(tmp_path: Path) -> None:
@@ -108,6 +121,70 @@ def test_pruning_leaves_what_is_in_use_and_what_is_not_ours(tmp_path: Path) -> N
     live.close()
     assert prune(tmp_path, keep_bytes=0, keep_seconds=0) == [live.path]
     assert (tmp_path / "strangers").exists()
+
+
+@pytest.mark.parametrize("name", ["project", "20260101-000000-agent-abcdefgh"])
+def test_a_folder_with_a_lock_that_we_did_not_make_is_never_removed(tmp_path: Path, name: str) -> None:
+    other = tmp_path / name
+    other.mkdir()
+    (other / "lock").touch()
+    (other / "thesis.txt").write_text("years of work")
+    os.utime(other, (0, 0))
+    assert prune(tmp_path, keep_bytes=0, keep_seconds=0) == []
+    assert (other / "thesis.txt").exists()
+    assert [path.name for path in untagged_runs(tmp_path)] == ([name] if name != "project" else [])
+
+
+def test_a_run_directory_that_was_renamed_or_copied_is_kept(tmp_path: Path) -> None:
+    run = aged(tmp_path, "a", 1e7, 10)
+    run.close()
+    shutil.copytree(run.path, tmp_path / "20260101-000000-copy-abcdefgh")
+    run.path.rename(tmp_path / "the one with the bug")
+    assert prune(tmp_path, keep_bytes=0, keep_seconds=0) == []
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_a_link_to_a_run_directory_is_not_followed(tmp_path: Path) -> None:
+    run = aged(tmp_path / "elsewhere", "a", 1e7, 10)
+    run.close()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / run.path.name).symlink_to(run.path)
+    assert prune(tmp_path / "runs", keep_bytes=0, keep_seconds=0) == []
+    assert run.path.is_dir()
+
+
+def test_a_run_directory_is_locked_from_the_moment_that_its_lock_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[list[Path]] = []
+    looks = [0]
+
+    def seen_by_another(call: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            looks[0] += 1
+            if looks[0] == 1:  # not by what the look itself calls
+                removed.append(prune(tmp_path, keep_bytes=-1, keep_seconds=1000))
+            looks[0] -= 1
+            return result
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for name in ("mkdir", "open", "write", "rename"):
+            patched.setattr(os, name, seen_by_another(getattr(os, name)))
+        run = RunDirectory(tmp_path, "a")
+    assert len(removed) > 4
+    assert not any(removed)
+    assert run.path.is_dir()
+    run.close()
+
+
+def test_a_clock_that_runs_ahead_removes_nothing_that_a_host_has_seen_made(tmp_path: Path) -> None:
+    run = aged(tmp_path, "a", 100, 10)
+    run.close()
+    assert prune(tmp_path, keep_seconds=1000, now=time.time()) == []
+    assert prune(tmp_path, keep_seconds=1000, now=time.time() + 1e4) == [run.path]
 
 
 async def test_a_recording_of_more_lines_than_it_times_has_no_line_times(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
+from proctor.actors.folders import SESSION
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import Plan
 from proctor.actors.runs import run
 from proctor.actors.sessions import Sessions, key_of
+from proctor.runtime.tags import tag_folder
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
 
@@ -278,12 +281,20 @@ async def test_a_link_back_is_refused_and_what_makes_room_for_a_refused_one_goes
         assert folders(tmp_path) == {key_of("new")}
 
 
+def left_by_a_dead_host(root: Path, id: str) -> Path:
+    path = root / key_of(id)
+    path.mkdir()
+    (path / "lock").touch()
+    tag_folder(path, SESSION, path.name)
+    return path
+
+
 async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp_path: Path) -> None:
     async with Sessions(tmp_path) as living, living.hold("a") as held:
-        dead = tmp_path / key_of("dead")
-        (dead / "files").mkdir(parents=True)
-        (dead / "lock").touch()
-        (tmp_path / f".gone-{0:032}").mkdir()
+        dead = left_by_a_dead_host(tmp_path, "dead")
+        (dead / "files").mkdir()
+        left_by_a_dead_host(tmp_path, "removed").rename(tmp_path / f".gone-{0:032}")
+        (tmp_path / f".gone-{2:032}").mkdir()
         (tmp_path / f".gone-{1:032}").symlink_to(tmp_path / "notes")
         (tmp_path / "notes").mkdir()
         (tmp_path / "README").write_text("not ours")
@@ -303,9 +314,11 @@ async def test_a_kept_session_whose_working_directory_was_removed_is_had_again(t
 
 
 async def test_what_others_keep_below_a_root_is_never_swept_whatever_it_looks_like(tmp_path: Path) -> None:
-    for name in ("profile", ".gone-fishing", key_of("a")[:-1], key_of("a").upper()):
+    sha1 = "da39a3ee5e6b4b0d3255bfef95601890afd80709"
+    for name in ("profile", ".gone-fishing", key_of("a")[:-1], key_of("a").upper(), sha1, f".gone-{0:032}"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "lock").touch()
+        (tmp_path / name / "work").touch()
     before = left(tmp_path)
     async with Sessions(tmp_path):
         pass
@@ -314,8 +327,7 @@ async def test_what_others_keep_below_a_root_is_never_swept_whatever_it_looks_li
 
 async def test_a_sweep_that_is_given_up_leaves_no_session_locked(tmp_path: Path) -> None:
     for id in ("a", "b"):
-        (tmp_path / key_of(id)).mkdir()
-        (tmp_path / key_of(id) / "lock").touch()
+        left_by_a_dead_host(tmp_path, id)
     before = open_files()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -326,9 +338,7 @@ async def test_a_sweep_that_is_given_up_leaves_no_session_locked(tmp_path: Path)
 
 async def test_a_sweep_of_more_than_there_may_be_open_files_holds_one_lock_at_a_time(tmp_path: Path) -> None:
     for number in range(100):
-        path = tmp_path / key_of(str(number))
-        path.mkdir()
-        (path / "lock").touch()
+        left_by_a_dead_host(tmp_path, str(number))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 30, hard))
     try:
@@ -353,9 +363,64 @@ async def test_kept_sessions_outlive_their_host_with_their_conversation_until_th
     async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a") as session:
         assert (session.path / "file").read_text() == "mine"
         assert session.conversation(plan) == "s-1"
-    for path in (tmp_path / key_of("a"), tmp_path / key_of("a") / "files"):
-        os.utime(path, (1e9, 1e9))
+    age(tmp_path, "a", 1e9)
     async with Sessions(tmp_path, keep=True):
+        assert folders(tmp_path) == set()
+
+
+def age(root: Path, id: str, seconds: float) -> None:
+    when = time.time() - seconds
+    for path in (root / key_of(id), root / key_of(id) / "files"):
+        os.utime(path, (when, when))
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("ttl", "days", "there"), [(None, 29, True), (None, 31, False), (40 * DAY, 31, True), (3600, 1, False)]
+)
+async def test_a_kept_session_that_nobody_used_for_a_day_is_there_for_the_next_host(
+    ttl: float | None, days: int, there: bool, tmp_path: Path
+) -> None:
+    async with Sessions(tmp_path, keep=True, ttl=ttl) as sessions, sessions.hold("a"):
+        pass
+    age(tmp_path, "a", days * DAY)
+    async with Sessions(tmp_path, keep=True, ttl=ttl):
+        assert folders(tmp_path) == ({key_of("a")} if there else set())
+
+
+async def test_sessions_that_are_not_kept_do_not_shorten_the_life_of_kept_ones_on_their_root(
+    tmp_path: Path,
+) -> None:
+    async with Sessions(tmp_path, keep=True, ttl=40 * DAY) as sessions, sessions.hold("a"):
+        pass
+    age(tmp_path, "a", 35 * DAY)
+    async with Sessions(tmp_path):
+        assert folders(tmp_path) == {key_of("a")}
+    age(tmp_path, "a", 41 * DAY)
+    async with Sessions(tmp_path):
+        assert folders(tmp_path) == set()
+
+
+async def test_a_kept_session_that_makes_room_for_another_stays_on_disk(tmp_path: Path) -> None:
+    async with Sessions(tmp_path, keep=True, limit=1) as sessions:
+        async with sessions.hold("a") as session:
+            (session.path / "file").write_text("mine")
+        async with sessions.hold("b"):
+            assert len(sessions) == 1
+        async with sessions.hold("a") as session:
+            assert (session.path / "file").read_text() == "mine"
+
+
+async def test_kept_sessions_of_earlier_hosts_grow_old_while_this_one_runs(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with Sessions(tmp_path, keep=True) as sessions, sessions.hold("a"):
+        pass
+    async with Sessions(tmp_path, keep=True, ttl=DAY):
+        age(tmp_path, "a", 2 * DAY)
+        await trio.sleep(2 * 3600)
         assert folders(tmp_path) == set()
 
 

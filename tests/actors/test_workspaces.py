@@ -222,6 +222,9 @@ async def test_what_was_begun_and_not_finished_is_made_anew(tmp_path: Path, repo
     git(repo, "worktree", "lock", "--reason", "initializing", str(place))
     (place / "inner" / "file").unlink()
     workspace = Workspace("a", repo)
+    with pytest.raises(proctor.StartRefused, match="somebody else is making it"):
+        await workspace.enter()
+    (place.parents[1] / "a.begun").write_text(str(place))
     assert await workspace.enter() == (place, None)
     assert (place / "inner" / "file").read_text() == "one\n"
     assert await workspace.close() is None
@@ -247,6 +250,48 @@ async def test_a_folder_that_is_not_ours_is_never_written_over(tmp_path: Path, r
     with pytest.raises(proctor.StartRefused, match="is there and is no worktree of this repository"):
         await proctor.ask(agent_of(tmp_path, repo), "hi")
     assert list(place.iterdir()) == []
+
+
+async def test_a_worktree_of_the_users_own_is_neither_worked_in_nor_removed(
+    tmp_path: Path, repo: Path
+) -> None:
+    mine = tmp_path / "mine" / "a"
+    git(repo, "worktree", "add", "--quiet", "-b", "feature", str(mine))
+    with pytest.raises(proctor.StartRefused, match="is a worktree that proctor did not make"):
+        await proctor.ask(agent_of(tmp_path, repo, worktrees=mine.parent), "hi")
+    assert (mine / "inner" / "file").is_file()
+    shutil.rmtree(mine)
+    with pytest.raises(proctor.StartRefused, match="its folder is gone"):
+        await proctor.ask(agent_of(tmp_path, repo, worktrees=mine.parent), "hi")
+    assert str(mine) in git(repo, "worktree", "list")
+
+
+async def test_a_worktree_without_our_tag_is_gone_on_with_and_never_removed(
+    tmp_path: Path, repo: Path
+) -> None:
+    place = place_of(repo)
+    place.parent.mkdir(parents=True)
+    git(repo, "worktree", "add", "--quiet", "-b", "proctor/a", str(place))
+    workspace = Workspace("a", repo)
+    assert (await workspace.enter())[0] == place
+    told = await workspace.close()
+    assert told is not None
+    assert "has no tag of proctor" in told.text
+    assert (place / "inner" / "file").is_file()
+
+
+async def test_a_worktree_whose_host_was_killed_before_it_was_tagged_is_ours(
+    tmp_path: Path, repo: Path
+) -> None:
+    place = place_of(repo)
+    place.parent.mkdir(parents=True)
+    (place.parents[1] / "a.begun").write_text(str(place))
+    git(repo, "worktree", "add", "--quiet", "-b", "proctor/a", str(place))
+    workspace = Workspace("a", repo)
+    assert (await workspace.enter())[0] == place
+    assert await workspace.close() is None
+    assert not place.exists()
+    assert not (place.parents[1] / "a.begun").exists()
 
 
 async def test_a_branch_that_somebody_works_on_is_let_alone(tmp_path: Path, repo: Path) -> None:

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.cli.serve import ServeOptions, Service
 from tests.fakes.mcp_client import INITIALIZE, READY, written
-from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with
+from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with, proctor
 from tests.proctor.metrics_page import names_promised
 
 ASKED = written(INITIALIZE, READY, {"id": 1, "method": "tools/list"})
@@ -50,6 +50,13 @@ def text_of(result: Any) -> str:
     [block] = result.content
     assert isinstance(block, TextContent)
     return block.text
+
+
+@pytest.mark.parametrize("words", [("serve",), ("web", "fleet.toml")], ids=["serve", "web"])
+def test_a_time_to_live_that_is_none_is_one_line(home: Path, words: tuple[str, ...]) -> None:
+    done = proctor(*words, "--session-ttl", "soon", home=home)
+    assert done.status == 2
+    assert done.complaint.startswith("proctor: --session-ttl: expected a duration such as 90, '30s'")
 
 
 def served(*words: str, home: Path, **env: str) -> tuple[list[dict[str, Any]], str]:

@@ -72,6 +72,7 @@ class ServeOptions:
     record: str | None = None
     recorded: bool = True
     sessions: str | None = None
+    session_ttl: float | None = None
     limit: int | None = None
     token_env: str | None = None
     metrics: bool = False
@@ -236,7 +237,9 @@ def _terms(options: ServeOptions, record: Path | None) -> Terms:
     return Terms(
         roots=Roots(options.roots or (Path.cwd(),)),
         pools=Pools(limit=options.limit),
-        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        sessions=Sessions(
+            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
+        ),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
         options={"env": env, "record": record, "permission": options.permission},
         timeout=options.timeout,

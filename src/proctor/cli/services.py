@@ -23,6 +23,7 @@ def web(
     grace: str = "10s",
     metrics: Annotated[bool, _Flag] = False,
     sessions: Annotated[str | None, Parameter(negative="")] = None,
+    session_ttl: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
 ) -> int:
     """Run a fleet of agents and serve it over HTTP, until it is interrupted.
@@ -43,6 +44,8 @@ def web(
         Serve /metrics.
     sessions
         A folder that keeps the sessions clients name, from one server to the next. Default: they go with the server.
+    session_ttl
+        How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
         How many turns in sessions work at a time, for each kind. Default: what the machine has room for, at most 10.
     """
@@ -59,6 +62,11 @@ def web(
     except ValueError as error:
         complain(f"--grace: {error} (see proctor web --help)")
         return USAGE
+    try:
+        ttl = _ttl(session_ttl)
+    except ValueError as error:
+        complain(f"{error} (see proctor web --help)")
+        return USAGE
     return web_command(
         WebOptions(
             fleet=fleet,
@@ -68,6 +76,7 @@ def web(
             grace=seconds,
             metrics=metrics,
             sessions=sessions,
+            session_ttl=ttl,
             limit=limit,
         )
     )
@@ -85,6 +94,7 @@ def serve(
     record: Annotated[str | None, Parameter(negative="")] = None,
     no_record: Annotated[bool, _Flag] = False,
     sessions: Annotated[str | None, Parameter(negative="")] = None,
+    session_ttl: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
     token_env: str | None = None,
     metrics: Annotated[bool, _Flag] = False,
@@ -115,6 +125,8 @@ def serve(
         Keep no recording.
     sessions
         A folder that keeps the sessions callers name, from one server to the next. Default: they go with the server.
+    session_ttl
+        How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
         How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
     token_env
@@ -133,6 +145,11 @@ def serve(
     except ValueError as error:
         complain(f"--timeout: {error}")
         return USAGE
+    try:
+        ttl = _ttl(session_ttl)
+    except ValueError as error:
+        complain(str(error))
+        return USAGE
     with loading():
         from proctor.cli.serve import ServeOptions, serve_command
 
@@ -148,8 +165,19 @@ def serve(
             record=record,
             recorded=not no_record,
             sessions=sessions,
+            session_ttl=ttl,
             limit=limit,
             token_env=token_env,
             metrics=metrics,
         )
     )
+
+
+def _ttl(text: str | None) -> float | None:
+    """Seconds, None for the default. Raises ValueError with the option's name."""
+    from proctor.actors.durations import limit
+
+    try:
+        return None if text is None else limit(text)
+    except ValueError as error:
+        raise ValueError(f"--session-ttl: {error}") from None

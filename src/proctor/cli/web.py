@@ -79,6 +79,7 @@ class WebOptions:
     grace: float = 10.0
     metrics: bool = False
     sessions: str | None = None
+    session_ttl: float | None = None
     limit: int | None = None
 
 
@@ -220,7 +221,9 @@ def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
     if options.limit is not None and options.limit < 1:
         raise BadOption(f"--limit must be 1 or more, got {options.limit}")
     return Rooms(
-        sessions=Sessions(options.sessions or state_directory().parent / "sessions", keep=kept),
+        sessions=Sessions(
+            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
+        ),
         plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
         pools=Pools(limit=options.limit),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours

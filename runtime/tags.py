@@ -1,0 +1,72 @@
+"""The tag of a folder: a file by which a folder that proctor made is recognised, whatever else lies beside it.
+
+    FOLDER/.proctor-tag     0600, one line: KIND 1 UID NAME
+
+Guarantees: a folder counts as ours only when it is a directory of this user, not a link, and its tag is a regular file
+of this user that states the kind, the user and the name. Where NAME is the folder's own name, a copy or a renamed
+folder is no longer ours, so renaming one keeps it. What has no tag is never removed by anything that removes.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+TAG = ".proctor-tag"
+_VERSION = 1
+_LONGEST = 4096
+
+
+def tag_folder(folder: Path, kind: str, name: str) -> None:
+    """Write the tag into `folder`, which this process has made. Raises OSError; then there is no tag."""
+    path = folder / TAG
+    line = _line(kind, name)
+    try:
+        # O_NOFOLLOW: somebody who can write in the folder must not lead us to another file
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(fd, line) != len(line):
+                raise OSError(28, os.strerror(28), str(path))
+        finally:
+            os.close(fd)
+    except OSError:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def is_tagged(folder: Path, kind: str, name: str) -> bool:
+    """Whether `folder` is a directory of this user with a tag of this kind and name. Never raises."""
+    return tag_of(folder, kind) == name
+
+
+def tag_of(folder: Path, kind: str) -> str | None:
+    """The name in the tag of a directory of this user, None where it has no tag of this kind. Never raises."""
+    try:
+        line = _read(folder / TAG) if is_own_directory(folder) else b""
+    except OSError:
+        return None
+    head, end = _line(kind, "")[:-1], line[-1:]
+    return os.fsdecode(line[len(head) : -1]) if line.startswith(head) and end == b"\n" else None
+
+
+def is_own_directory(path: Path) -> bool:
+    """Whether `path` is a directory of this user, not a link to one. Raises OSError."""
+    found = path.lstat()
+    return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        ours = S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        return os.read(fd, _LONGEST) if ours else b""
+    finally:
+        os.close(fd)
+
+
+def _line(kind: str, name: str) -> bytes:
+    return os.fsencode(f"{kind} {_VERSION} {os.geteuid()} {name}\n")
