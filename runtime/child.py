@@ -1,10 +1,10 @@
 """One incarnation of a child: its scopes, its start, its one exit reason.
 
-Guarantees: `run` never raises and never lets a child's failure out (T4): whatever happens becomes one
-`ExitReason`, set together with the end of the cell, before `settled` and `ended` tell anybody. `Cancelled` is
-never a crash and never swallowed (T3): exceptions are classified outside the scope that was cancelled, where
-Trio has taken its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system (T5). A
-child that was stopped or killed before its first step never runs (T6).
+Guarantees: `run` never lets a child's failure out (T4): whatever leaves the child's code becomes one `ExitReason`, in
+`_fault`, and the cell ends with it on every path, before `settled` and `ended` tell anybody. `Cancelled` is never a
+crash and never swallowed (T3): exceptions are classified outside the scope that was cancelled, where Trio has taken
+its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system (T5). A child that was stopped
+or killed before its first step never runs (T6).
 
 Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
 those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
@@ -19,6 +19,7 @@ Not here: waiting for the child with a time limit (`core`), restarts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -46,7 +47,7 @@ from proctor.runtime.mailbox import Mailbox
 from proctor.runtime.messages import Info
 from proctor.runtime.once import Once
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.system import first_leaf, interrupt_in
+from proctor.runtime.system import first_leaf
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Message
@@ -215,24 +216,24 @@ class Incarnation:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The whole life, for a task of its own."""
-        self.cell.task = trio.lowlevel.current_task()
+        self.cell.task = task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
         OWN.set(self.cell)
         reason = self._stopped
-        if reason is None and not self._killed:
+        try:
             try:
-                if self.mailbox is not None:
-                    reason = await self._run_before_background()
-                elif isinstance(self.spec.start, Bridge):
-                    reason = self._unless_ignored(await self._run_function())
-                else:
-                    reason = await self._run_until_killed()
-            except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
-                reason = self._fault(error)
+                if reason is None and not self._killed:
+                    reason = await self._life(task)
+            except BaseException as error:  # noqa: BLE001  # see _fault
+                reason = self._fault(error, task)
             if reason is not None and self._owes_terminate():
                 reason = await self._contained(partial(self._terminated_alone, reason))
-        self._end_probes()
-        self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
+        finally:
+            # also when the scope around the supervisor was cancelled; not in a coroutine that is closed after its
+            # event loop: there is nobody to tell, and no time to ask for
+            if _runs(task):
+                self._end_probes()
+                self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
 
     def _end_probes(self) -> None:
         if self.watch is not None:
@@ -252,6 +253,14 @@ class Incarnation:
         self.settled.set()
         self._report(self)
 
+    def _life(self, task: trio.lowlevel.Task) -> Awaitable[ExitReason | None]:
+        if self.mailbox is not None:
+            return self._run_before_background(task)
+        return self._run_bridge() if isinstance(self.spec.start, Bridge) else self._run_until_killed()
+
+    async def _run_bridge(self) -> ExitReason | None:
+        return self._unless_ignored(await self._run_function())
+
     async def _run_until_killed(self) -> ExitReason | None:
         with trio.CancelScope() as self._kill_scope:
             return await self._contained(self._run_until_stopped) or self._stopped or Normal()
@@ -262,14 +271,14 @@ class Incarnation:
             return self._unless_ignored(await self._run_function())
         return None
 
-    async def _run_before_background(self) -> ExitReason | None:
+    async def _run_before_background(self, task: trio.lowlevel.Task) -> ExitReason | None:
         try:
             async with trio.open_nursery() as self._background:
                 self._kill_scope = self._background.cancel_scope
                 try:
                     ended = self._unless_ignored(await self._live())
-                except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
-                    ended = self._fault(error)
+                except BaseException as error:  # noqa: BLE001  # see _fault
+                    ended = self._fault(error, task)
                 reason = await self._terminated(ended or self._stopped or Normal())
                 self._background.cancel_scope.cancel(reason="the actor ended")
                 return reason
@@ -314,26 +323,30 @@ class Incarnation:
         return IGNORE if returned is IGNORE else Normal()
 
     async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
+        task = trio.lowlevel.current_task()
         try:
             return await body()
-        except (Exception, KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  # see _fault
-            return self._fault(error)
+        except BaseException as error:  # noqa: BLE001  # see _fault
+            return self._fault(error, task)
 
-    def _fault(self, error: BaseException) -> ExitReason:
-        """What a failure of the child means: any error is a crash (T4), an interrupt is told to the system (T5)."""
+    def _fault(self, error: BaseException, task: trio.lowlevel.Task) -> ExitReason:
+        """What it means that `error` left code of the child that ran in `task`: a crash (T4), whatever its class.
+
+        But an interrupt is told to the system (T5), and what is not of the child's doing is raised again: the
+        cancellation of a scope around it, and whatever comes out of a coroutine that is closed after its event loop.
+        """
+        if not _runs(task):
+            raise error
         if isinstance(error, Exception):
             return _reason(error)
-        interrupt = interrupt_in(error)
-        if interrupt is None:
-            raise error  # Cancelled of an outer scope beside errors: that scope takes its own out
-        self.cell.system.interrupt(interrupt)
-        whole: object = error
-        if isinstance(whole, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", whole)
-            cancelled = group.subgroup(trio.Cancelled)
-            if cancelled is not None:
-                raise cancelled
-        return Shutdown("interrupted")
+        interrupted = self.cell.system.take_interrupt(error)
+        cancelled = _cancelled_in(error)
+        # an effective deadline in the past is Trio's word for a scope around us that was cancelled
+        if cancelled is not None and trio.current_effective_deadline() == -math.inf:
+            raise cancelled if interrupted else error
+        if interrupted:
+            return Shutdown("interrupted")
+        return Crash(error if cancelled is None else _stray(error))
 
 
 @trio.lowlevel.disable_ki_protection
@@ -349,6 +362,24 @@ async def _ask(probe: Callable[[], Awaitable[object]], timeout: float) -> ExitRe
             return Crash(error)
         return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
     return None
+
+
+def _runs(task: trio.lowlevel.Task) -> bool:
+    """Whether `task` goes on. Python closes the coroutine of one that does not by a `GeneratorExit`, in any place."""
+    return trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is task
+
+
+def _cancelled_in(error: BaseException) -> BaseException | None:
+    whole: object = error
+    if isinstance(whole, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", whole).subgroup(trio.Cancelled)
+    return error if isinstance(error, trio.Cancelled) else None
+
+
+def _stray(error: BaseException) -> RuntimeFault:
+    fault = RuntimeFault("a cancellation was raised whose scope is not around the child")
+    fault.__cause__ = error
+    return fault
 
 
 def _reason(error: Exception) -> ExitReason:

@@ -189,8 +189,9 @@ class Children:
         for fn in left:
             try:
                 fn()
-            except Exception as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
-                self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
+            except BaseException as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
+                if not self._system.take_interrupt(error):
+                    self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
 
     def _settle(self, slot: Slot, names: frozenset[str]) -> None:
         slot.names -= names

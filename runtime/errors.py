@@ -121,7 +121,10 @@ class WouldDeadlock(SupervisionError):
 
 
 class MaxRestartsExceeded(ExceptionGroup[Exception]):
-    """A root supervisor gave up (S35). The crashes inside the window are its exceptions."""
+    """A root supervisor gave up (S35). The crashes inside the window are its exceptions.
+
+    A crash by what is no `Exception` is there as an `ActorExited` with it as the `__cause__`.
+    """
 
     path: str
 
@@ -140,9 +143,13 @@ class MaxRestartsExceeded(ExceptionGroup[Exception]):
 
 
 def _exception(reason: ExitReason) -> Exception:
-    if isinstance(reason, Crash) and isinstance(reason.error, Exception):
+    if not isinstance(reason, Crash):
+        return ActorExited(None, reason)
+    if isinstance(reason.error, Exception):
         return reason.error
-    return ActorExited(None, reason)
+    stand_in = ActorExited(None, reason)  # an ExceptionGroup holds no other
+    stand_in.__cause__ = reason.error
+    return stand_in
 
 
 class ActorExited(DeliveryError):

@@ -173,7 +173,7 @@ class KeptFailed(SupervisorEvent):
     """A function that a child left with `kept` raised."""
 
     kind = "kept_error"
-    error: Exception
+    error: BaseException
 
 
 class Events:

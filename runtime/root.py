@@ -22,7 +22,7 @@ from proctor.runtime.calls import open_cell
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.exits import ExitReason, Shutdown
-from proctor.runtime.system import System, interrupt_in
+from proctor.runtime.system import System
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell
@@ -129,9 +129,8 @@ class Root:
 
     def note(self, error: BaseException) -> None:
         """Keep what the body raised."""
-        self.error, interrupt = error, interrupt_in(error)
-        if interrupt is not None:
-            self.system.interrupt(interrupt)
+        self.error = error
+        self.system.take_interrupt(error)
 
     def raise_outcome(self) -> None:
         """Raise what the whole came to, bare; nothing if it ended well."""

@@ -37,6 +37,13 @@ class System:
         self.interrupted: Interrupt | None = None
         self.on_interrupt: Callable[[], None] = _nobody_yet
 
+    def take_interrupt(self, error: BaseException) -> bool:
+        """Record the interrupt that `error` is or has inside it; False if there is none."""
+        interrupt = interrupt_in(error)
+        if interrupt is not None:
+            self.interrupt(interrupt)
+        return interrupt is not None
+
     def interrupt(self, error: Interrupt) -> None:
         """Record the first interrupt (T5). From here on nothing is started or restarted in the whole tree."""
         if self.interrupted is None:

@@ -19,7 +19,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     (
         "runtime/children.py",
         "Children._call",
-    ): "what a child left to be called, in the supervisor's task: told as an event",
+    ): "what a child left to be called, in the supervisor's task: an event (T4)",
     ("runtime/outputs.py", "Outputs.tell"): "the owner's callback: an error in it ends no reader (L20)",
     ("runtime/run.py", "run"): "raised again, an interrupt in it bare (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
@@ -56,6 +56,7 @@ EDGES: Mapping[tuple[str, str], str] = {
     ("runtime/child.py", "Incarnation._run_before_background"): "the same",
     ("runtime/child.py", "Incarnation._contained"): "the same",
     ("runtime/run.py", "run"): "raised again, bare (T5)",
+    ("runtime/children.py", "Children._call"): "the same; a function that is called gets no cancellation",
     ("runtime/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
 }
