@@ -40,6 +40,7 @@ from proctor.runtime.exits import (
     Shutdown,
     is_clean,
     normalised,
+    without_directive,
 )
 from proctor.runtime.kept import Kept
 from proctor.runtime.loop import Ended, live, raise_one_of
@@ -194,7 +195,7 @@ class Incarnation:
         if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
             self.mailbox.put_in_order(Info(signal))
         elif not isinstance(signal.reason, Normal):
-            self.stop(signal.reason)
+            self.stop(without_directive(signal.reason))
         return True
 
     def condemn(self, verdict: Crash) -> bool:

@@ -37,7 +37,7 @@ from proctor.runtime.errors import (
     SupervisionError,
     WouldDeadlock,
 )
-from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
+from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown, TreeTerminated, raised_above
 from proctor.runtime.kept import Kept
 from proctor.runtime.messages import Call
 from proctor.runtime.monitors import Down
@@ -66,7 +66,7 @@ class Core:
         self.cell = cell
         self.system = system
         self.path = cell.path
-        self.failure: StartError | MaxRestartsExceeded | None = None
+        self.failure: StartError | MaxRestartsExceeded | TreeTerminated | None = None
         self.handle = handle(self)
         self.children = Children(cell.path, system, self.handle, self._hear)
         self.slots = self.children.slots
@@ -193,8 +193,19 @@ class Core:
             self.children.rest(slot)
         if action == "restart":
             await self._restart(slot, reason)
-        elif decide.ends_supervisor(self.flags.auto_shutdown, slot.spec.significant, self._peers()):
+        elif action == "terminate":
+            self._end_tree(slot, reason)
+        else:
+            self._stays_down(slot)
+
+    def _stays_down(self, slot: Slot) -> None:
+        if decide.ends_supervisor(self.flags.auto_shutdown, slot.spec.significant, self._peers()):
             self._reason = self._reason or Shutdown("auto_shutdown")
+
+    def _end_tree(self, slot: Slot, reason: ExitReason) -> None:
+        if self._reason is None:
+            self._reason = whole = raised_above(reason, self.children.path_of(slot.spec))
+            self.failure = TreeTerminated(whole)
 
     def _report_exit(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
         path, ref = incarnation.cell.path, incarnation.cell.ref
@@ -262,7 +273,7 @@ class Core:
         # among thousands, the others are not worth a list each time
         alone = self.flags.strategy == "one_for_one"
         members = [
-            decide.Member(id, held.spec.restart, held.incarnation is not None)
+            decide.Member(id, held.spec.restart, held.incarnation is not None, decide.is_final(held.exit))
             for id, held in ({slot.spec.id: slot} if alone else self.slots).items()
         ]
         return decide.group_plan(self.flags.strategy, members, slot.spec.id)
@@ -285,10 +296,21 @@ class Core:
         try:
             await self.children.start(slot)
         except StartError as error:
-            slot.state = "restarting"
-            self._requests.append(partial(self._retry, slot, slot.count, error.reason))
-            return False
+            return self._not_started_again(slot, error.reason)
         return True
+
+    def _not_started_again(self, slot: Slot, reason: ExitReason) -> bool:
+        """Whether the rest of its group is started now: a restart that is owed does that later."""
+        action = decide.after_failed_restart(slot.spec.restart, reason, self.system.restarts)
+        if action == "restart":
+            slot.state = "restarting"
+            self._requests.append(partial(self._retry, slot, slot.count, reason))
+        elif action == "terminate":
+            self._end_tree(slot, reason)
+        else:
+            self.children.come_to_rest(slot)
+            self._stays_down(slot)
+        return action not in ("restart", "terminate")
 
     async def _retry(self, slot: Slot, count: int, reason: ExitReason) -> None:
         await trio.lowlevel.checkpoint()

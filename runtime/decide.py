@@ -15,20 +15,37 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown, normalised
+from proctor.runtime.exits import (
+    Crash,
+    ExitReason,
+    ExitStatus,
+    FinalShutdown,
+    Killed,
+    Normal,
+    Shutdown,
+    TreeShutdown,
+    normalised,
+)
 from proctor.runtime.spec import AutoShutdown, Grace, Restart, Strategy
 
-ExitClass: TypeAlias = Literal["normal", "shutdown", "killed", "crash", "status"]
-Action: TypeAlias = Literal["restart", "keep", "drop"]
+ExitClass: TypeAlias = Literal["normal", "shutdown", "final", "tree", "killed", "crash", "status"]
+Action: TypeAlias = Literal["restart", "keep", "drop", "terminate"]
 RestartTable: TypeAlias = Mapping[tuple[Restart, ExitClass], Action]
 
 CLASSES: Mapping[type[object], ExitClass] = {
     Normal: "normal",
     Shutdown: "shutdown",
+    FinalShutdown: "final",
+    TreeShutdown: "tree",
     Killed: "killed",
     Crash: "crash",
     ExitStatus: "status",
 }
+
+CLEAN: frozenset[ExitClass] = frozenset({"normal", "shutdown", "final", "tree"})
+ON_REQUEST: frozenset[ExitClass] = frozenset({"shutdown", "final", "tree"})
+DIRECTED: frozenset[ExitClass] = frozenset({"final", "tree"})
+"""What decides about the restart itself, instead of leaving that to the restart kind."""
 
 # S14, S15, S16
 RESTARTS: Mapping[tuple[Restart, ExitClass], Action] = {
@@ -37,16 +54,22 @@ RESTARTS: Mapping[tuple[Restart, ExitClass], Action] = {
     ("permanent", "killed"): "restart",
     ("permanent", "crash"): "restart",
     ("permanent", "status"): "restart",
+    ("permanent", "final"): "keep",
+    ("permanent", "tree"): "terminate",
     ("transient", "normal"): "keep",
     ("transient", "shutdown"): "keep",
     ("transient", "killed"): "restart",
     ("transient", "crash"): "restart",
     ("transient", "status"): "restart",
+    ("transient", "final"): "keep",
+    ("transient", "tree"): "terminate",
     ("temporary", "normal"): "drop",
     ("temporary", "shutdown"): "drop",
     ("temporary", "killed"): "drop",
     ("temporary", "crash"): "drop",
     ("temporary", "status"): "drop",
+    ("temporary", "final"): "drop",
+    ("temporary", "tree"): "terminate",
 }
 
 
@@ -56,28 +79,46 @@ def exit_class(reason: ExitReason) -> ExitClass:
 
 
 def after_exit(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
-    """What becomes of a child that ended by itself: restarted, kept down, or its spec dropped."""
+    """What becomes of a child that ended by itself: restarted, kept down, its spec dropped, or its whole tree ended."""
     return table[restart, exit_class(reason)]
+
+
+def after_failed_restart(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
+    """What becomes of a child that ended before it was ready again: it is tried again (S28), unless it refuses."""
+    how = exit_class(reason)
+    return table[restart, how] if how in DIRECTED else "restart"
+
+
+def is_final(reason: ExitReason | None) -> bool:
+    """Whether a child that ended so is not even started again with its group."""
+    return reason is not None and exit_class(reason) == "final"
 
 
 def is_reported(restart: Restart, reason: ExitReason) -> bool:
     """Whether an exit is also reported as `child_terminated` (S19)."""
-    return restart == "permanent" or exit_class(reason) not in ("normal", "shutdown")
+    return restart == "permanent" or exit_class(reason) not in CLEAN
 
 
 def is_shutdown_error(restart: Restart, grace: Grace, reason: ExitReason) -> bool:
     """Whether a stop on request ended otherwise than asked for (S37, S39)."""
-    how, asked = exit_class(reason), "killed" if grace == "brutal_kill" else "shutdown"
-    return how != asked and (restart == "permanent" or how not in ("normal", "shutdown"))
+    how = exit_class(reason)
+    as_asked = how == "killed" if grace == "brutal_kill" else how in ON_REQUEST
+    return not as_asked and (restart == "permanent" or how not in CLEAN)
 
 
 @attrs.frozen
 class Member:
-    """One held child, as a plan sees it."""
+    """One held child, as a plan sees it. `final`: it ended last with the wish not to be restarted."""
 
     id: str
     restart: Restart
     alive: bool
+    final: bool = False
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it is started when its group is, as a bystander."""
+        return self.restart != "temporary" and (self.alive or not self.final)
 
 
 @attrs.frozen
@@ -96,7 +137,7 @@ def group_plan(strategy: Strategy, members: Sequence[Member], exited: str) -> Pl
     return Plan(
         stop=tuple(member.id for member in reversed(others) if member.alive),
         drop=tuple(member.id for member in others if member.restart == "temporary"),
-        start=tuple(m.id for m in group if m.id == exited or m.restart != "temporary"),
+        start=tuple(m.id for m in group if m.id == exited or m.comes_back),
     )
 
 

@@ -50,6 +50,41 @@ class Shutdown:
 
 
 @attrs.frozen
+class FinalShutdown(Shutdown):
+    """Ended on purpose, and not to be restarted, whatever its restart kind; raised as `DoNotRestart`.
+
+    `cause` is the text of the error that `DoNotRestart` was raised from. Not the error: its traceback would be held as
+    long as the spec.
+    """
+
+    cause: str | None = None
+
+    def __str__(self) -> str:
+        why = _joined(self.detail, self.cause)
+        return "shutdown, not to be restarted" + (f" ({why})" if why else "")
+
+
+@attrs.frozen
+class TreeShutdown(Shutdown):
+    """Ended on purpose, and every supervisor above it is to end too; raised as `TerminateTree`.
+
+    `path` is the child that raised it, filled in by its supervisor; `cause` is as in `FinalShutdown`.
+    """
+
+    cause: str | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        why = _joined(self.detail, self.cause)
+        by = "" if self.path is None else f" by {self.path!r}"
+        return f"shutdown of the tree{by}" + (f" ({why})" if why else "")
+
+
+def _joined(detail: str | None, cause: str | None) -> str:
+    return ": ".join(text for text in (detail, cause) if text)
+
+
+@attrs.frozen
 class Killed:
     """Ended by force, without its `terminate` hook."""
 
@@ -127,12 +162,86 @@ class Exit(Exception):
 
     def __init__(self, reason: ExitReason) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self._reason = reason
+
+    @property
+    def reason(self) -> ExitReason:
+        """The reason with which the body ends."""
+        return self._reason
+
+
+class DoNotRestart(Exit):
+    """Raised by a child that is not to be restarted, whatever its restart kind: `raise DoNotRestart("bad key")`.
+
+    It ends with `FinalShutdown`. `raise ... from error` puts the text of `error` into the reason.
+    """
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(FinalShutdown(detail))
+        self.detail = detail
+
+    @property
+    def reason(self) -> FinalShutdown:
+        """The reason with which the child ends."""
+        return FinalShutdown(self.detail, _text_of(self.__cause__))
+
+
+class TerminateTree(Exit):
+    """Raised by a child to end its whole tree: `raise TerminateTree("disk full")`.
+
+    Its supervisor stops the other children and ends with the same `TreeShutdown`, as does every supervisor above; the
+    root raises `TerminateTree`, with the `path` of the child.
+    """
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(TreeShutdown(detail))
+        self.detail = detail
+
+    @property
+    def reason(self) -> TreeShutdown:
+        """The reason with which the child, and then each supervisor above it, ends."""
+        return TreeShutdown(self.detail, _text_of(self.__cause__))
+
+
+class TreeTerminated(TerminateTree):
+    """What a root raises for a child's `TerminateTree`: with the `path` of that child and its `reason`."""
+
+    def __init__(self, reason: TreeShutdown) -> None:
+        super().__init__(reason.detail)
+        self._ended = reason
+        why = _joined(reason.detail, reason.cause)
+        self.args = (f"the tree was ended by {reason.path!r}" + (f": {why}" if why else ""),)
+
+    @property
+    def path(self) -> str | None:
+        """The child that raised it."""
+        return self._ended.path
+
+    @property
+    def reason(self) -> TreeShutdown:
+        """The reason with which the child and each supervisor above it ended."""
+        return self._ended
+
+
+def _text_of(cause: BaseException | None) -> str | None:
+    return None if cause is None else repr(cause)
 
 
 def is_clean(reason: ExitReason) -> bool:
     """Whether `reason` is one after which a transient child stays down (`Normal`, `Shutdown`)."""
     return isinstance(reason, Normal | Shutdown)
+
+
+def raised_above(reason: ExitReason, path: str) -> TreeShutdown:
+    """The reason of a supervisor whose child at `path` ends the tree with `reason`."""
+    if isinstance(reason, TreeShutdown):
+        return reason if reason.path is not None else attrs.evolve(reason, path=path)
+    return TreeShutdown(str(reason), path=path)
+
+
+def without_directive(reason: ExitReason) -> ExitReason:
+    """The reason for another actor that ends because of this end: what is not to be restarted is the first one only."""
+    return Shutdown(reason.detail) if isinstance(reason, FinalShutdown | TreeShutdown) else reason
 
 
 def normalised(reason: ExitReason) -> ExitReason:

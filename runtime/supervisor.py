@@ -18,9 +18,9 @@ from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
-from proctor.runtime.errors import InvalidSpec, WouldDeadlock
+from proctor.runtime.errors import InvalidSpec, StartError, WouldDeadlock
 from proctor.runtime.events import Subscription
-from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown
+from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown, TreeShutdown
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
@@ -239,8 +239,15 @@ async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
     incarnation.warden = core
     await core.run(incarnation.started)
     if not incarnation.has_started and core.failure is not None:
-        raise core.failure
+        raise _as_start_failure(core.failure)
     raise Exit(core.reason)
+
+
+def _as_start_failure(failure: Exception) -> Exception:
+    """A child that ended its tree while it started ended it from here upward too."""
+    if isinstance(failure, StartError) and isinstance(failure.reason, TreeShutdown):
+        return Exit(failure.reason)
+    return failure
 
 
 def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -> ChildSpec:

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.runtime import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime import (
+    Crash,
+    ExitReason,
+    ExitStatus,
+    FinalShutdown,
+    Killed,
+    Normal,
+    Shutdown,
+    TreeShutdown,
+)
 from proctor.runtime.decide import (
     CLASSES,
     RESTARTS,
@@ -16,8 +25,10 @@ from proctor.runtime.decide import (
     Peer,
     Window,
     after_exit,
+    after_failed_restart,
     ends_supervisor,
     group_plan,
+    is_final,
     is_reported,
     is_shutdown_error,
 )
@@ -40,6 +51,8 @@ FATES: Mapping[ExitReason, tuple[Action, Action, Action]] = {
     CRASH: ("restart", "restart", "drop"),
     ExitStatus(1): ("restart", "restart", "drop"),
     ExitStatus(signal=15): ("restart", "restart", "drop"),
+    FinalShutdown("bad key"): ("keep", "keep", "drop"),
+    TreeShutdown("disk full"): ("terminate", "terminate", "terminate"),
 }
 
 
@@ -48,13 +61,25 @@ def test_what_becomes_of_a_child_that_ended_by_itself_S14_S15_S16(reason: ExitRe
     assert tuple(after_exit(kind, reason) for kind in KINDS) == FATES[reason]
 
 
+@pytest.mark.parametrize("reason", FATES, ids=str)
+def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses_S28(reason: ExitReason) -> None:
+    refuses = isinstance(reason, FinalShutdown | TreeShutdown)
+    for kind in KINDS:
+        assert after_failed_restart(kind, reason) == (after_exit(kind, reason) if refuses else "restart")
+
+
+@pytest.mark.parametrize("reason", [None, *FATES], ids=str)
+def test_only_a_final_shutdown_is_final(reason: ExitReason | None) -> None:
+    assert is_final(reason) == isinstance(reason, FinalShutdown)
+
+
 def test_exit_status_0_is_treated_as_normal_T19() -> None:
     assert after_exit("transient", ExitStatus(0)) == "keep"
     assert after_exit("transient", ExitStatus(signal=15)) == "restart"
 
 
 members_of = st.lists(
-    st.builds(Member, st.uuids().map(str), st.sampled_from(KINDS), st.booleans()),
+    st.builds(Member, st.uuids().map(str), st.sampled_from(KINDS), st.booleans(), st.booleans()),
     min_size=1,
     max_size=8,
     unique_by=lambda member: member.id,
@@ -82,7 +107,8 @@ def test_a_group_plan_keeps_its_promises_S21_S22_S23_S24(
     assert list(plan.start) == sorted(plan.start, key=order.index)
     assert set(plan.stop) == {id for id in reach if alive[id] and id != order[at]}
     assert set(plan.drop) == {id for id in reach if kind[id] == "temporary" and id != order[at]}  # S24
-    assert set(plan.start) == reach - set(plan.drop)
+    resting = {m.id for m in members if m.final and not m.alive and m.id != order[at]}
+    assert set(plan.start) == reach - set(plan.drop) - resting
 
 
 @given(
@@ -129,6 +155,12 @@ def test_intensity_0_allows_no_restart_S30() -> None:
         ("temporary", "brutal_kill", Normal(), False),
         ("temporary", 5.0, CRASH, True),
         ("temporary", 5.0, ExitStatus(1), True),
+        ("permanent", 5.0, FinalShutdown(), False),
+        ("permanent", 5.0, TreeShutdown(), False),
+        ("permanent", "brutal_kill", FinalShutdown(), True),
+        ("transient", "brutal_kill", FinalShutdown(), False),
+        ("transient", "brutal_kill", TreeShutdown(), False),
+        ("transient", 5.0, FinalShutdown(), False),
     ],
 )
 def test_a_stop_that_ended_otherwise_than_asked_is_an_error_S37_S39(
@@ -139,12 +171,14 @@ def test_a_stop_that_ended_otherwise_than_asked_is_an_error_S37_S39(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "reason", [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0)], ids=str
+    "reason",
+    [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0), FinalShutdown(), TreeShutdown()],
+    ids=str,
 )
 def test_abnormal_exits_and_those_of_permanent_children_are_reported_S19(
     kind: Restart, reason: ExitReason
 ) -> None:
-    clean = reason in (Normal(), Shutdown(), ExitStatus(0))
+    clean = reason in (Normal(), Shutdown(), ExitStatus(0), FinalShutdown(), TreeShutdown())
     assert is_reported(kind, reason) == (kind == "permanent" or not clean)
 
 
