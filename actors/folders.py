@@ -16,7 +16,6 @@ import math
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +24,7 @@ import attrs
 import msgspec
 import trio
 
-from proctor.runtime.tags import TAG, is_own_directory, is_tagged, tag_folder, tag_of
+from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder, tag_of
 
 SESSION = "proctor-session"
 """The kind in the tag of a session's directory."""
@@ -235,43 +234,7 @@ def _touched(path: Path) -> float:
 async def discard(folder: Folder) -> None:
     """Remove it, in a thread, and give its lock back. What cannot be removed is told to the log and stays."""
     try:
-        if not await trio.to_thread.run_sync(_remove, folder.path):
+        if not await trio.to_thread.run_sync(remove_tree, folder.path):
             logging.getLogger(_LOG).warning("the session directory %s cannot be removed", folder.path)
     finally:
         folder.close()
-
-
-def _remove(path: Path) -> bool:
-    """Whether nothing is left."""
-    if path.is_symlink():
-        path.unlink(missing_ok=True)
-    _empty(path)
-    if os.path.lexists(path):
-        _open_up(path)
-        _empty(path)
-    return not os.path.lexists(path)
-
-
-def _empty(path: Path) -> None:
-    with suppress(OSError):
-        for inner in [*path.iterdir()]:
-            _remove_inner(inner)
-        if all(inner.name == TAG for inner in path.iterdir()):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_inner(inner: Path) -> None:
-    if inner.is_dir() and not inner.is_symlink():
-        shutil.rmtree(inner, ignore_errors=True)
-    elif inner.name != TAG:
-        inner.unlink(missing_ok=True)
-
-
-def _open_up(path: Path) -> None:
-    """Directories that their owner may not write in, as package caches have them, cannot be emptied."""
-    with suppress(OSError):
-        path.chmod(0o700)
-    for where, names, _ in os.walk(path):
-        for below in [Path(where, name) for name in names if not Path(where, name).is_symlink()]:
-            with suppress(OSError):
-                below.chmod(0o700)

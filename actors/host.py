@@ -1,5 +1,7 @@
 """The ledger of this host in the user's state folder, and the end of what earlier hosts have left there.
 
+What is left are processes and temporary folders, with whatever secrets are in them.
+
 Whatever starts agents opens it around all that it starts: a command, `open_supervisor`, a run without a tree. Where
 one is open already nothing happens. A ledger that cannot be kept keeps no agent from being started: it goes on
 without, and `proctor doctor` says why.
@@ -61,6 +63,11 @@ def account(swept: Swept) -> Iterator[str]:
         yield f"killed {_several(swept.killed)} that an earlier run had left: {_names(swept.killed)}"
     if swept.left:
         yield f"an earlier run has left {_several(swept.left)} that could not be killed: {_names(swept.left)}"
+    if swept.folders:
+        yield f"removed {_folders(swept.folders)} that an earlier run had left: {_paths(swept.folders)}"
+    if swept.folders_left:
+        told = _folders(swept.folders_left)
+        yield f"an earlier run has left {told} that could not be removed: {_paths(swept.folders_left)}"
     if not swept.sure:
         yield "could not look everywhere for what an earlier run has left; the next start looks again"
 
@@ -72,3 +79,12 @@ def _several(orphans: Sequence[Orphan]) -> str:
 def _names(orphans: Sequence[Orphan]) -> str:
     more = f", and {len(orphans) - _NAMED} more" if len(orphans) > _NAMED else ""
     return ", ".join(map(str, orphans[:_NAMED])) + more
+
+
+def _folders(paths: Sequence[Path]) -> str:
+    return "a temporary folder" if len(paths) == 1 else f"{len(paths)} temporary folders"
+
+
+def _paths(paths: Sequence[Path]) -> str:
+    more = f", and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(map(str, paths[:_NAMED])) + more

@@ -11,7 +11,8 @@ A folder of an incarnation has the format of a recorded transcript, so it can be
 they are decoded, bytes as they came. Environment values are never written, only the names of what was passed (L12,
 R185); nor is anything the caller gave as a secret.
 
-Without a place to record, the same files live in a temporary directory that goes with the run. Kept directories are
+Without a place to record, the same files live in a temporary directory that goes with the run, or with the sweep of the
+next host where this one is killed. Kept directories are
 bounded by size and age. Removed is only what has our tag with its own name, belongs to this user, and is not locked:
 a folder of somebody else's, a copy, a renamed one and a run directory of a version without tags stay.
 """
@@ -35,6 +36,7 @@ import trio
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
+from proctor.runtime.ledger import make_folder
 from proctor.runtime.tags import is_tagged, tag_folder
 
 KEEP_BYTES = 1 * 2**30
@@ -58,7 +60,7 @@ class RunDirectory:
         try:
             self.path = _make(root, agent)
             # short, because sockets are made in it, and gone with the run, because nobody replays it
-            self.scratch = Path(tempfile.mkdtemp(prefix="proctor-")) if self.kept else self.path
+            self.scratch = make_folder("proctor-") if self.kept else self.path
             self._lock = _new_lock(self.path)
         except OSError as error:
             raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
@@ -200,7 +202,7 @@ def forget(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
 def _make(root: Path | None, agent: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", agent)[:40] or "agent"
     if root is None:
-        return Path(tempfile.mkdtemp(prefix=f"proctor-{name}-"))
+        return make_folder(f"proctor-{name}-")
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     path = Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))

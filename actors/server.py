@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from proctor.actors.transport import ProcessTransport, Start
 from proctor.protocols.opencode.server import DISPOSE, USER, address_in, server_command
 from proctor.runtime.actor import Actor, Stop
 from proctor.runtime.exits import ExitReason
+from proctor.runtime.ledger import make_folder
 from proctor.runtime.messages import Call
 from proctor.runtime.process import Command
 from proctor.runtime.spec import ChildSpec
@@ -84,7 +84,7 @@ class ServerActor(Actor):
     async def init(self, service: Service) -> None:
         self.service = service
         if "scratch" not in self.kept:
-            scratch = self.kept["scratch"] = Path(tempfile.mkdtemp(prefix="proctor-server-"))
+            scratch = self.kept["scratch"] = make_folder("proctor-server-")
             self.kept.when_dropped(lambda: shutil.rmtree(scratch, ignore_errors=True))
         with trio.move_on_after(service.start) as clock:
             self._address = await self.background.start(self._run)

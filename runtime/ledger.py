@@ -4,6 +4,7 @@
         KEY.ledger          held under a lock while its host lives
             proctor-ledger 1 KEY MACHINE BOOT NAMESPACE
             PID START MARKER                            a line a process
+            folder PATH                                 a line a temporary folder, percent-encoded
 
 Guarantees. A host is dead when its lock is free, which the system sees to however it died; no number is guessed at.
 Its key is on disk before its first process is born, so that nothing can be started unnoted: what carries the key in
@@ -11,6 +12,9 @@ its marker is the host's, what does not is a stranger, even under a number that 
 hosts of this place have left and removes their files. Two that sweep at once share the work: a ledger is settled by
 whoever gets its lock. One that could not be settled stays for the next. Leaving the block kills what still carries
 the own key and removes the own file.
+
+A temporary folder is noted before it is made and has the key in a tag. A sweep removes the folders of dead hosts, which may
+hold secrets, after their processes: only what has the tag with that key, or is empty and was ours to make.
 
 Lines serve the report. A half-written one is passed over, and a disk that refuses them costs no process its start.
 They are weeded when they have become many, into a new file that replaces the old one whole.
@@ -22,10 +26,12 @@ one folder, whose ledgers are left to them until they are old. Elsewhere than on
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -34,6 +40,7 @@ from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import attrs
 import trio
@@ -42,12 +49,16 @@ from proctor.runtime import procfs
 from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_marked
 from proctor.runtime.procfs import Place
 from proctor.runtime.spawning import MARKER, Command
+from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder
 
 WEEDED = 1000
 """Lines a ledger holds before it is weeded."""
 KEPT = 30 * 86400.0
 """Seconds a ledger of another place is kept."""
+FOLDER = "proctor-folder"
+"""The kind in the tag of a temporary folder; its name is the key of its host."""
 _TITLE = "proctor-ledger"
+_FOLDER_WORD = "folder"
 _CLOSING = 5.0
 _KEY = re.compile("[0-9a-f]{32}")
 _UNFIT = re.compile(r"[^A-Za-z0-9._/@:+-]")
@@ -69,12 +80,15 @@ class Entry:
 @attrs.frozen(kw_only=True)
 class Swept:
     """What a sweep found. `hosts` died and are settled; `killed` they had left, `left` could not be killed, each with
-    its reason; `strangers` are numbers that lines name and that belong to others now, who were not touched. Not `sure`:
-    it could not be looked everywhere, and the ledgers stay. `seconds` it took."""
+    its reason; `folders` of theirs were removed, `folders_left` could not be; `strangers` are numbers that lines name and
+    that belong to others now, who were not touched. Not `sure`: it could not be looked everywhere, and the ledgers stay.
+    `seconds` it took."""
 
     hosts: int = 0
     killed: tuple[Orphan, ...] = ()
     left: tuple[Orphan, ...] = ()
+    folders: tuple[Path, ...] = ()
+    folders_left: tuple[Path, ...] = ()
     strangers: tuple[int, ...] = ()
     sure: bool = True
     seconds: float = 0.0
@@ -90,6 +104,7 @@ class Ledger:
         self._fd = -1
         self._born = self._lines = 0
         self._room = WEEDED
+        self._torn = False
         self._around: Ledger | None = None
 
     def _choose_key(self) -> None:
@@ -105,15 +120,41 @@ class Ledger:
         """Note the birth of a process; at once, and without ever failing."""
         with contextlib.suppress(OSError):  # the key finds it without
             stat = procfs.stat_of(pid)
-            if self._fd == -1 or stat is None:
-                return
-            os.write(self._fd, str(Entry(pid, stat.start, marker)).encode())
-            self._lines += 1
-            if self._lines > self._room:
-                self._weed()
+            if stat is not None:
+                self._append(str(Entry(pid, stat.start, marker)))
+
+    def make_folder(self, prefix: str) -> Path:
+        """Make a temporary folder, mode 0700, that a sweep removes once this host is dead. Raises OSError."""
+        while True:
+            path = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(4)}")
+            with contextlib.suppress(OSError):  # as for a process: a full disk there forbids nothing here
+                # before the folder is there: a kill between the two must leave none that is not noted
+                self._append(_folder_line(path))
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                break
+        try:
+            tag_folder(path, FOLDER, self.key)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            raise
+        return path
+
+    def _append(self, line: str) -> None:
+        if self._fd == -1:
+            return
+        data = f"\n{line}".encode() if self._torn else line.encode()
+        # a line that was cut short must not swallow the next one
+        self._torn = True
+        self._torn = os.write(self._fd, data) != len(data)
+        self._lines += 1
+        if self._lines > self._room:
+            self._weed()
 
     async def sweep(self, *, limit: float = SWEEP_LIMIT) -> Swept:
-        """Kill what dead hosts have left, within `limit` seconds, and say what was found. Safe to call at any time."""
+        """Kill what dead hosts have left and remove their temporary folders, within `limit` seconds, and say what was
+        found. Safe to call at any time."""
         began = trio.current_time()
         with ExitStack() as locks:
             dead = [found for path in self.folder.glob("*.ledger") if (found := _take(path, locks))]
@@ -123,15 +164,20 @@ class Ledger:
             left = toll.left + unseen
             unsettled = {key_of(orphan.marker) for orphan in left}
             settled = [found for found in here if toll.sure and found.key not in unsettled]
-            for ledger in settled + [found for found in dead if self._is_void(found)]:
-                ledger.remove()
+            over = settled + [found for found in dead if self._is_void(found)]
+            emptied = await _remove_folders(over, limit=limit)
+            for ledger in over:
+                if ledger.key not in emptied.unsettled:
+                    ledger.remove()
         seconds = trio.current_time() - began
         return Swept(
             hosts=len(settled),
             killed=toll.killed,
             left=left,
+            folders=emptied.removed,
+            folders_left=emptied.left,
             strangers=strangers,
-            sure=toll.sure,
+            sure=toll.sure and emptied.sure,
             seconds=seconds,
         )
 
@@ -145,12 +191,15 @@ class Ledger:
 
     def _weed(self) -> None:
         found = _parse(self.path, self.path.read_bytes(), 0.0)
-        kept = [] if found is None else [entry for entry in found.entries if _is_alive(entry)]
+        kept = list[str]()
+        if found is not None:
+            kept += [str(entry) for entry in found.entries if _is_alive(entry)]
+            kept += [_folder_line(path) for path in found.folders if os.path.lexists(path)]
         fresh = self.path.with_suffix(".new")
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that others look at
-            os.write(fd, self._title() + "".join(map(str, kept)).encode())
+            _write_whole(fd, self._title() + "".join(kept).encode(), fresh)
             os.rename(fresh, self.path)
         except OSError:
             os.close(fd)
@@ -178,16 +227,26 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _LEDGER.set(self._around)
-        toll = Toll()
+        toll, emptied = Toll(), _Emptied()
         try:
-            if self._born:
-                with trio.CancelScope(shield=True):
+            # shielded: whoever cancels the host wants nothing of it left
+            with trio.CancelScope(shield=True):
+                if self._born:
                     toll = await kill_marked({self.key}, limit=_CLOSING)
+                own = _parse(self.path, self._text(), 0.0)
+                if own is not None and own.folders and toll.sure and not toll.left:
+                    emptied = await _remove_folders([own], limit=_CLOSING)
         finally:
-            if toll.sure and not toll.left:
+            if toll.sure and not toll.left and not emptied.unsettled:
                 self.path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
+
+    def _text(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError:  # somebody has removed it: nothing is known, as after a full disk
+            return b""
 
 
 def open_ledger(folder: Path) -> Ledger:
@@ -202,6 +261,12 @@ def open_ledger(folder: Path) -> Ledger:
 def current_ledger() -> Ledger | None:
     """The ledger of the innermost block around this task, None outside of one."""
     return _LEDGER.get()
+
+
+def make_folder(prefix: str) -> Path:
+    """A temporary folder, mode 0700, noted in the innermost ledger where one is open. Raises OSError."""
+    ledger = _LEDGER.get()
+    return Path(tempfile.mkdtemp(prefix=prefix)) if ledger is None else ledger.make_folder(prefix)
 
 
 def marked(command: Command, marker: str | None) -> tuple[Command, Callable[[int], None]]:
@@ -227,6 +292,7 @@ class _Dead:
     place: Place
     entries: tuple[Entry, ...]
     written: float
+    folders: tuple[Path, ...] = ()
 
     def remove(self) -> None:
         with contextlib.suppress(OSError):
@@ -246,7 +312,7 @@ def _claim(path: Path, title: bytes) -> int | None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(fd, title)
+        _write_whole(fd, title, path)
         if os.fstat(fd).st_nlink:
             return fd
     except BlockingIOError:
@@ -280,7 +346,8 @@ def _parse(path: Path, text: bytes, written: float) -> _Dead | None:
         case [str(known), "1", key, *place] if known == _TITLE and lines and _fits(key, place):
             read = (_entry(line, key) for line in lines[:-1])
             entries = tuple(entry for entry in read if entry is not None)
-            return _Dead(path, key, Place(*place), entries, written)
+            folders = tuple(dict.fromkeys(_folders(lines[:-1])))
+            return _Dead(path, key, Place(*place), entries, written, folders)
         case [str(known), str(version), *_] if known == _TITLE and version not in ("", "1"):
             return None  # of a later proctor
         case _:
@@ -297,6 +364,68 @@ def _entry(line: str, key: str) -> Entry | None:
             return Entry(int(pid), int(start), marker)
         case _:
             return None
+
+
+def _folder_line(path: Path) -> str:
+    return f"{_FOLDER_WORD} {quote_from_bytes(os.fsencode(path))}\n"
+
+
+def _folders(lines: list[str]) -> Iterator[Path]:
+    for line in lines:
+        match line.split(" "):
+            case [str(word), path] if word == _FOLDER_WORD and path.startswith("/"):
+                yield Path(os.fsdecode(unquote_to_bytes(path)))
+            case _:
+                pass
+
+
+def _write_whole(fd: int, data: bytes, path: Path) -> None:
+    """Raises OSError also when the disk takes only a part."""
+    if os.write(fd, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+@attrs.define
+class _Emptied:
+    """`unsettled` are the keys of hosts of which a folder is still there."""
+
+    removed: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+    unsettled: frozenset[str] = frozenset()
+    sure: bool = True
+
+
+async def _remove_folders(ledgers: list[_Dead], *, limit: float) -> _Emptied:
+    named = [(ledger.key, path) for ledger in ledgers for path in ledger.folders]
+    if not named:
+        return _Emptied()
+    removed, left, keys = list[Path](), list[Path](), {key for key, _ in named}
+
+    def remove() -> None:
+        for key, path in named:
+            if (done := _remove_folder(path, key)) is not None:
+                (removed if done else left).append(path)
+
+    with trio.move_on_after(limit) as late:
+        # a disk that does not answer must not hold up a start: the next one goes on
+        await trio.to_thread.run_sync(remove, abandon_on_cancel=True)
+    if late.cancelled_caught:
+        return _Emptied(tuple(removed), tuple(left), frozenset(keys), sure=False)
+    unsettled = frozenset(key for key, path in named if path in left)
+    return _Emptied(tuple(removed), tuple(left), unsettled)
+
+
+def _remove_folder(path: Path, key: str) -> bool | None:
+    """Whether it was removed; None when it was gone or is another's by now, and was not touched."""
+    if is_tagged(path, FOLDER, key):
+        return remove_tree(path)
+    try:
+        if is_own_directory(path) and not any(path.iterdir()):  # killed between making and tagging it
+            path.rmdir()
+            return True
+    except OSError:
+        pass
+    return None
 
 
 def _key_above() -> str:

@@ -13,10 +13,10 @@ Where the spec has a watchdog, WATCHDOG_USEC tells the program.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ import attrs
 import trio
 import trio.socket
 
+from proctor.runtime.ledger import make_folder
 from proctor.runtime.procfs import stat_of
 from proctor.runtime.readiness import OutputName, Report, Watch
 from proctor.runtime.spawning import Command
@@ -54,7 +55,7 @@ class Notify:
     @contextmanager
     def watch(self, command: Command, report: Report) -> Generator[Watch]:
         """Watch one start."""
-        with tempfile.TemporaryDirectory(prefix="proctor-") as folder:
+        with _temporary_folder() as folder:
             path = os.path.join(folder, "notify")
             with trio.socket.from_stdlib_socket(_bound(path)) as bound:
                 hearing = _Hearing(bound, report)
@@ -62,6 +63,15 @@ class Notify:
                 if self.watchdog is not None:
                     env["WATCHDOG_USEC"] = str(round(self.watchdog * 1_000_000))
                 yield Watch(env=env, until_ready=hearing.until_ready, afterwards=hearing.afterwards)
+
+
+@contextmanager
+def _temporary_folder() -> Generator[str]:
+    folder = make_folder("proctor-")
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _bound(path: str) -> socket.socket:

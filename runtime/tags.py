@@ -10,6 +10,7 @@ folder is no longer ours, so renaming one keeps it. What has no tag is never rem
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -56,6 +57,46 @@ def is_own_directory(path: Path) -> bool:
     """Whether `path` is a directory of this user, not a link to one. Raises OSError."""
     found = path.lstat()
     return S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def remove_tree(path: Path) -> bool:
+    """Remove a folder with all that is in it, its tag last; whether nothing is left. Never raises.
+
+    Links are removed, not followed; what its owner had closed against himself, as package caches are, is opened first.
+    """
+    with suppress(OSError):
+        if path.is_symlink():
+            path.unlink(missing_ok=True)
+    _empty(path)
+    if os.path.lexists(path):
+        _open_up(path)
+        _empty(path)
+    return not os.path.lexists(path)
+
+
+def _empty(path: Path) -> None:
+    with suppress(OSError):
+        for inner in [*path.iterdir()]:
+            _remove_inner(inner)
+        if all(inner.name == TAG for inner in path.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_inner(inner: Path) -> None:
+    if inner.is_dir() and not inner.is_symlink():
+        shutil.rmtree(inner, ignore_errors=True)
+    elif inner.name != TAG:
+        inner.unlink(missing_ok=True)
+
+
+def _open_up(path: Path) -> None:
+    """Directories that their owner may not write in cannot be emptied."""
+    with suppress(OSError):
+        path.chmod(0o700)
+    for where, names, _ in os.walk(path):
+        for below in [Path(where, name) for name in names if not Path(where, name).is_symlink()]:
+            with suppress(OSError):
+                below.chmod(0o700)
 
 
 def _read(path: Path) -> bytes:

@@ -26,6 +26,8 @@ NAMES = [
     "guard",
     "subreaper",
     "state",
+    "leftovers",
+    "recordings",
     "files",
     "claude",
     "credentials",
@@ -66,6 +68,16 @@ def test_a_state_folder_that_cannot_be_written_is_a_failure(home: Path, tmp_path
     done = proctor("doctor", home=home, env={"XDG_STATE_HOME": str(tmp_path / "file")})
     assert (done.status, grades(done)["state"]) == (1, "fail")
     assert "set XDG_STATE_HOME" in done.out
+
+
+def test_a_recording_without_a_tag_is_counted_and_left(home: Path) -> None:
+    run = home / "state" / "proctor" / "runs" / "20260101-000000-agent-abcdefgh"
+    run.mkdir(parents=True)
+    (run / "lock").touch()
+    done = proctor("doctor", home=home)
+    assert (done.status, grades(done)["recordings"]) == (0, "warn")
+    assert f"1 without a tag in {run.parent}" in done.out
+    assert run.is_dir()
 
 
 def test_keys_are_told_by_name_only(home: Path) -> None:

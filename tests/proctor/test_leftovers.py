@@ -5,13 +5,14 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from proctor.runtime import procfs
 from proctor.runtime.orphans import find_marked
-from tests.proctor.command import proctor, running, wait_for
+from tests.proctor.command import Running, proctor, running, wait_for
 from tests.proctor.scripts import Script
 from tests.runtime.hosts import KEY
 
@@ -54,6 +55,7 @@ def test_the_next_run_finds_what_a_run_left_that_died_together_with_its_guard(
         command.said(b"I begin.")
         ledger = wait_for(home / "state" / "proctor" / "hosts", "*.ledger")
         noted = [re.split(" +", line) for line in ledger.read_text().splitlines()[1:]]
+        noted = [words for words in noted if words[0] != "folder"]
         [(guard, _, marker)] = noted
         assert marker.startswith(f"{ledger.stem}/1/")
         os.kill(int(guard), signal.SIGSTOP)  # it sees nothing of the other's death
@@ -61,7 +63,67 @@ def test_the_next_run_finds_what_a_run_left_that_died_together_with_its_guard(
         command.end()
     assert find_marked({ledger.stem})
     done = proctor("run", script('{"reply": "hello"}'), "hi", "--quiet", home=home)
-    assert re.match(
-        r"proctor: killed 2 processes that an earlier run had left: python\S* \(\d+\), ", done.complaint
-    )
+    killed, removed = done.err.splitlines()
+    assert re.match(r"proctor: killed 2 processes that an earlier run had left: python\S* \(\d+\), ", killed)
+    assert re.match(r"proctor: removed a temporary folder that an earlier run had left: /\S+$", removed)
     assert find_marked({ledger.stem}) == ()
+
+
+SECRET = "do-not-leave-me-behind"
+SPREADS = (
+    '{"tool": "Bash", "input": {}, "run": "printenv TOKEN > $HOME/.netrc; printenv TOKEN > $TMPDIR/work; echo"}',
+    '{"say": "It is spread: {cwd}"}',
+    '{"sleep": 600}',
+)
+
+
+def holding(folder: Path, secret: str) -> list[Path]:
+    """The files below it in which the secret is."""
+    return [path for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    (tmp_path / "temporary").mkdir()
+    return tmp_path / "temporary"
+
+
+@contextmanager
+def host_with_secrets(agent: str, home: Path, temporary: Path) -> Iterator[Running]:
+    words = ("run", agent, "hi", "--home", "private", "--no-record", "--permission", "allow")
+    env = {"TMPDIR": str(temporary)}
+    with running(*words, "--env", f"TOKEN={SECRET}", home=home, env=env) as command:
+        command.said(b"It is spread")
+        yield command
+
+
+@pytest.mark.parametrize("start", ["run", "doctor"])
+def test_no_file_of_a_host_with_secrets_that_was_killed_is_left_after_the_next_start(
+    home: Path, script: Script, temporary: Path, start: str
+) -> None:
+    with host_with_secrets(script(*SPREADS), home, temporary) as command:
+        assert len(holding(temporary, SECRET)) >= 2
+        command.signal(signal.SIGKILL)
+        command.end()
+    assert holding(temporary, SECRET)
+    words = ("doctor",) if start == "doctor" else ("run", script('{"reply": "hello"}'), "hi", "--quiet")
+    done = proctor(*words, home=home, env={"TMPDIR": str(temporary)})
+    assert re.search(r"removed a temporary folder that an earlier run had left: \S+", done.out + done.err)
+    assert [*temporary.iterdir()] == []
+
+
+def test_the_files_of_a_host_that_lives_are_not_removed_by_the_next_start(
+    home: Path, script: Script, temporary: Path
+) -> None:
+    with host_with_secrets(script(*SPREADS), home, temporary) as command:
+        before = holding(temporary, SECRET)
+        done = proctor(
+            *("run", script('{"reply": "hello"}'), "hi", "--quiet"),
+            home=home,
+            env={"TMPDIR": str(temporary)},
+        )
+        assert (done.status, done.err) == (0, "")
+        assert holding(temporary, SECRET) == before != []
+        command.signal(signal.SIGTERM)
+        command.end()
+    assert [*temporary.iterdir()] == []

@@ -3,19 +3,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
+import attrs
 import pytest
 import trio
 
-from proctor.runtime import procfs
-from proctor.runtime.ledger import WEEDED, Swept, current_ledger, open_ledger
+from proctor.runtime import ledger, procfs
+from proctor.runtime.ledger import FOLDER, WEEDED, Swept, current_ledger, make_folder, open_ledger
 from proctor.runtime.orphans import key_of
 from proctor.runtime.process import MARKER, Command, Process, open_process
 from proctor.runtime.procfs import Place, this_place
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervisor import open_supervisor
+from proctor.runtime.tags import TAG, tag_folder
 from tests.runtime.hosts import (
     FAMILY,
     FORKER,
@@ -477,3 +481,140 @@ async def test_a_ledger_with_many_lines_is_weeded_and_stays_locked(folder: Path,
         assert (await other.sweep()).hosts == 0
         assert ledger.path.exists()
     assert left_in(folder) == []
+
+
+# temporary folders
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "temporary files").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary files"))
+    return tmp_path / "temporary files"
+
+
+def noted(folder: Path, path: Path, place: Place = HERE) -> Path:
+    ledger = folder / f"{KEY}.ledger"
+    ledger.write_text(f"{title(place)}folder {quote(str(path))}\n")
+    return path
+
+
+def everything_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+def with_secrets(path: Path, key: str = KEY) -> Path:
+    (path / "home" / "closed").mkdir(parents=True)
+    (path / "home" / "closed" / "key").write_text("secret")
+    (path / "home" / "closed").chmod(0o500)
+    tag_folder(path, FOLDER, key)
+    return path
+
+
+async def test_the_temporary_folder_of_a_dead_host_is_removed_with_what_is_closed_in_it(
+    folder: Path, temporary: Path
+) -> None:
+    path = with_secrets(noted(folder, temporary / "proctor-a b%c"))
+    (path / "out").symlink_to(folder)
+    found = await swept(folder)
+    assert (found.hosts, found.folders, found.folders_left) == (1, (path,), ())
+    assert not path.exists()
+    assert left_in(folder) == []
+
+
+async def test_one_that_was_killed_before_the_folder_had_its_tag_is_removed_when_it_is_empty(
+    folder: Path, temporary: Path
+) -> None:
+    noted(folder, temporary / "a").mkdir()
+    assert (await swept(folder)).folders == (temporary / "a",)
+    noted(folder, temporary / "never made")
+    assert (await swept(folder)).folders == ()
+    assert left_in(folder) == []
+
+
+@pytest.mark.parametrize("kind", ["no tag", "the tag of another host", "a link", "a file"])
+async def test_what_stands_where_a_dead_host_had_its_folder_and_is_not_its_own_is_untouched(
+    folder: Path, temporary: Path, kind: str
+) -> None:
+    path = noted(folder, temporary / "a")
+    if kind == "a file":
+        path.write_text("work")
+    elif kind == "a link":
+        path.symlink_to(with_secrets(temporary / "elsewhere"))
+    else:
+        with_secrets(path, "0" * 32)
+        if kind == "no tag":
+            (path / TAG).unlink()
+    before = everything_in(temporary)
+    found = await swept(folder)
+    assert (found.folders, found.folders_left, found.hosts) == ((), (), 1)
+    assert everything_in(temporary) == before
+    assert left_in(folder) == []
+
+
+async def test_the_folders_of_a_host_before_a_reboot_are_removed(folder: Path, temporary: Path) -> None:
+    path = with_secrets(noted(folder, temporary / "a", attrs.evolve(HERE, boot="another")))
+    assert (await swept(folder)).folders == (path,)
+    assert not path.exists()
+
+
+async def test_a_folder_that_cannot_be_removed_is_told_and_left_to_the_next(
+    folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = with_secrets(noted(folder, temporary / "a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "remove_tree", lambda path: False)
+        found = await swept(folder)
+    assert (found.folders, found.folders_left) == ((), (path,))
+    assert left_in(folder) == [f"{KEY}.ledger"]
+    assert (await swept(folder)).folders == (path,)
+
+
+async def test_a_folder_is_noted_before_it_is_made_and_goes_with_its_host(
+    folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_ledger(folder) as own:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "mkdir", refuse)
+            with pytest.raises(PermissionError):
+                own.make_folder("proctor-")
+        path = make_folder("proctor-")
+        assert (path.stat().st_mode & 0o777, path.parent) == (0o700, temporary)
+        assert len(own.path.read_text().splitlines()) == 3
+        async with open_ledger(folder) as other:
+            assert (await other.sweep()).folders == ()
+        (path / "file").touch()
+    assert left_in(temporary) == left_in(folder) == []
+
+
+def refuse(*args: object, **kwargs: object) -> None:
+    raise PermissionError(13, "no")
+
+
+async def test_a_line_that_the_disk_cut_short_does_not_swallow_the_next(
+    folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    async with open_ledger(folder) as own:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
+            own.note(os.getpid(), f"{own.key}/1/a")
+        path = own.make_folder("proctor-")
+        lines = own.path.read_text().splitlines()
+        assert lines[-1] == f"folder {quote(str(path))}"
+
+
+async def test_the_folders_that_are_there_survive_the_weeding(folder: Path, temporary: Path) -> None:
+    async with open_ledger(folder) as own:
+        kept = own.make_folder("proctor-")
+        for _ in range(WEEDED):
+            gone = own.make_folder("proctor-")
+            (gone / TAG).unlink()
+            gone.rmdir()
+        lines = own.path.read_text().splitlines()
+        assert f"folder {quote(str(kept))}" in lines
+        assert len(lines) < WEEDED
+
+
+async def test_without_a_ledger_a_folder_is_made_all_the_same(temporary: Path) -> None:
+    assert make_folder("proctor-").parent == temporary

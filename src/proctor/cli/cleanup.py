@@ -129,7 +129,8 @@ def _ledger_in(folder: Path) -> Path:
 
 def _census(ledger: Path) -> tuple[int, int]:
     """How many processes its host has, and how many of them in other sessions than those it made itself."""
-    noted = {int(line.split()[0]) for line in ledger.read_text().splitlines()[1:]}
+    words = (line.split()[0] for line in ledger.read_text().splitlines()[1:])
+    noted = {int(word) for word in words if word.isdecimal()}
     found = find_marked({ledger.stem})
     return len(found), sum(os.getsid(orphan.pid) not in noted for orphan in found)
 

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -21,11 +22,13 @@ import trio
 from proctor.actors.discovery import CLAUDE_CODE, Product, find, version
 from proctor.actors.environment import SECRETS
 from proctor.actors.errors import AgentError, NotInstalled
-from proctor.actors.host import hosts_folder
+from proctor.actors.host import account, hosts_folder
+from proctor.actors.recording import untagged_runs
 from proctor.cli.cleanup import ProofFailed, prove_cleanup
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
+from proctor.cli.recordings import state_directory
 from proctor.cli.wording import one_line
 from proctor.runtime import procfs
 from proctor.runtime.ledger import open_ledger
@@ -123,8 +126,9 @@ async def all_checks() -> AsyncGenerator[Check]:
     yield check_platform(platform.system(), platform.release())
     yield check_pidfd()
     yield check_proc()
-    for check in (check_guard, check_subreaper, check_state):
+    for check in (check_guard, check_subreaper, check_state, check_leftovers):
         yield await check()
+    yield check_recordings(state_directory())
     yield check_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     for product in PRODUCTS:
         yield await check_product(product)
@@ -214,6 +218,30 @@ async def check_state() -> Check:
         advice = "set XDG_STATE_HOME to a folder of your own; without one runs need --no-record and nothing is swept"
         return Check("state", "fail", str(error), advice)
     return Check("state", "ok", f"{folder.parent} can be written")
+
+
+async def check_leftovers() -> Check:
+    """Kill and remove what dead hosts have left: their processes, and their temporary folders with what is secret there."""
+    try:
+        async with open_ledger(hosts_folder()) as ledger:
+            swept = await ledger.sweep()
+    except OSError as error:
+        return Check("leftovers", "warn", f"it cannot be looked for them: {error.strerror or error}")
+    text = "; ".join(account(swept)) or "no earlier run has left anything"
+    if swept.left or swept.folders_left or not swept.sure:
+        return Check("leftovers", "warn", text, "see to what is named; the next start tries again")
+    return Check("leftovers", "ok", text)
+
+
+def check_recordings(root: Path) -> Check:
+    """Is something there that looks like a recording of ours, and that nothing removes?"""
+    untagged = untagged_runs(root)
+    if untagged:
+        advice = (
+            f"those of a version without tags are never removed by themselves: look at {root} and remove them"
+        )
+        return Check("recordings", "warn", f"{len(untagged)} without a tag in {root}", advice)
+    return Check("recordings", "ok", f"kept in {root}")
 
 
 def check_files(limit: int) -> Check:
