@@ -11,7 +11,16 @@ import msgspec
 import pytest
 
 from proctor.protocols.vocabulary import AnyEvent
-from tests.proctor.command import PATIENCE, environment, processes_with, proctor, running, wait_for
+from tests.proctor.command import (
+    PATIENCE,
+    PROCTOR,
+    Terminal,
+    environment,
+    processes_with,
+    proctor,
+    running,
+    wait_for,
+)
 from tests.proctor.scripts import HANGS, Script
 
 ECHO = '{"reply": "You said: {prompt}"}'
@@ -230,6 +239,39 @@ def test_an_interrupt_stops_in_order_and_leaves_nothing(
         assert command.end() == status
         assert b"stopping; once more kills at once" in command.err.read()
     assert processes_with(agent.partition(":")[2]) == []
+
+
+def test_a_hangup_that_nohup_had_ignored_stays_ignored(home: Path, script: Script) -> None:
+    nohup = ("nohup", *PROCTOR, "run", script('{"say": "I begin."}', '{"sleep": 1}', ECHO), "hi")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(nohup, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home)) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        assert process.stdout.readline() == b"I begin.\n"
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_what_a_terminal_would_obey_never_reaches_it_in_a_complaint_a_note_or_json(
+    home: Path, script: Script
+) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\u202e"
+    complaints = [
+        proctor("run", f"acp:{evil}", "hi", home=home).err,
+        proctor("run", "claude", "hi", "--executable", f"/nowhere/{evil}", home=home).err,
+        proctor("replay", f"/nowhere/{evil}", home=home).err,
+        proctor("up", f"/nowhere/{evil}", home=home).err,
+        proctor("run", f"--{evil}", home=home).err,
+    ]
+    for complaint in complaints:
+        assert complaint
+        assert not {*complaint} & {*evil} - {*"]0;owned31m"}, complaint
+    agent = script('{"say": "\x9b31m\u202e"}', ECHO)
+    with Terminal(["run", agent, "hi", "--json"], home) as terminal:
+        assert terminal.end() == 0
+    assert "\\u009b31m\\u202e" in terminal.shown
+    assert not {*terminal.shown} & {"\x9b", "\u202e"}
 
 
 def test_a_second_interrupt_does_not_wait_for_the_ladder(home: Path, script: Script) -> None:

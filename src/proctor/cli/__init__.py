@@ -16,7 +16,8 @@ NEEDED = ("cyclopts", "rich", "platformdirs")
 
 def main() -> None:
     """Run the command of `sys.argv` and exit with its status. No traceback reaches the user."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command listens: no traceback out of an import
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is in a background job of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command listens: no traceback out of an import
     _occupy()
     try:
         status = _dispatch(sys.argv[1:])

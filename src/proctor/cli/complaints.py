@@ -18,9 +18,11 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 def complain(text: str) -> None:
     """A line on stderr, if there is one."""
+    from proctor.cli.wording import printable
+
     stderr: TextIO | None = sys.stderr
     if stderr is not None:
-        print(f"proctor: {text}", file=stderr)
+        print(f"proctor: {printable(text)}", file=stderr)
 
 
 def missing_of(*extras: str) -> str:

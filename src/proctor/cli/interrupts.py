@@ -16,6 +16,13 @@ import trio
 from proctor.cli.codes import BY_SIGNAL
 
 LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heeded(*numbers: signal.Signals) -> tuple[signal.Signals, ...]:
+    """Those that are not ignored: what our parent has had ignored stays so (`nohup`, a background job of a script)."""
+    return tuple(number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN)
+
+
 _TELLING = 0.5
 _TO_READ = 1.0
 
@@ -75,7 +82,10 @@ async def _listen(
     told: Callable[[str], Awaitable[None]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    with trio.open_signal_receiver(*LISTENED) as arriving:
+    if not (numbers := heeded(*LISTENED)):
+        task_status.started()
+        return
+    with trio.open_signal_receiver(*numbers) as arriving:
         task_status.started()
         async for number in arriving:
             if interrupts.first is not None:

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from proctor.cli.wording import json_printable, printable
+
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 ROOM = 10_000
@@ -30,7 +32,7 @@ class Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record."""
         record.level = record.levelname.lower()
-        return super().format(record)
+        return printable(super().format(record))
 
 
 class Json(logging.Formatter):
@@ -47,7 +49,7 @@ class Json(logging.Formatter):
         }
         if record.exc_info:
             told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+        return json_printable(json.dumps(told, default=str, ensure_ascii=False))
 
 
 class Behind(logging.Handler):

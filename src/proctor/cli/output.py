@@ -16,6 +16,8 @@ from contextlib import suppress
 
 import trio
 
+from proctor.cli.wording import printable
+
 CHUNK = 64 * 1024
 _NAMES: Mapping[int, str] = {1: "stdout", 2: "stderr"}
 _GONE = (errno.EPIPE, errno.EIO)
@@ -54,8 +56,8 @@ class Output:
             await self.write(data)
 
     async def say(self, text: str) -> None:
-        """A line of our own to the user, as `note`."""
-        await self.note(f"proctor: {text}\n".encode("utf-8", "replace"))
+        """A line of our own to the user, as `note`; what is quoted in it may come from anywhere."""
+        await self.note(f"proctor: {printable(text)}\n".encode("utf-8", "replace"))
 
 
 def _write_all(fd: int, data: bytes) -> None:

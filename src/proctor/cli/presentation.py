@@ -12,6 +12,7 @@ import msgspec
 from proctor.actors.outcomes import Answer
 from proctor.cli.output import Output
 from proctor.cli.transcript import Shown, Transcript
+from proctor.cli.wording import json_printable
 from proctor.protocols.vocabulary import AnyEvent
 
 
@@ -72,19 +73,24 @@ class AsJson:
 
     def __init__(self, out: Output) -> None:
         self._out = out
-        self._lines = msgspec.json.Encoder().encode_lines
+        self._encode = msgspec.json.Encoder().encode_lines
 
     async def events(self, events: Sequence[AnyEvent]) -> None:
         """Every event, a line each, in one write."""
-        await self._out.write(self._lines(events))
+        await self._write(self._encode(events))
 
     async def answer(self, answer: Answer, recording: Path | None) -> None:
         """The answer record."""
-        await self._out.write(_line(answer_record(answer, recording)))
+        await self._write(_line(answer_record(answer, recording)))
 
     async def failure(self, error: Exception) -> None:
         """Why there is no answer."""
-        await self._out.write(_line({"type": "failure", "error": type(error).__name__, "text": str(error)}))
+        await self._write(_line({"type": "failure", "error": type(error).__name__, "text": str(error)}))
+
+    async def _write(self, lines: bytes) -> None:
+        if self._out.is_terminal:
+            lines = json_printable(lines.decode()).encode()
+        await self._out.write(lines)
 
 
 def answer_record(answer: Answer, recording: Path | None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.host import noted
 from proctor.actors.recording import Recording, RunDirectory
 from proctor.cli.codes import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE
+from proctor.cli.interrupts import heeded
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.verdicts import status_of
@@ -173,7 +174,7 @@ class Session:
         command = Command(self._argv, os.environ)
         ended: ExitReason | None = None
         try:
-            with trio.open_signal_receiver(*PASSED_ON) as signals:
+            with trio.open_signal_receiver(*heeded(*PASSED_ON)) as signals:
                 async with open_process(command, guard=True, on_stderr=self._take_stderr) as self._process:
                     ended = await self._live(signals)
         finally:

@@ -22,6 +22,7 @@ from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.verdicts import refused
+from proctor.cli.wording import printable
 
 AIMS: Mapping[tuple[bool, bool], Aim] = {
     (False, False): "register",
@@ -134,4 +135,4 @@ def told(made: Registration, options: SetupOptions) -> Iterable[str]:
 
 async def _tell(out: Output, lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    await out.write(text.encode("utf-8", "replace"))
+    await out.write(printable(text).encode("utf-8", "replace"))

@@ -31,10 +31,20 @@ _REORDERING: Mapping[int, str] = MappingProxyType(
     {code: f"\\u{code:04x}" for code in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 )
 
+# those below 0x20 are escapes already in what encoders write
+_JSON_CONTROLS: Mapping[int, str] = MappingProxyType(
+    {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_REORDERING)}
+)
+
 
 def printable(text: str) -> str:
     """`text` with every character that a terminal would obey shown as its code; newlines and tabs stay."""
     return text.translate(_CONTROLS).translate(_REORDERING)
+
+
+def json_printable(text: str) -> str:
+    """JSON text with the same characters as escapes of JSON: it still means the same."""
+    return text.translate(_JSON_CONTROLS)
 
 
 def one_line(text: str, width: int = WIDTH) -> str:
