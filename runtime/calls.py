@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task
+from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
 
 from proctor.runtime.cell import Cell, Control, Message
 from proctor.runtime.deadlines import until
@@ -44,6 +44,7 @@ class Address(ABC):
         cell = self.find()
         return cell is not None and cell.exit is None
 
+    @enable_ki_protection
     async def call(
         self,
         msg: object,
@@ -74,6 +75,7 @@ class Address(ABC):
             raise CallTimeout(self, limit)
         return call.outcome()
 
+    @enable_ki_protection
     async def _await_cell(self, wait_for: float | None) -> Cell:
         await checkpoint_if_cancelled()
         if wait_for is not None:
@@ -88,6 +90,7 @@ class Address(ABC):
         """Wait until somebody may be there; an address of one incarnation never comes back."""
         raise NoProc(self)
 
+    @enable_ki_protection
     def send_request(self, msg: object, timeout: float | None = None) -> Request:
         """Send `msg` and return at once; the `Request` waits for the answer (M21).
 
@@ -103,6 +106,7 @@ class Address(ABC):
             Question(msg, cell, now + limit, request).send(limit)
         return request
 
+    @enable_ki_protection
     async def cast(self, msg: object) -> None:
         """Queue `msg` and return (M3). Waits only for room, under `overflow="block"`.
 
@@ -120,6 +124,7 @@ class Address(ABC):
             await checkpoint_if_cancelled()
             await cell.deliver(cast)
 
+    @enable_ki_protection
     def cast_nowait(self, msg: object) -> None:
         """`cast` that never waits: raises `MailboxFull` where that would wait for room."""
         cell = self.find()
@@ -139,6 +144,7 @@ class Address(ABC):
         """Watch the incarnation that stands here now; `await` it for its `Down` (M25)."""
         return Monitor(self, self.find())
 
+    @enable_ki_protection
     def exit(self, reason: ExitReason) -> None:
         """Ask the incarnation to end with `reason`; `Normal` does nothing, `Killed` kills (M28)."""
         cell = self.find()

@@ -19,6 +19,7 @@ Not here: waiting for the child with a time limit (`core`), restarts.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -132,6 +133,7 @@ class Incarnation:
         """The tasks of an actor run in `nursery`, its hooks beside them: a stop cancels both."""
         self._run_scope = nursery.cancel_scope
 
+    @trio.lowlevel.enable_ki_protection
     def started(self, value: object = None) -> None:
         """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
         if self.has_started:
@@ -169,6 +171,7 @@ class Incarnation:
             return None
         return outcome.error if isinstance(outcome, Crash) else Exit(outcome)
 
+    @trio.lowlevel.enable_ki_protection
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
         if self._stopped is not None:
@@ -205,6 +208,7 @@ class Incarnation:
         self._verdict = verdict
         return True
 
+    @trio.lowlevel.enable_ki_protection
     def kill(self) -> None:
         """End it by force."""
         self._killed = True
@@ -304,7 +308,14 @@ class Incarnation:
         return _both(reason, await self._contained(hook) or reason)
 
     async def _terminate(self, actor: Actor, reason: ExitReason) -> ExitReason:
-        await _unprotected(actor.terminate, normalised(reason))
+        hook = actor.terminate(normalised(reason))
+        try:
+            await _unprotected_wait(hook)
+        except KeyboardInterrupt as error:
+            if not _is_unbegun(hook):
+                raise
+            self.cell.system.interrupt(error)  # it came between the hook and us, and costs nobody a clean-up
+            await hook
         return reason
 
     def _unless_ignored(self, ended: Ended) -> ExitReason | None:
@@ -353,6 +364,15 @@ class Incarnation:
 @trio.lowlevel.disable_ki_protection
 async def _unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
     return await fn(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _unprotected_wait(hook: Awaitable[None]) -> None:
+    await hook
+
+
+def _is_unbegun(hook: Awaitable[None]) -> bool:
+    return inspect.iscoroutine(hook) and inspect.getcoroutinestate(hook) == inspect.CORO_CREATED
 
 
 async def _ask(probe: Callable[[], Awaitable[object]], timeout: float) -> ExitReason | None:

@@ -107,6 +107,7 @@ class Core:
         """The names that were still due at its end, each with who owed it."""
         return self.children.left
 
+    @trio.lowlevel.enable_ki_protection
     async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`."""
         await trio.lowlevel.checkpoint_if_cancelled()

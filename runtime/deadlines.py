@@ -100,6 +100,7 @@ class Deadlines:
     def _sizes(self) -> list[int]:
         return [len(self._heap), *(len(lane) for lane in self._lanes.values())]
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Expire calls until cancelled."""
         while True:

@@ -184,6 +184,7 @@ class Events:
         self._subscriptions: dict[Subscription, None] = {}
         self._closed = False
 
+    @trio.lowlevel.enable_ki_protection
     def emit(self, event: SupervisorEvent) -> None:
         """Number `event`, stamp it, and hand it to every subscription. Never waits."""
         self._seq += 1

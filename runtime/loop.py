@@ -50,10 +50,10 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
         async with trio.open_nursery() as nursery:
             actor.nursery = nursery
             owner.opened(nursery)
-            outcome = await actor.init(*args)
-            if not isinstance(outcome, Stop | Ignore):
-                owner.started()
-                outcome = await _serve(actor, cell, mailbox, outcome)
+            try:
+                outcome = await _serve(actor, cell, mailbox, owner, await actor.init(*args))
+            finally:
+                mailbox.forget_sleeper()  # a SIGINT may come between its note and its sleep
             nursery.cancel_scope.cancel(reason="the actor ended")
             return outcome.reason if isinstance(outcome, Stop) else outcome
         return None
@@ -75,7 +75,12 @@ def raise_one_of(group: BaseExceptionGroup[BaseException]) -> None:
         del error, context, group  # its traceback leads here
 
 
-async def _serve(actor: Actor, cell: Cell, mailbox: Mailbox[Message], outcome: object) -> Stop | None:
+async def _serve(
+    actor: Actor, cell: Cell, mailbox: Mailbox[Message], owner: Owner, outcome: object
+) -> Stop | Ignore | None:
+    if isinstance(outcome, Stop | Ignore):
+        return outcome
+    owner.started()
     while True:
         while outcome is not None:
             if isinstance(outcome, Stop):

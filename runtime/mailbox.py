@@ -90,6 +90,7 @@ class Mailbox(Generic[Item]):
         """Whether there is no room now and a sender is to wait for it."""
         return self._room <= 0 and self._overflow == "block" and self._closing == "open"
 
+    @trio.lowlevel.enable_ki_protection
     async def put(self, item: Item) -> None:
         """Queue a user message when there is room, where there is none now.
 
@@ -184,6 +185,11 @@ class Mailbox(Generic[Item]):
         task, self._sleeper = self._sleeper, None
         if task is not None:
             reschedule(task)
+
+    @trio.lowlevel.enable_ki_protection
+    def forget_sleeper(self) -> None:
+        """Nobody sleeps here any more: whoever took from it has left."""
+        self._sleeper = None
 
     def _abort(self, _raise_cancel: object) -> Abort:
         self._sleeper = None

@@ -16,7 +16,14 @@ import math
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import (
+    Abort,
+    Task,
+    current_task,
+    enable_ki_protection,
+    reschedule,
+    wait_task_rescheduled,
+)
 
 from proctor.runtime.cell import OWN, Cell
 from proctor.runtime.errors import MailboxFull
@@ -46,6 +53,7 @@ class Call:
         self._cell = cell
         self._task: Task | None = None
 
+    @enable_ki_protection
     def reply(self, value: object) -> None:
         """Answer. Never raises: a late or second answer is dropped (M17)."""
         if self.settled:
@@ -54,6 +62,7 @@ class Call:
             self._answer, self._error = value, None
             self._settle()
 
+    @enable_ki_protection
     def fail(self, error: BaseException) -> None:
         """Answer with an error, raised in the caller (M10). Never raises here."""
         if self.settled:
@@ -104,6 +113,7 @@ class Call:
         self._task = task
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
 
+    @enable_ki_protection
     async def wait(self) -> Any:
         """The answer, or the error answered with, to a question that stands in no mailbox. For one task."""
         if not self.settled:

@@ -63,6 +63,7 @@ class Monitor:
     def __await__(self) -> Generator[Any, Any, Down]:
         return self.wait().__await__()
 
+    @trio.lowlevel.enable_ki_protection
     def close(self) -> None:
         """Stop watching. A notice already given stays readable."""
         if self._cell is not None:

@@ -21,6 +21,7 @@ class Once:
         """Whether it has happened."""
         return self._is_set
 
+    @trio.lowlevel.enable_ki_protection
     def set(self) -> None:
         """It happens; who waits goes on."""
         self._is_set = True

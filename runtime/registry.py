@@ -35,6 +35,7 @@ class Registry:
         self._awaited: dict[str, trio.Event] = {}
         self._due: dict[str, Kept] = {}
 
+    @trio.lowlevel.enable_ki_protection
     def register(self, name: str, ref: Ref) -> None:
         """Give `name` to a live actor. Raises `AlreadyRegistered`, or `NoProc` if `ref` is dead."""
         holder = self.whereis(name)
@@ -45,6 +46,7 @@ class Registry:
         self._holders[name] = ref
         self._tell(name)
 
+    @trio.lowlevel.enable_ki_protection
     def unregister(self, name: str, ref: Ref) -> None:
         """Take `name` from `ref`; nothing happens if it does not hold it."""
         if self._holders.get(name) is ref:

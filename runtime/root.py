@@ -22,6 +22,7 @@ from proctor.runtime.calls import open_cell
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.exits import ExitReason, Shutdown
+from proctor.runtime.protected import protected_context
 from proctor.runtime.system import System
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Root:
         self.ended.set()
         self.settled.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def sentinel(self) -> None:
         """Be the one task that a cancellation from outside reaches."""
         try:
@@ -111,7 +113,12 @@ class Root:
             raise self.core.failure from self.core.failure.__cause__
         if self.system.interrupted is not None:
             raise self.system.interrupted
-        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except KeyboardInterrupt as error:
+            self.system.interrupt(error)
+            await self.wait(self.ended)
+            raise
 
     @asynccontextmanager
     async def supervised(self) -> AsyncGenerator[None, None]:
@@ -158,7 +165,7 @@ class _ControlOfRoot:
         self._root.core.kill()
 
 
-@asynccontextmanager
+@protected_context
 async def open_root(
     make: Callable[[Cell, System], Core],
     name: str,
@@ -177,5 +184,9 @@ async def open_root(
             async with root.supervised():
                 yield root.core.handle
             outer.cancel_scope.cancel(reason="the supervisor ended")
+    except BaseExceptionGroup as group:
+        # a SIGINT that the nursery's own wait was given, all else having ended
+        root.system.take_interrupt(group)
+        raise
     finally:
         root.raise_outcome()

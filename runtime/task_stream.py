@@ -25,7 +25,6 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import attrs
@@ -34,6 +33,7 @@ import trio
 from proctor.runtime.deadlines import until
 from proctor.runtime.errors import TaskTimeout
 from proctor.runtime.exits import Crash, ExitReason, Normal
+from proctor.runtime.protected import protected_context
 from proctor.runtime.spec import StreamOptions
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Source(Generic[Item]):
             items.close()
 
 
-@asynccontextmanager
+@protected_context
 async def open_task_stream(
     start: Callable[[Item], Awaitable[Task[T]]],
     items: Iterable[Item] | AsyncIterable[Item],

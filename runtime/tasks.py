@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, Unpack, cast
 
@@ -29,6 +29,7 @@ from proctor.runtime.dynamic import DynamicCore, NestedDynamic
 from proctor.runtime.errors import ActorExited, CallTimeout, ResultTaken
 from proctor.runtime.exits import Crash, ExitReason, Normal, Shutdown
 from proctor.runtime.monitors import Down, watch
+from proctor.runtime.protected import protected_context
 from proctor.runtime.root import open_root
 from proctor.runtime.spec import (
     WORKER_SHUTDOWN,
@@ -209,7 +210,7 @@ class TaskSupervisor(AnySupervisor):
                 task.abandon()
         return task
 
-    @asynccontextmanager
+    @protected_context
     async def async_(
         self,
         fn: Callable[[Unpack[Args]], Awaitable[T]],

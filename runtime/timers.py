@@ -71,6 +71,7 @@ class Timers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
+    @trio.lowlevel.enable_ki_protection
     async def _run(self) -> None:
         while True:
             with trio.CancelScope(deadline=self._next()) as self._scope:

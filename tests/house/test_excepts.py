@@ -56,6 +56,10 @@ EDGES: Mapping[tuple[str, str], str] = {
     ("runtime/child.py", "Incarnation._run_before_background"): "the same",
     ("runtime/child.py", "Incarnation._contained"): "the same",
     ("runtime/run.py", "run"): "raised again, bare (T5)",
+    (
+        "runtime/child.py",
+        "Incarnation._terminate",
+    ): "came before the hook's first instruction: the root is told, the hook runs (T5)",
     ("runtime/children.py", "Children._call"): "the same; a function that is called gets no cancellation",
     ("runtime/root.py", "Root.wait"): "the root is told and stops the tree in order (T5)",
     ("runtime/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
