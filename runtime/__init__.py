@@ -54,6 +54,7 @@ from proctor.runtime.events import (
     DeadLetter,
     LateReply,
     MaxRestarts,
+    RunSkipped,
     ShutdownFailed,
     StartFailed,
     Subscription,
@@ -96,6 +97,7 @@ from proctor.runtime.readiness import File, Output, Port, Readiness
 from proctor.runtime.registry import Registry
 from proctor.runtime.requests import Request, Requests
 from proctor.runtime.run import run
+from proctor.runtime.schedule import scheduled
 from proctor.runtime.slots import ChildCounts, ChildInfo, TreeNode
 from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
 from proctor.runtime.status import ChildStatus
@@ -180,6 +182,7 @@ __all__ = [
     "Requests",
     "Restarting",
     "ResultTaken",
+    "RunSkipped",
     "Running",
     "RuntimeFault",
     "Shutdown",
@@ -230,6 +233,7 @@ __all__ = [
     "reply",
     "reply_error",
     "run",
+    "scheduled",
     "supervisor_spec",
     "task_supervisor_spec",
     "unlink",

@@ -38,6 +38,7 @@ EventKind: TypeAlias = Literal[
     "dead_letter",
     "late_reply",
     "kept_error",
+    "run_skipped",
 ]
 
 
@@ -174,6 +175,19 @@ class KeptFailed(SupervisorEvent):
 
     kind = "kept_error"
     error: BaseException
+
+
+@attrs.frozen(kw_only=True)
+class RunSkipped(SupervisorEvent):
+    """A scheduled job did not run when it was `due`, because it was running still, or down; `next` is its next time.
+
+    Both are on the clock of its schedule: the run's for `every`, seconds since 1970 for `at`. Times in between that
+    were due as well are skipped too.
+    """
+
+    kind = "run_skipped"
+    due: float
+    next: float
 
 
 class Events:

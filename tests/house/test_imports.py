@@ -200,6 +200,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
     "_ctypes": ("runtime/guard.py",),
     "time": (
         *PROGRAMS,
+        "runtime/schedule.py",  # a time of the day is the wall clock's
         "actors/recording.py",
         "actors/gate.py",
         "actors/configfile.py",

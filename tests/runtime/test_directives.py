@@ -21,6 +21,7 @@ from proctor.runtime import (
     ShutdownFailed,
     StartError,
     Stop,
+    Subscription,
     SupervisorStopped,
     TerminateTree,
     TreeShutdown,
@@ -54,7 +55,8 @@ class Raiser(Actor):
 
 
 def raiser(id: str = "x", told: list[object] | None = None, start: Any = None, **spec: Any) -> ChildSpec:
-    return ChildSpec(id, Raiser, ([] if told is None else told, start), **({"name": id} | spec))
+    fields: dict[str, Any] = {"name": id}
+    return ChildSpec(id, Raiser, ([] if told is None else told, start), **(fields | spec))
 
 
 async def test_a_permanent_child_that_raises_do_not_restart_stays_down() -> None:
@@ -204,6 +206,7 @@ async def test_a_link_passes_the_end_on_but_not_the_wish_to_stay_down_M27() -> N
 async def test_a_child_that_raises_terminate_tree_ends_the_tree_from_its_supervisor_upward() -> None:
     notes: Notes = []
     cause = OSError("no space left")
+    listening: list[Subscription] = []
     inner = supervisor_spec("inner", [player("a", notes), raiser(restart="temporary")], restart="temporary")
     tree = [
         player("before", notes),
@@ -212,13 +215,13 @@ async def test_a_child_that_raises_terminate_tree_ends_the_tree_from_its_supervi
     ]
     with pytest.raises(TerminateTree) as ended:  # noqa: PT012
         async with open_supervisor(tree, intensity=9) as sup:
-            events = sup.events()
+            listening.append(sup.events())
             with pytest.raises(ActorExited):
                 await sup.name("x").call((TerminateTree("disk full"), cause))
             await trio.sleep_forever()
     reason = TreeShutdown("disk full", repr(cause), "root/outer/inner/x")
     assert notes[4:] == ["-a", "-b", "-c", "-before"]
-    stopped = [(e.path, e.reason) for e in heard(events) if isinstance(e, SupervisorStopped)]
+    stopped = [(e.path, e.reason) for e in heard(listening[0]) if isinstance(e, SupervisorStopped)]
     assert stopped == [("root/outer/inner", reason), ("root/outer", reason), ("root", reason)]
     assert ended.value.reason == reason
     assert str(ended.value) == (
