@@ -30,6 +30,7 @@ from proctor.runtime.errors import (
     NoMailbox,
     NoPartitions,
     NotFound,
+    PoolOverloaded,
     ProbeFailed,
     Restarting,
     ResultTaken,
@@ -96,6 +97,7 @@ from proctor.runtime.program import plain_environment, process
 from proctor.runtime.readiness import File, Output, Port, Readiness
 from proctor.runtime.registry import Registry
 from proctor.runtime.requests import Request, Requests
+from proctor.runtime.routing import PartitionStatistics
 from proctor.runtime.run import run
 from proctor.runtime.schedule import scheduled
 from proctor.runtime.slots import ChildCounts, ChildInfo, TreeNode
@@ -167,7 +169,9 @@ __all__ = [
     "Notify",
     "Orphan",
     "Output",
+    "PartitionStatistics",
     "PartitionSupervisor",
+    "PoolOverloaded",
     "Port",
     "PortTaken",
     "Probe",

@@ -216,6 +216,17 @@ class MailboxFull(DeliveryError):
         self.target = target
 
 
+class PoolOverloaded(DeliveryError):
+    """A pool at its `max_queued`: nothing was sent, or what was queued for the longest was dropped."""
+
+    def __init__(self, path: str, queued: int, limit: int) -> None:
+        super().__init__(
+            f"pool {path!r} has {queued} messages queued, and {limit} is its max_queued: repeat later, or give it "
+            "more partitions"
+        )
+        self.path, self.queued, self.limit = path, queued, limit
+
+
 class NoMailbox(DeliveryError):
     """The target takes no messages: a supervisor, or a child that is a plain function (S57)."""
 

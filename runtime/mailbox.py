@@ -133,6 +133,18 @@ class Mailbox(Generic[Item]):
         del self._user[place]
         return oldest
 
+    def load(self) -> int:
+        """How many user messages wait to be handled, those of senders without room included."""
+        return len(self._user or ()) - len(self._notices or ()) + len(self._senders or ())
+
+    def drop_oldest(self) -> Item | None:
+        """Take out the user message that was queued first, if there is one; its room is for others."""
+        if self._user is None or len(self._user) == len(self._notices or ()):
+            return None
+        oldest = self._oldest()
+        self._after_taking(oldest)
+        return oldest
+
     def put_system(self, item: Item) -> None:
         """Queue a system item, ahead of all user messages."""
         if self._system is None:

@@ -27,7 +27,16 @@ from proctor.runtime.core import Core
 from proctor.runtime.errors import InvalidSpec, NoPartitions, StartError
 from proctor.runtime.exits import Shutdown
 from proctor.runtime.root import open_root
-from proctor.runtime.spec import ChildSpec, Flags, Strategy, check_childspecs
+from proctor.runtime.routing import PartitionStatistics, Router
+from proctor.runtime.spec import (
+    ChildSpec,
+    Flags,
+    Routing,
+    RoutingOptions,
+    Shed,
+    Strategy,
+    check_childspecs,
+)
 from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
 
 if TYPE_CHECKING:
@@ -42,10 +51,18 @@ Arguments: TypeAlias = Callable[[int], Iterable[Any]]
 class PartitionCore(Core):
     """One incarnation of a partition supervisor."""
 
-    def __init__(self, specs: tuple[ChildSpec, ...], flags: Flags, cell: Cell, system: System) -> None:
+    def __init__(
+        self,
+        specs: tuple[ChildSpec, ...],
+        flags: Flags,
+        routing: RoutingOptions,
+        cell: Cell,
+        system: System,
+    ) -> None:
         self.partitions = len(specs)
         super().__init__(specs, flags, cell, system, lambda _: PartitionSupervisor(self))
         self._specs = specs
+        self.router = Router(self.path, self.slots, routing)
 
     def _plan(self, slot: Slot) -> decide.Plan:
         plan = super()._plan(slot)
@@ -98,16 +115,24 @@ class PartitionSupervisor(AnySupervisor):
         """How many there are now."""
         return self._partitioned.partitions
 
-    def route(self, key: Hashable) -> Name:
-        """Whoever stands at the partition of `key`: for an int `abs(key) % partitions`, for others by their hash.
+    def route(self, key: Hashable = None) -> Name:
+        """The partition for the next message, by the pool's `routing`.
 
-        The hash is stable within the run. The place is computed now: after a `resize`, ask again. Raises
-        `NoPartitions` if there are none.
+        `"key"`: for an int `abs(key) % partitions`, for others by their hash, which is stable within the run.
+        `"round_robin"`: the next one, and `"least_loaded"`: the one with the shortest queue, whatever the key.
+        `"sticky"`: the one that had this key before, while that incarnation lives; else the least loaded. All but
+        `"key"` leave out partitions that are down while one is up.
+
+        The choice is of now: ask again for each message. Raises `NoPartitions` if there are none, and
+        `PoolOverloaded` when `max_queued` messages wait and `shed` is `"newest"`.
         """
         if not self.partitions:
             raise NoPartitions(self.path)
-        share = abs(key) if isinstance(key, int) else hash(key)
-        return self.child(str(share % self.partitions))
+        return self.child(str(self._partitioned.router.route(key, self.partitions)))
+
+    def statistics(self) -> PartitionStatistics:
+        """How many messages wait for each partition, and how many were refused or dropped, without a request."""
+        return self._partitioned.router.statistics(self.partitions)
 
     async def resize(self, partitions: int) -> int:
         """Have so many partitions, at most as many as at the start; returns how many there were (S69).
@@ -124,11 +149,13 @@ class NestedPartition:
 
     specs: tuple[ChildSpec, ...]
     flags: Flags
+    routing: RoutingOptions
 
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
         cell = task_status.cell
-        await run_nested(PartitionCore(self.specs, self.flags, cell, cell.system), task_status)
+        core = PartitionCore(self.specs, self.flags, self.routing, cell, cell.system)
+        await run_nested(core, task_status)
 
 
 def partition_supervisor_spec(
@@ -140,6 +167,10 @@ def partition_supervisor_spec(
     strategy: Strategy = "one_for_one",
     intensity: int = 1,
     period: float = 5.0,
+    routing: Routing = "key",
+    max_queued: int | None = None,
+    shed: Shed = "newest",
+    max_keys: int = 10_000,
     **fields: Any,
 ) -> ChildSpec:
     """A partition supervisor as a child: see `open_partition_supervisor`; `fields` are those of its own `ChildSpec`.
@@ -147,7 +178,8 @@ def partition_supervisor_spec(
     Its handle is `above.supervisor(path, PartitionSupervisor)`. Raises `InvalidSpec`.
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
-    return nested_spec(id, NestedPartition(_specs(spec, partitions, arguments), flags), fields)
+    options = RoutingOptions(routing=routing, max_queued=max_queued, shed=shed, max_keys=max_keys)
+    return nested_spec(id, NestedPartition(_specs(spec, partitions, arguments), flags, options), fields)
 
 
 def open_partition_supervisor(
@@ -158,6 +190,10 @@ def open_partition_supervisor(
     strategy: Strategy = "one_for_one",
     intensity: int = 1,
     period: float = 5.0,
+    routing: Routing = "key",
+    max_queued: int | None = None,
+    shed: Shed = "newest",
+    max_keys: int = 10_000,
     name: str | None = None,
     seed: int | None = None,
 ) -> AbstractAsyncContextManager[PartitionSupervisor]:
@@ -165,12 +201,17 @@ def open_partition_supervisor(
 
     `partitions` left out is the number of processors. Their ids are "0", "1" …; `arguments(k)` are the args of
     partition k, left out: those of `spec`, the same for all. `period` is in seconds. The same `seed` gives the same
-    random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError`,
+    random delays of back-off (X16).
+
+    `routing` is how `route` chooses a partition, for a sticky one with at most `max_keys` keys held. When `max_queued`
+    messages wait in all partitions together, `route` refuses (`shed="newest"`) or drops the oldest message of the
+    longest queue (`"oldest"`): its call fails with `PoolOverloaded`, a cast is a dead letter. Raises `InvalidSpec` before anything starts; entering raises `StartError`,
     leaving `MaxRestartsExceeded` (S35).
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
     specs = _specs(spec, partitions, arguments)
-    opened = open_root(partial(PartitionCore, specs, flags), name or "root", seed=seed)
+    options = RoutingOptions(routing=routing, max_queued=max_queued, shed=shed, max_keys=max_keys)
+    opened = open_root(partial(PartitionCore, specs, flags, options), name or "root", seed=seed)
     return cast("AbstractAsyncContextManager[PartitionSupervisor]", opened)
 
 

@@ -19,6 +19,8 @@ Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
+Routing: TypeAlias = Literal["key", "round_robin", "least_loaded", "sticky"]
+Shed: TypeAlias = Literal["newest", "oldest"]
 OnTimeout: TypeAlias = Literal["exit", "kill"]
 ChildType: TypeAlias = Literal["worker", "supervisor"]
 Grace: TypeAlias = float | Literal["brutal_kill"]
@@ -111,6 +113,13 @@ DYNAMIC_RULES: Mapping[str, Rule] = {
     "strategy": _one_of("one_for_one"),
     "auto_shutdown": _one_of("never"),
     "max_children": _or_none(_count(0)),
+}
+
+ROUTING_RULES: Mapping[str, Rule] = {
+    "routing": _one_of("key", "round_robin", "least_loaded", "sticky"),
+    "max_queued": _or_none(_count(1)),
+    "shed": _one_of("newest", "oldest"),
+    "max_keys": _count(1),
 }
 
 STREAM_RULES: Mapping[str, Rule] = {
@@ -253,6 +262,19 @@ class StreamOptions:
 
     def __attrs_post_init__(self) -> None:
         _check(self, STREAM_RULES)
+
+
+@attrs.frozen(kw_only=True)
+class RoutingOptions:
+    """Who of a pool gets a message, and what it refuses above `max_queued`. Raises `InvalidSpec`."""
+
+    routing: Routing = "key"
+    max_queued: int | None = None
+    shed: Shed = "newest"
+    max_keys: int = 10_000
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, ROUTING_RULES)
 
 
 def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
