@@ -43,7 +43,7 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import ExitReason, Killed
 from proctor.runtime.process import Process
-from proctor.runtime.process_errors import ProcessGone, StdinClosed
+from proctor.runtime.process_errors import PipeFailed, ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
 
 Listener = Callable[[v.AnyEvent], None]
@@ -221,7 +221,7 @@ class Incarnation:
             await self._outbox.write(data)
             if self.conversation.closes_stdin:
                 self.transport.end_input()
-        except (ProcessGone, StdinClosed) as error:
+        except (PipeFailed, ProcessGone, StdinClosed) as error:
             self.conversation.forget(request)
             raise NotExecuted(self.plan.name, str(error)) from error
 

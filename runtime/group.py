@@ -64,5 +64,5 @@ class Group:
             return
         try:
             send(number, signum)
-        except (ProcessLookupError, PermissionError) as error:
+        except OSError as error:  # whatever the reason, the ladder goes on: it tries again with more force
             self._note(f"{signal.Signals(signum).name} not delivered: {error.strerror}")

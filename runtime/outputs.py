@@ -4,7 +4,8 @@ Guarantees: a pipe with a callback, and stderr in any case, is read from the fir
 the end of that output ends, so the process never blocks on it; a callback that raises ends no reader (L20). stdout
 without a callback is for one consumer by `receive`, and what was unread on leaving stays to be had, up to
 LEFTOVER_LIMIT. Everything that was in the pipes at the exit is handed out; where somebody else still holds a pipe
-open, what is written later than the drain allows is not.
+open, what is written later than the drain allows is not. An output that the system refuses to read has ended; the one
+who receives is told, and where nobody does, `lost` keeps it for the owner and `on_lost` is called.
 
 Not here: the process. Who calls `drain` and `collect`, and when, is the business of `process`.
 """
@@ -12,7 +13,7 @@ Not here: the process. Who calls `drain` and `collect`, and when, is the busines
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import trio
 
@@ -22,11 +23,13 @@ LEFTOVER_LIMIT = 1024 * 1024
 
 T = TypeVar("T")
 Listener = Callable[[bytes], object]
+OutputName = Literal["stdout", "stderr"]
 
 
 class Outputs:
     """The output of one process. `tail` holds the last of stderr; `discarded` counts the bytes left unread on leaving
-    above LEFTOVER_LIMIT; `callback_error` is the first error of a callback."""
+    above LEFTOVER_LIMIT; `callback_error` is the first error of a callback; `lost` is the first output that could not be
+    read while nobody received it, and why."""
 
     def __init__(
         self,
@@ -36,12 +39,14 @@ class Outputs:
         stderr_limit: int,
         on_stdout: Listener | None,
         on_stderr: Listener | None,
+        on_lost: Callable[[], object],
     ) -> None:
         self.tail = Tail(stderr_limit)
         self.discarded = 0
         self.callback_error: Exception | None = None
         self._stdout, self._stderr = stdout, stderr
-        self._on_stdout, self._on_stderr = on_stdout, on_stderr
+        self.lost: tuple[OutputName, OSError] | None = None
+        self._on_stdout, self._on_stderr, self._on_lost = on_stdout, on_stderr, on_lost
         self._leftover = b""
         self._closing = False
         self._collected: trio.Event | None = None
@@ -49,9 +54,9 @@ class Outputs:
     def start(self, nursery: trio.Nursery) -> None:
         """Read, in `nursery`, what is not for `receive`. Its tasks shield themselves."""
         if self._stdout is not None and self._on_stdout is not None:
-            nursery.start_soon(self._pump, self._stdout, self._on_stdout)
+            nursery.start_soon(self._pump, self._stdout, "stdout", self._on_stdout)
         if self._stderr is not None:
-            nursery.start_soon(self._pump, self._stderr, self._hear)
+            nursery.start_soon(self._pump, self._stderr, "stderr", self._hear)
 
     async def receive(self, stdout: Outlet) -> bytes:
         """See `Process.receive`."""
@@ -93,10 +98,17 @@ class Outputs:
     def _outlets(self) -> list[Outlet]:
         return [outlet for outlet in (self._stdout, self._stderr) if outlet is not None]
 
-    async def _pump(self, outlet: Outlet, take: Listener) -> None:
+    async def _pump(self, outlet: Outlet, name: OutputName, take: Listener) -> None:
         with trio.CancelScope(shield=True):
-            while data := await outlet.receive():
-                self.tell(take, data)
+            try:
+                while data := await outlet.receive():
+                    self.tell(take, data)
+            except OSError as error:
+                self._lose(name, error)
+
+    def _lose(self, name: OutputName, error: OSError) -> None:
+        self.lost = self.lost or (name, error)
+        self._on_lost()
 
     def _hear(self, data: bytes) -> None:
         self.tail.add(data)
@@ -111,8 +123,11 @@ class Outputs:
 
     async def _keep(self, stdout: Outlet) -> None:
         kept = bytearray()
-        while data := await stdout.receive():
-            room = LEFTOVER_LIMIT - len(kept)
-            kept += data[:room]
-            self.discarded += max(0, len(data) - room)
+        try:
+            while data := await stdout.receive():
+                room = LEFTOVER_LIMIT - len(kept)
+                kept += data[:room]
+                self.discarded += max(0, len(data) - room)
+        except OSError as error:
+            self._lose("stdout", error)
         self._leftover = bytes(kept)

@@ -4,6 +4,8 @@
 ever. It ends at end of file; where a grandchild holds the other end open, `expire()` ends it: what is in the pipe at
 that moment is still handed out, what comes later is not. One consumer at a time.
 
+Where the system refuses to read, the pipe is closed and the refusal raised: once.
+
 `Inlet` is input of the process. Messages go out whole and in the order of their senders. A message cut short by
 cancellation closes the pipe, so that no other message can continue its half line.
 
@@ -36,8 +38,8 @@ def _bytes_waiting(fd: int) -> int:
 
 class _Descriptor:
     def __init__(self, fd: int) -> None:
-        os.set_blocking(fd, False)
         self._fd = fd
+        os.set_blocking(fd, False)
 
     @property
     def closed(self) -> bool:
@@ -59,6 +61,7 @@ class Outlet(_Descriptor):
         super().__init__(fd)
         self.ended = trio.Event()
         self._owed: int | None = None
+        self._refusal: OSError | None = None
         self._room = SMALL_READ
         self._consumer: object = None
 
@@ -67,12 +70,16 @@ class Outlet(_Descriptor):
 
         Raises trio.BusyResourceError when another task is receiving: one consumer has the output.
         Raises trio.ClosedResourceError when the output was taken over while waiting; nothing is lost by that.
+        Raises OSError when the system refuses to read; the output has ended then.
         """
         if self._consumer is not None:
             raise trio.BusyResourceError("another task is receiving this output; it has one consumer")
         self._consumer = consumer = object()
         try:
             return await self._receive(consumer)
+        except OSError:
+            self.close()  # else whoever waits for the end would wait for a reader that there is no more
+            raise
         finally:
             if self._consumer is consumer:
                 self._consumer = None
@@ -91,7 +98,10 @@ class Outlet(_Descriptor):
     def expire(self) -> None:
         """Wait for nothing more: hand out what the pipe holds now, then end."""
         if not self.closed and self._owed is None:
-            self._owed = _bytes_waiting(self._fd)
+            try:
+                self._owed = _bytes_waiting(self._fd)
+            except OSError as error:
+                self._refusal = error  # raised where somebody reads
             trio.lowlevel.notify_closing(self._fd)
 
     async def _receive(self, consumer: object) -> bytes:
@@ -106,6 +116,8 @@ class Outlet(_Descriptor):
                     continue  # closed or expired
             if self._consumer is not consumer:
                 raise trio.ClosedResourceError("this output was taken over")
+            if self._refusal is not None:
+                raise self._refusal
             if (data := self._read()) is not None:
                 return data
         await trio.lowlevel.checkpoint()
@@ -116,7 +128,7 @@ class Outlet(_Descriptor):
             return b""
         try:
             data = os.read(self._fd, self._room if self._owed is None else min(self._owed, self._room))
-        except BlockingIOError:
+        except (BlockingIOError, InterruptedError):
             return None
         self._room = SMALL_READ if len(data) < SMALL_READ else READ_SIZE
         if self._owed is not None:
@@ -138,7 +150,7 @@ class Inlet(_Descriptor):
         """Write all of `data`; concurrent messages never interleave (R097).
 
         Raises trio.ClosedResourceError when this end is closed, also while waiting; trio.BrokenResourceError when the
-        process closed its end, now or before. Cancelled after the first byte, it closes the pipe; before it, nothing has happened.
+        process closed its end, now or before; OSError when the system refuses to write. Cancelled after the first byte, it closes the pipe; before it, nothing has happened.
         """
         async with self._turn:
             left = memoryview(data)
@@ -153,7 +165,7 @@ class Inlet(_Descriptor):
         while not self.closed:
             try:
                 return os.write(self._fd, data)
-            except BlockingIOError:
+            except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_writable(self._fd)
             except BrokenPipeError:
                 self._broken = True
@@ -166,15 +178,28 @@ class Inlet(_Descriptor):
 def outlet(*, wide: bool = False) -> tuple[Outlet, int]:
     """A pipe for output: our end, and the descriptor the process writes to; `wide` asks for READ_SIZE bytes of room."""
     read, write = os.pipe()
-    if wide:
-        _widen(read)
-    return Outlet(read), write
+    try:
+        if wide:
+            _widen(read)
+        return Outlet(read), write
+    except OSError:
+        _give_back(read, write)
+        raise
 
 
 def inlet() -> tuple[Inlet, int]:
     """A pipe for input: our end, and the descriptor the process reads from."""
     read, write = os.pipe()
-    return Inlet(write), read
+    try:
+        return Inlet(write), read
+    except OSError:
+        _give_back(read, write)
+        raise
+
+
+def _give_back(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _widen(fd: int) -> None:

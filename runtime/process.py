@@ -37,7 +37,15 @@ from proctor.runtime.group import Group
 from proctor.runtime.ledger import marked
 from proctor.runtime.outputs import Outputs
 from proctor.runtime.pipes import Outlet
-from proctor.runtime.process_errors import Context, NoStderr, NoStdin, NoStdout, Stage, stdin_refused
+from proctor.runtime.process_errors import (
+    Context,
+    NoStderr,
+    NoStdin,
+    NoStdout,
+    Stage,
+    pipe_failed,
+    stdin_refused,
+)
 from proctor.runtime.procfs import stat_of
 from proctor.runtime.spawning import (
     MARKER,
@@ -113,6 +121,7 @@ class Process:
             stderr_limit=plan.stderr_limit,
             on_stdout=plan.on_stdout,
             on_stderr=plan.on_stderr,
+            on_lost=self.begin_stop,  # it would block on a pipe that is read no more, or die of it
         )
         self._nursery: trio.Nursery
 
@@ -170,12 +179,15 @@ class Process:
         """The next bytes of stdout, at most 256 KiB; `b""` at the end, for ever. Also after the block was left.
 
         One consumer: raises trio.BusyResourceError while another task, or `on_stdout`, receives. Raises NoStdout
-        without a pipe.
+        without a pipe, PipeFailed when the system refuses to read.
         """
         stdout = self._ends.stdout
         if stdout is None:
             raise NoStdout("stdout is not a pipe; open the command with one", **self._context("stdout"))
-        return await self._outputs.receive(stdout)
+        try:
+            return await self._outputs.receive(stdout)
+        except OSError as error:
+            raise pipe_failed(error, self._context("stdout")) from error
 
     async def send(self, data: bytes) -> None:
         """Write one whole message to stdin; messages of several tasks never interleave (R097).
@@ -189,9 +201,12 @@ class Process:
         try:
             await stdin.send(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError) as error:
+            self._raise_lost()  # the end of the process is the consequence, that is the cause
             reason = await self._exit_behind_refusal()
             stderr = self._outputs.tail.value
             raise stdin_refused(error, reason, stderr, self._context("stdin")) from error
+        except OSError as error:
+            raise pipe_failed(error, self._context("stdin")) from error
         finally:
             self._note_stdin()
 
@@ -274,6 +289,7 @@ class Process:
         await self._tasks.__aexit__(None, None, None)
         if error is None:
             await trio.lowlevel.checkpoint_if_cancelled()
+            self._raise_lost()
 
     async def _hear_guard(self, report: Outlet) -> None:
         try:
@@ -311,6 +327,11 @@ class Process:
             with trio.move_on_after(EXIT_PATIENCE):
                 await self._exited.wait()
         return self._exit
+
+    def _raise_lost(self) -> None:
+        if self._outputs.lost is not None:
+            name, cause = self._outputs.lost
+            raise pipe_failed(cause, self._context(name)) from cause
 
     def _is_ending(self) -> bool:
         try:

@@ -11,6 +11,7 @@ import shutil
 from typing import Literal, TypedDict
 
 from proctor.runtime.exits import ExitReason
+from proctor.runtime.shortage import remedy_of
 
 Stage = Literal["ready", "pipes", "spawn", "guard", "wait", "stdin", "stdout", "stderr"]
 """Where it happened: preparing for its readiness, making the pipes, starting the program, hearing from its guard,
@@ -96,6 +97,26 @@ class StdinClosed(ProcessError):
     """stdin takes nothing more: closed by us, by the process, or after a message that was cut short (R098)."""
 
 
+class PipeFailed(ProcessError):
+    """The system refused to read or write a pipe of the process, by `stage`; `cause` is its error.
+
+    Of stdin: nothing of the message was written, or stdin was closed behind the half of it. Of an output: what follows is
+    lost, its pipe is closed."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        stage: Stage,
+        argv0: str,
+        pid: int | None,
+        elapsed: float,
+        cause: OSError | None = None,
+    ) -> None:
+        super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
+        self.cause = cause
+
+
 class ProcessGone(ProcessError):
     """The process has ended; `exit` is its reason, `stderr` the last bytes it said there so far (R098, R100)."""
 
@@ -125,6 +146,14 @@ def stdin_refused(
     return ProcessGone(text, reason=reason, stderr=stderr, **context)
 
 
+def pipe_failed(cause: OSError, context: Context) -> PipeFailed:
+    """The error for a pipe that the system did not read or write, because of `cause`."""
+    stage = context["stage"]
+    what = "a message was not written" if stage == "stdin" else f"{stage} cannot be read any more"
+    text = f"{what}: {cause.strerror}; {remedy_of(cause, 'start the process again')}"
+    return PipeFailed(text, cause=cause, **context)
+
+
 def spawn_refused(
     error: OSError,
     *,
@@ -147,20 +176,15 @@ def _diagnosis(
     error: OSError, argv0: str, cwd: str | None, path: str, stage: Stage
 ) -> tuple[type[SpawnFailed], str]:
     if stage not in ("spawn", "guard"):
-        return (
-            SpawnFailed,
-            f"did not start: {error.strerror}; raise the limit it ran into or run fewer at once",
-        )
+        return SpawnFailed, f"did not start: {error.strerror}; {remedy_of(error, 'try again')}"
     if cwd is not None and not (os.path.isdir(cwd) and os.access(cwd, os.X_OK)):
         return CwdMissing, f"cannot enter the directory {cwd!r}: {error.strerror}; create it or name another"
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return _not_there(argv0, cwd, path)
     if error.errno in (errno.EACCES, errno.ENOEXEC):
         return NotExecutable, f"cannot be executed: {error.strerror}; give a program, or set its mode"
-    return (
-        SpawnFailed,
-        f"did not start: {error.strerror}; shorten its arguments or free what the machine lacks",
-    )
+    remedy = remedy_of(error, "shorten its arguments or free what the machine lacks")
+    return SpawnFailed, f"did not start: {error.strerror}; {remedy}"
 
 
 def _not_there(argv0: str, cwd: str | None, path: str) -> tuple[type[SpawnFailed], str]:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import attrs
 import trio
 
+from proctor.runtime.group import Group
 from proctor.runtime.pipes import Inlet, Outlet, inlet, outlet
 from proctor.runtime.process_errors import Context, SpawnFailed, Stage, spawn_refused
 
@@ -145,6 +146,8 @@ class Child:
             self._readable = True
         except trio.ClosedResourceError:
             pass  # reaped by whoever saw its death first
+        except OSError:
+            await trio.sleep(TRACED_PAUSE)  # it cannot be watched just now; it is looked at instead
         finally:
             self._leading = False
             if self._news is not None:
@@ -192,12 +195,15 @@ async def hear_guard(report: Outlet, command: Command, context: Context) -> int:
     Raises the SpawnFailed that `spawn` would have raised without a guard.
     """
     said = b""
-    while data := await report.receive():
-        said += data
+    try:
+        while data := await report.receive():
+            said += data
+    except OSError as error:
+        raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
     if said.startswith(b"!"):
         number = int(said[1:])
-        error = OSError(number, os.strerror(number))
-        raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
+        said_no = OSError(number, os.strerror(number))
+        raise _refused(said_no, command, "guard", context["pid"], context["elapsed"]) from said_no
     if not said:
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
     return int(said)
@@ -242,7 +248,11 @@ def _append_to(path: Path, command: Command) -> int:
     except OSError as error:
         text = f"its output cannot go to {str(path)!r}: {error.strerror}; name a file that can be written"
         raise SpawnFailed(text, stage="pipes", argv0=command.argv[0], cause=error) from error
-    os.set_blocking(fd, True)
+    try:
+        os.set_blocking(fd, True)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
@@ -267,7 +277,9 @@ def _watched(popen: subprocess.Popen[bytes]) -> Child:
     try:
         return Child(popen)
     except OSError:
-        popen.kill()
+        Group(
+            popen.pid, guarded=False, note=lambda _: None
+        ).sweep()  # it may have had the time to start others
         popen.wait()
         raise
 
@@ -277,6 +289,8 @@ def _peek(pid: int) -> Status | None:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
         return None, None  # somebody else reaped it, or the host ignores SIGCHLD: its status is lost
+    except OSError:
+        return None  # it cannot be asked just now, and will be asked again
     if found is None:
         return None
     return (found.si_status, None) if found.si_code == os.CLD_EXITED else (None, found.si_status)

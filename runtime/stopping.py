@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process_errors import NoStdin, ProcessGone, StdinClosed
+from proctor.runtime.process_errors import ProcessError
 
 Action = Literal["write", "close_stdin", "signal", "terminate", "kill"]
 KILL_PATIENCE = 10.0
@@ -175,7 +175,7 @@ async def _written(target: Target, step: Step) -> bool:
     target.note(step.action)
     try:
         await target.send(step.data)
-    except (StdinClosed, NoStdin, ProcessGone):
+    except ProcessError:
         return False
     return True
 

@@ -23,6 +23,7 @@ FAILURES: Mapping[str, type[Exception]] = {
     "no stdout": process_errors.NoStdout,
     "no stderr": process_errors.NoStderr,
     "its pipe has closed": process_errors.StdinClosed,
+    "the system refuses its pipe": process_errors.PipeFailed,
     "it has ended": process_errors.ProcessGone,
     "its port is taken": process_errors.PortTaken,
     "not installed": errors.NotInstalled,
