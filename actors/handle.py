@@ -110,7 +110,6 @@ class Agent:
     async def _back(self) -> None:
         if isinstance(self._address, Ref):
             raise NoProc(self._address)
-        await trio.lowlevel.checkpoint()
         await self._address.wait_out()
 
     async def steer(self, text: str, *, timeout: float | None = None) -> Receipt:

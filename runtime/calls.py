@@ -55,12 +55,12 @@ class Address(ABC):
         """Send `msg` and wait for the answer, at most `timeout` seconds; `None` waits without limit (M13).
 
         Made by an actor while it handles a call, it waits no longer than that call may (X14). `wait_for` first
-        waits, at most so many seconds, for somebody to be there (X17); `timeout` counts from then on. Raises
+        waits, at most so many seconds, for one that takes messages (X17); `timeout` counts from then on. Raises
         `NoProc`, `ActorExited`, `CallTimeout`, `CallingSelf`, `MailboxFull`, `NoMailbox`, or the error answered with.
         """
         task, cell = current_task(), self.find()
-        if cell is None or cell.exit is not None:
-            cell = await self._await_cell(wait_for)
+        if cell is None or not cell.accepting:
+            cell = await self._await_cell(cell, wait_for)
         if cell.task is task:
             await checkpoint_if_cancelled()
             raise CallingSelf(self)
@@ -76,18 +76,20 @@ class Address(ABC):
         return call.outcome()
 
     @enable_ki_protection
-    async def _await_cell(self, wait_for: float | None) -> Cell:
+    async def _await_cell(self, stopping: Cell | None, wait_for: float | None) -> Cell:
         await checkpoint_if_cancelled()
+        if stopping is not None and stopping.task is current_task():
+            raise CallingSelf(self)
         if wait_for is not None:
             with trio.move_on_after(seconds_left(wait_for, current_task(), trio.current_time())):
                 await self.until_found()
         cell = self.find()
-        if cell is None or cell.exit is not None:
+        if cell is None or not cell.accepting:
             raise NoProc(self)
         return cell
 
     async def until_found(self) -> None:
-        """Wait until somebody may be there; an address of one incarnation never comes back."""
+        """Wait until there is one that takes messages; an incarnation that stopped doing so never does again."""
         raise NoProc(self)
 
     @enable_ki_protection
@@ -100,7 +102,7 @@ class Address(ABC):
         now = trio.current_time()
         limit = seconds_left(timeout, current_task(), now)
         request, cell = Request(self, limit), self.find()
-        if cell is None or cell.exit is not None:
+        if cell is None or not cell.accepting:
             request.settle(None, NoProc(self))
         else:
             Question(msg, cell, now + limit, request).send(limit)
@@ -118,7 +120,7 @@ class Address(ABC):
             await self._cast_otherwise(cast, cell)
 
     async def _cast_otherwise(self, cast: Cast, cell: Cell | None) -> None:
-        if cell is None or cell.exit is not None:
+        if cell is None or not cell.accepting:
             self._dead_letter(cast.msg)
         else:
             await checkpoint_if_cancelled()
@@ -128,7 +130,7 @@ class Address(ABC):
     def cast_nowait(self, msg: object) -> None:
         """`cast` that never waits: raises `MailboxFull` where that would wait for room."""
         cell = self.find()
-        if cell is None or cell.exit is not None:
+        if cell is None or not cell.accepting:
             self._dead_letter(msg)
         else:
             cell.deliver_nowait(Cast(msg))
@@ -227,21 +229,31 @@ class Name(Address):
         return None if found is None else found.cell
 
     async def wait(self, timeout: float | None = None) -> Ref:
-        """Wait, at most `timeout` seconds, until somebody stands there (X17). Raises `NoProc`."""
+        """Wait, at most `timeout` seconds, for one that takes messages (X17), due or not.
+
+        Raises `NoProc` after that time, and as soon as the tree is ending.
+        """
+        registry = self._system.registry
         with trio.CancelScope(deadline=until(timeout)):
-            await self.until_found()
-        return self.ref()
+            return await registry.wait(self.name)
+        ref = registry.receiver(self.name)  # with no time at all, it may be there all the same
+        if ref is None:
+            raise NoProc(self)
+        return ref
 
     def is_due(self) -> bool:
         """Whether a supervisor holds a child of this name that runs, or is to run again."""
         return self._system.registry.is_due(self.name)
 
     async def wait_out(self) -> Ref:
-        """Wait out a restart: who stands there, as soon as somebody does. Raises `NoProc` when none is owed."""
+        """Wait out a stop or a restart: the next that takes messages. Raises `NoProc` when none is due.
+
+        Always a checkpoint, so `except NoProc: await name.wait_out()` may be repeated in a loop.
+        """
         return await self._system.registry.wait_out(self.name)
 
     async def until_found(self) -> None:
-        """Wait until somebody stands there."""
+        """Wait until one that takes messages stands there. Raises `NoProc` when the tree is ending."""
         await self._system.registry.wait(self.name)
 
     def _dead_letter(self, msg: object) -> None:

@@ -8,6 +8,9 @@ a stream item that was sent before stays received (M26).
 A child that keeps its mailbox over a restart has its queued casts kept by its place at the supervisor instead, and
 queued calls and streams fail with `ActorRestarting` (X13).
 
+An incarnation that is stopping, asked or by itself, is still there to be watched and killed, but takes no messages:
+`accepting` is False from the first moment of its end.
+
 Invariant: a call that may still be answered is in the mailbox, in its handler, or in `calls`, where a handler that
 ends without an answer puts it, however it ends. So all are found at the end.
 
@@ -44,6 +47,9 @@ class Control(Protocol):
     def kill(self) -> None:
         """End it by force. Returns at once."""
 
+    def ending(self) -> None:
+        """Take note that it begins to end, whoever began that. Returns at once; a second call changes nothing."""
+
 
 class Message(Protocol):
     """Something in a mailbox."""
@@ -65,6 +71,7 @@ class Cell:
 
     __slots__ = (
         "__weakref__",
+        "accepting",
         "calls",
         "control",
         "exit",
@@ -89,6 +96,7 @@ class Cell:
         self.system = system
         self.control = control
         self.mailbox = mailbox
+        self.accepting = True
         self.exit: ExitReason | None = None
         self.info: object = None
         self.calls: dict[Call, None] = {}
@@ -99,6 +107,10 @@ class Cell:
         self.keeper: Kept | None = None
         self.linked: Linked | None = None
         self.links: dict[Cell, None] | None = None
+
+    def refuse(self) -> None:
+        """Take no more messages: it is stopping. It keeps its names until its end (M29)."""
+        self.accepting = False
 
     def hold(self, name: str) -> None:
         """Note a registered name."""
@@ -147,7 +159,7 @@ class Cell:
 
     def close(self, reason: ExitReason) -> None:
         """End: see the module's guarantees. Never waits."""
-        self.exit = reason
+        self.exit, self.accepting = reason, False
         for name in self.names:
             self.system.registry.unregister(name, self.ref)
         self._empty_mailbox(reason)

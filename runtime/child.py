@@ -29,7 +29,7 @@ import trio
 
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
-from proctor.runtime.cell import OWN, Control
+from proctor.runtime.cell import OWN
 from proctor.runtime.events import ChildReady
 from proctor.runtime.exits import (
     Crash,
@@ -61,8 +61,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Warden(Control, Protocol):
+class Warden(Protocol):
     """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
+
+    def stop(self, reason: ExitReason) -> None:
+        """As for `Control`."""
+
+    def kill(self) -> None:
+        """As for `Control`."""
 
     @property
     def left(self) -> Mapping[str, Kept]:
@@ -177,6 +183,7 @@ class Incarnation:
         if self._stopped is not None:
             return
         self._stopped = reason
+        self._begin_end()
         self._end_probes()
         if self.warden is not None:
             self.warden.stop(reason)
@@ -184,6 +191,15 @@ class Incarnation:
             self.mailbox.refuse()
         else:
             self._cancel_run(reason)
+
+    def ending(self) -> None:
+        """It begins to end, and handles nothing more."""
+        self._begin_end()
+        if self.mailbox is not None:
+            self.mailbox.halt()
+
+    def _begin_end(self) -> None:
+        self.cell.refuse()
 
     def _cancel_run(self, reason: ExitReason) -> None:
         if self.mailbox is not None:
@@ -212,6 +228,7 @@ class Incarnation:
     def kill(self) -> None:
         """End it by force."""
         self._killed = True
+        self.ending()
         self._end_probes()
         if self.warden is not None:
             self.warden.kill()

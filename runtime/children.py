@@ -158,12 +158,6 @@ class Children:
         else:
             self.rest(slot)
 
-    def rest_all(self) -> None:
-        """No restart is owed to any child: those that are down are at rest."""
-        for slot in list(self.slots.values()):
-            if slot.state == "down" and not slot.at_rest:
-                self.rest(slot)
-
     def rest(self, slot: Slot) -> None:
         """Hold a child that is down, and tell what it kept; a forgetful supervisor drops it (S67)."""
         slot.at_rest = True

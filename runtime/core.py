@@ -81,10 +81,14 @@ class Core:
 
     def stop(self, reason: ExitReason) -> None:
         """End in order, with `reason` (S42); a start under way is aborted."""
-        if self._reason is None:
-            self._reason = reason
+        self._end_with(reason)
         self.children.abort_start()
         self._news.set()
+
+    def _end_with(self, reason: ExitReason) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self.cell.control.ending()
 
     def kill(self) -> None:
         """End at once: all children are killed (S45)."""
@@ -176,7 +180,7 @@ class Core:
                 await self.children.start(slot)
             except StartError as error:
                 self.failure = self.failure or (None if self._ending else error)
-                self._reason = self._reason or Shutdown("start failed")
+                self._end_with(Shutdown("start failed"))
         self._first = ()
         return True
 
@@ -201,12 +205,13 @@ class Core:
 
     def _stays_down(self, slot: Slot) -> None:
         if decide.ends_supervisor(self.flags.auto_shutdown, slot.spec.significant, self._peers()):
-            self._reason = self._reason or Shutdown("auto_shutdown")
+            self._end_with(Shutdown("auto_shutdown"))
 
     def _end_tree(self, slot: Slot, reason: ExitReason) -> None:
         if self._reason is None:
-            self._reason = whole = raised_above(reason, self.children.path_of(slot.spec))
+            whole = raised_above(reason, self.children.path_of(slot.spec))
             self.failure = TreeTerminated(whole)
+            self._end_with(whole)
 
     def _report_exit(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
         path, ref = incarnation.cell.path, incarnation.cell.ref
@@ -267,7 +272,7 @@ class Core:
     def _give_up(self, slot: Slot, reason: ExitReason, limit: str) -> None:
         slot.state = "down"
         self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), limit)
-        self._reason = Shutdown("max_restarts")
+        self._end_with(Shutdown("max_restarts"))
         self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
 
     def _plan(self, slot: Slot) -> decide.Plan:
@@ -353,14 +358,22 @@ class Core:
         for id, slot in slots.items():
             if slot.state == "restarting" and slot.spec.restart == "temporary":
                 self.children.drop(id)
+        self._rest_those_not_due()
 
     async def terminate_child(self, id: str) -> None:
         """S49."""
         slot = self.held(id)
         await self.children.stop(slot)
         self.children.come_to_rest(slot)
-        if all(other.state != "restarting" for other in self.slots.values()):
-            self.children.rest_all()  # those that would have been started after it
+        self._rest_those_not_due()
+
+    def _rest_those_not_due(self) -> None:
+        """Bring to rest who is down and was to be started after a child whose restart is not due any more."""
+        restarting = [slot for slot in self.slots.values() if slot.state == "restarting"]
+        due = {id for slot in restarting for id in self._plan(slot).start}
+        for id, slot in list(self.slots.items()):
+            if slot.state == "down" and not slot.at_rest and id not in due:
+                self.children.come_to_rest(slot)
 
     async def restart_child(self, id: str) -> Incarnation:
         """S50."""

@@ -40,6 +40,9 @@ class Owner(Protocol):
     def started(self) -> None:
         """The actor is ready."""
 
+    def ending(self) -> None:
+        """The actor handles nothing more."""
+
 
 @trio.lowlevel.disable_ki_protection
 async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) -> Ended:
@@ -54,6 +57,7 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
                 outcome = await _serve(actor, cell, mailbox, owner, await actor.init(*args))
             finally:
                 mailbox.forget_sleeper()  # a SIGINT may come between its note and its sleep
+                owner.ending()  # at once: its tasks and its `terminate` may take their time
             nursery.cancel_scope.cancel(reason="the actor ended")
             return outcome.reason if isinstance(outcome, Stop) else outcome
         return None

@@ -4,8 +4,12 @@ Guarantees: a name has at most one live holder, an actor may hold several (M29).
 learns of its holder's exit (M30), because a cell gives its names back first of all, in the step in which it
 ends; so no entry is ever stale, look-ups return live actors only, and nothing dead blocks a registration (M31).
 
+A holder that is stopping keeps its names but takes no messages: who waits for a name waits for its next holder, and
+so does not find the one that has just refused a message. Each wait passes through a checkpoint, whatever it finds.
+
 A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it (X17). Who owes it is
 the place of the child, told by what it keeps; when a nested supervisor ends, its parent takes over what it owed.
+Once the root is ending, nothing is due.
 
 Places of the tree are names too: `/` and the path. No other name begins with `/`.
 """
@@ -34,6 +38,7 @@ class Registry:
         """The live holder of a name; bound to the table itself, since each use of a name looks it up."""
         self._awaited: dict[str, trio.Event] = {}
         self._due: dict[str, Kept] = {}
+        self._ending = False
 
     @trio.lowlevel.enable_ki_protection
     def register(self, name: str, ref: Ref) -> None:
@@ -52,6 +57,7 @@ class Registry:
         if self._holders.get(name) is ref:
             del self._holders[name]
             ref.let_go(name)
+            self._tell(name)
 
     def names(self) -> dict[str, Ref]:
         """All names with a live holder, places left out."""
@@ -74,10 +80,11 @@ class Registry:
             del self._due[name]
             self._tell(name)
 
-    def settle_all(self) -> None:
-        """The tree has ended: nothing is due."""
-        for name in list(self._due):
-            self.settle(name, self._due[name])
+    def end(self) -> None:
+        """The tree is ending, and starts nothing any more (S41): who waits for a name goes on without it."""
+        self._ending = True
+        for name in list(self._awaited):
+            self._tell(name)
 
     def _tell(self, name: str) -> None:
         event = self._awaited.pop(name, None)
@@ -85,20 +92,32 @@ class Registry:
             event.set()
 
     def is_due(self, name: str) -> bool:
-        """Whether somebody of this name runs, or is to run again."""
-        return name in self._due
+        """Whether a child of this name runs, or is to run again."""
+        return name in self._due and not (self._ending and self.receiver(name) is None)
+
+    def receiver(self, name: str) -> Ref | None:
+        """The holder of `name`, if it takes messages: one that is stopping does not."""
+        ref = self.whereis(name)
+        return ref if ref is not None and ref.cell.accepting else None
 
     async def wait_out(self, name: str) -> Ref:
-        """Wait out a restart: the live holder of `name`, as soon as there is one. Raises `NoProc` when none is owed."""
-        while (ref := self.whereis(name)) is None:
-            if name not in self._due:
+        """Wait out a stop or restart: the first holder of `name` that takes messages. Raises `NoProc` when none is due.
+
+        A stop is waited for to its end, because only the end decides whether a restart follows.
+        """
+        await trio.lowlevel.checkpoint()
+        while (ref := self.receiver(name)) is None:
+            if self._ending or (self.whereis(name) is None and name not in self._due):
                 raise NoProc(name)
             await self._next(name)
         return ref
 
     async def wait(self, name: str) -> Ref:
-        """Wait until somebody alive holds `name` (X17)."""
-        while (ref := self.whereis(name)) is None:
+        """Wait for a holder of `name` that takes messages, due or not (X17). Raises `NoProc` once the tree is ending."""
+        await trio.lowlevel.checkpoint()
+        while (ref := self.receiver(name)) is None:
+            if self._ending:
+                raise NoProc(name)
             await self._next(name)
         return ref
 

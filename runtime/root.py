@@ -82,7 +82,6 @@ class Root:
 
     def _close(self) -> None:
         self.core.cell.close(self.core.reason)
-        self.system.registry.settle_all()
         self.system.events.close()
         if self.core.failure is not None:
             self.body.cancel(reason="the supervisor gave up")
@@ -163,6 +162,10 @@ class _ControlOfRoot:
 
     def kill(self) -> None:
         self._root.core.kill()
+
+    def ending(self) -> None:
+        self._root.core.cell.refuse()
+        self._root.system.registry.end()
 
 
 @protected_context

@@ -189,10 +189,10 @@ class Stream:
     async def __aenter__(self) -> Self:
         await trio.lowlevel.checkpoint_if_cancelled()
         cell = self._target.find()
-        if cell is None or cell.exit is not None:
-            raise NoProc(self._target)
-        if cell.task is trio.lowlevel.current_task():
+        if cell is not None and cell.task is trio.lowlevel.current_task():
             raise CallingSelf(self._target)
+        if cell is None or not cell.accepting:
+            raise NoProc(self._target)
         self._sink = sink = Sink(self._msg, cell, self._demand)
         await self._open(sink, cell)
         return self

@@ -20,7 +20,7 @@ from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.errors import InvalidSpec, StartError, WouldDeadlock
 from proctor.runtime.events import Subscription
-from proctor.runtime.exits import Exit, ExitReason, NoProc, Shutdown, TreeShutdown
+from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, TreeShutdown
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
@@ -114,11 +114,14 @@ class AnySupervisor:
     async def stop(self, reason: ExitReason | None = None) -> None:
         """Stop this supervisor and all below it, in order, and wait for that (S36, S42).
 
-        Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
+        It ends with `reason`, whatever that is: `Normal()` too, by which `ref.exit` would do nothing (M28). Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
         waiting.
         """
         self._refuse_inside()
-        self.ref.exit(reason or Shutdown())
+        if isinstance(reason, Killed):
+            self._core.cell.control.kill()
+        else:
+            self._core.cell.control.stop(reason or Shutdown())
         await self.wait_stopped()
 
     async def wait_stopped(self) -> ExitReason:

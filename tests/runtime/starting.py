@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from proctor.runtime.cell import Control
+from proctor.runtime.child import Warden
 from proctor.runtime.exits import Exit, Normal
 from proctor.runtime.process import Process
 from proctor.runtime.program import process
@@ -32,7 +32,7 @@ def program(source: str, ready: Readiness, *argv: str, **spec: Any) -> ChildSpec
 class Recorder:
     """A `task_status` that notes what it is told."""
 
-    warden: Control | None = None
+    warden: Warden | None = None
     last_words: bytes = b""
     told: list[object] = attrs.field(factory=list[object])
     news: trio.Event = attrs.field(factory=trio.Event)

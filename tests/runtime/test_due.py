@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -181,3 +183,61 @@ async def test_a_child_whose_name_was_taken_owes_nothing_X17_S12() -> None:
         with pytest.raises(Exception, match="start 1"):
             await sup.start_child(player("c", notes, fails_at(1)))
         assert not sup.name("c").is_due()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"restart": "temporary"},
+        {"strategy": "one_for_one"},
+    ],
+    ids=str,
+)
+async def test_a_change_that_leaves_no_restart_due_ends_the_wait_for_the_rest_of_the_group_X17_S73(
+    change: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    notes: Notes = []
+    children = [player("a", notes, fails_at(2), backoff=LONG), player("b", notes), player("c", notes)]
+    results: list[object] = []
+    async with open_supervisor(children, strategy="rest_for_one", intensity=5) as sup:
+        async with trio.open_nursery() as nursery:
+            await end(sup.name("a"), Killed())
+            await trio.sleep(150)  # the restart of the group has failed at its first
+            for name in "bc":
+                nursery.start_soon(waits_out, sup.name(name), results)
+            await settled()
+            assert results == []
+            if "strategy" in change:
+                await sup.change(strategy=change["strategy"])
+            else:
+                await sup.change([player("a", notes, **change)])
+        assert results == ["nobody", "nobody"]
+        assert not sup.name("b").is_due()
+        await sup.restart_child("b")
+
+
+async def test_a_change_leaves_due_what_will_still_be_started_X17_S73(autojump_clock: MockClock) -> None:
+    notes: Notes = []
+    children = [player("a", notes), player("b", notes, fails_at(2), backoff=LONG), player("c", notes)]
+    results: list[object] = []
+    async with open_supervisor(children, strategy="one_for_all", intensity=5) as sup:
+        async with trio.open_nursery() as nursery:
+            await end(sup.name("b"), Killed())
+            await trio.sleep(150)
+            nursery.start_soon(waits_out, sup.name("c"), results)
+            await settled()
+            await sup.change(strategy="rest_for_one")
+            await settled()
+            assert results == []
+        assert results == [sup.name("c").ref()]
+
+
+@pytest.mark.parametrize("verb", ["wait_out", "wait"])
+async def test_a_wait_after_the_end_of_the_tree_raises_at_once_X17(verb: str) -> None:
+    async with open_supervisor([player("a", [])]) as sup:
+        await sup.stop()
+        with pytest.raises(NoProc, match="no such actor: a"):
+            await getattr(sup.name("a"), verb)()
+        with pytest.raises(NoProc):
+            await sup.name("a").call("incarnation", wait_for=1e9)
+        assert not sup.name("a").is_due()

@@ -445,3 +445,25 @@ async def test_a_second_actor_of_the_class_shares_nothing() -> None:
 
     async with open_supervisor([ChildSpec(id, Counts, name=id) for id in "ab"]) as sup:
         assert [await sup.name(id).call(0) for id in "aab"] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("reason", [Normal(), Killed(), Shutdown("x"), Crash(Boom("on purpose"))], ids=str)
+async def test_a_stop_of_a_supervisor_by_its_owner_stops_it_whatever_the_reason_S42(
+    reason: ExitReason, nested: bool
+) -> None:
+    notes: Notes = []
+    children = [player("a", notes)]
+    inner = supervisor_spec("inner", children, restart="temporary")
+    async with open_supervisor([inner] if nested else children) as sup:
+        handle = sup.supervisor("inner") if nested else sup
+        await handle.stop(reason)
+        assert handle.ref.exit_reason == reason
+        assert notes == (["+a"] if reason == Killed() else ["+a", "-a"])
+
+
+async def test_an_exit_asked_for_with_normal_still_does_nothing_to_a_supervisor_M28() -> None:
+    async with open_supervisor([player("a", [])]) as sup:
+        sup.ref.exit(Normal())
+        await settled()
+        assert await picture(sup) == {"a": 1}
