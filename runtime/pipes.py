@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import sys
 import termios
 
@@ -145,6 +146,15 @@ class Inlet(_Descriptor):
         super().__init__(fd)
         self._turn = trio.Lock()
         self._broken = False
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing more can be written: closed by us, or nobody holds the other end."""
+        if self.closed:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, 0)  # POLLERR is told unasked: the last reader has gone
+        return bool(poll.poll(0))
 
     async def send(self, data: bytes) -> None:
         """Write all of `data`; concurrent messages never interleave (R097).

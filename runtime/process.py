@@ -32,6 +32,7 @@ from typing import Self
 import attrs
 import trio
 
+from proctor.runtime.condition import Condition, process_state
 from proctor.runtime.exits import ExitReason, Shutdown
 from proctor.runtime.group import Group
 from proctor.runtime.ledger import marked
@@ -136,6 +137,21 @@ class Process:
         if self._exit is None and not self._watched:
             self._look()
         return self._exit
+
+    @property
+    def condition(self) -> Condition:
+        """What is to be seen of it now, its pipes and its guard: some reads of /proc, no wait."""
+        ends, parent = self._ends, self.pid if self.guarded else None
+        gone = self.exit is not None
+        process = "dead" if gone else process_state(self.leader_pid, parent)
+        guard = "dead" if gone else process_state(self.pid)
+        return Condition(
+            stdout="closed" if ends.stdout is None or ends.stdout.ended.is_set() else "open",
+            stderr="closed" if ends.stderr is None or ends.stderr.ended.is_set() else "open",
+            stdin="closed" if ends.stdin is None or ends.stdin.refused else "open",
+            process=process,
+            guard=guard if self.guarded else "none",
+        )
 
     @property
     def elapsed(self) -> float:

@@ -17,6 +17,7 @@ from proctor.runtime.spawning import MARKER
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGESIZE")
 _GONE = (FileNotFoundError, ProcessLookupError)
+_TICK = os.sysconf("SC_CLK_TCK")
 _MARKED = f"\0{MARKER}=".encode()
 _PF_EXITING = 0x4
 
@@ -82,6 +83,51 @@ def resident_of(pid: int) -> int | None:
             return int(line.read().split()[1]) * _PAGE
     except (*_GONE, PermissionError):
         return None
+
+
+@attrs.frozen
+class Sample:
+    """One process at one moment: its `state` as in `Stat`, the `cpu` time it has used in seconds, and the `io` bytes that
+    it has read and written in all (0 where the system does not let us look)."""
+
+    pid: int
+    name: str
+    state: str
+    cpu: float
+    io: int
+
+
+def sample_tree(root: int) -> tuple[Sample, ...]:
+    """The process `root` and all below it, parents before their children; empty when it is gone."""
+    found: dict[int, Sample] = {}
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop(0)
+        if pid not in found and (sample := _sample(pid)) is not None:
+            found[pid] = sample
+            waiting += children_of(pid)
+    return tuple(found.values())
+
+
+def _sample(pid: int) -> Sample | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as line:
+            before, _, after = line.read().rpartition(b")")
+    except (*_GONE, PermissionError):
+        return None
+    fields = after.split()
+    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    cpu = (int(fields[11]) + int(fields[12])) / _TICK
+    return Sample(pid, name, fields[0].decode(), cpu, _io(pid))
+
+
+def _io(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/io", "rb") as lines:
+            facts = dict(line.split(b":") for line in lines)
+    except (*_GONE, PermissionError):
+        return 0
+    return int(facts.get(b"rchar", 0)) + int(facts.get(b"wchar", 0))
 
 
 def numbers() -> list[int]:

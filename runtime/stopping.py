@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import takewhile
-from signal import SIGKILL, SIGUSR1, Signals
+from signal import SIGCONT, SIGKILL, SIGUSR1, Signals
 from typing import Literal, Protocol
 
 import attrs
@@ -58,6 +58,9 @@ class Step:
         if (self.action == "signal") != (self.signal is not None):
             raise ValueError(f"step {self.action!r}: a signal belongs to 'signal', and 'signal' needs it")
 
+
+CONTINUE = Step("signal", 0.0, signal=SIGCONT)
+"""Wake a group that was stopped, or its guard, so that the steps after this one can be acted on."""
 
 DEFAULT_LADDER: tuple[Step, ...] = (
     Step("close_stdin", 5.0),
