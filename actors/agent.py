@@ -36,7 +36,8 @@ from proctor.actors.errors import (
 from proctor.actors.fellows import current_fellows
 from proctor.actors.gate import Gate, Hold, gate_of
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.mail import Accepted, Attend, Begin, Follow, Left, Look, Over, Tell, Wake
+from proctor.actors.liveness import REPLY
+from proctor.actors.mail import Accepted, Attend, Begin, Follow, Left, Look, Over, Tell, Told, Wake
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan import Plan
 from proctor.actors.routes import prepared
@@ -207,6 +208,9 @@ class AgentActor(Actor):
         elif self.plan.launch.mode == "oneshot" and live.ending is not None:
             self._advance()
             return None
+        elif self.plan.launch.mode == "oneshot" and job is not None and job.withdrawn:
+            self._drop(job)
+            return None
         elif job is not None and job.parked and is_clean(reason):
             return None  # a new process comes with its next prompt
         elif job is not None and is_clean(reason):
@@ -215,6 +219,8 @@ class AgentActor(Actor):
             self.book.move("refused", f"{live.outcome}: {reason}")
             self._advance()
             return None
+        elif live.fault is not None and is_clean(reason):
+            reason = Crash(live.fault)  # it left in time when it was stopped, but not because it was asked to
         self.book.move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
         return Stop(reason)
 
@@ -239,8 +245,10 @@ class AgentActor(Actor):
         return Accepted(self.book.log, position, repeats, partial(self.book.withdraw, job))
 
     def _advance(self) -> None:
-        one_at_a_time = self.plan.launch.mode == "oneshot" and self.live is not None
-        if self.book.current is not None or self._leaving or one_at_a_time:
+        live = self.live
+        # a process that is being stopped takes no more: its successor will
+        busy = live is not None and (self.plan.launch.mode == "oneshot" or live.stopper != "nobody")
+        if self.book.current is not None or self._leaving or busy:
             return
         self.book.current = job = self.book.next()
         if job is not None:
@@ -265,6 +273,8 @@ class AgentActor(Actor):
         try:
             if self.live is None:
                 await self._come_alive()
+            if self.live is not None and self.book.current is job and self.live.stopper != "nobody":
+                return  # its end brings a successor, which sends it
             if self.live is not None and self.book.current is job and not self.live.over.is_set():
                 job.sent = True  # from here on its process takes it along when it dies
                 self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
@@ -299,14 +309,33 @@ class AgentActor(Actor):
             self.book.current = None
             self.book.move("turn_ended", "the caller left")
         else:
-            self.background.start_soon(self._tell, v.Interrupt(str(uuid.uuid4())), None)
+            self.background.start_soon(self._interrupt, job)
 
-    async def _tell(self, request: v.AnyRequest, from_: Call | None) -> None:
-        if self.live is not None:
-            await self._written.wait()  # what is said of a prompt comes after it
+    def _drop(self, job: Job) -> None:
+        self.book.current = None
+        self.book.move("turn_ended", "the caller left")
+        self._advance()
+
+    async def _interrupt(self, job: Job) -> None:
+        told = await self._tell(v.Interrupt(str(uuid.uuid4())), None)
+        if told.refused is None or self.book.current is not job or self.live is None:
+            return
+        if self.plan.launch.mode == "oneshot":
+            await self.live.stop("owner")  # the process is the turn, and nobody waits for it
+        else:
+            await self.live.give_up("reply", f"it cannot be interrupted: {told.refused}", by="owner")
+
+    async def _tell(self, request: v.AnyRequest, from_: Call | None) -> Told:
+        live = self.live
+        if live is not None:
+            with trio.move_on_after(REPLY) as clock:
+                await self._written.wait()  # what is said of a prompt comes after it
+            if clock.cancelled_caught and isinstance(request, v.Interrupt):
+                await live.give_up("reply", f"it did not read its prompt within {REPLY:g} s of the interrupt")
         told = await tell(request, self.book, self.live)
         if from_ is not None:
             reply(from_, told)
+        return told
 
     # -- what the CLI says, heard in the pump: nothing here waits
 

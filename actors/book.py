@@ -165,7 +165,8 @@ class Book:
         except KeyError:
             self.note("odd_state", f"{happening} while {self.status.state}")
             return
-        self.evolve(state=state, evidence=evidence, since=trio.current_time())
+        found = "" if happening in ("ready", "turn_ended") else self.status.unresponsive
+        self.evolve(state=state, evidence=evidence, unresponsive=found, since=trio.current_time())
 
     def evolve(self, **changes: Any) -> None:
         """Change fields of the status."""
@@ -189,8 +190,10 @@ class Book:
                 self._answered(questions)
             case Notice(code="approval"):
                 self._answered(questions)
-            case Notice(code="stalled"):
-                self.move("stalled", event.text)
+            case Notice(code="stalled" | "unresponsive" | "responsive" as code):
+                self.evolve(unresponsive="" if code == "responsive" else event.text)
+                if code == "stalled" and not (self.current is not None and self.current.parked):
+                    self.move("stalled", event.text)
             case _:
                 pass
 

@@ -48,6 +48,7 @@ ERRORS: Mapping[type[BaseException], Fault] = {
     e.StartRefused: "configuration",
     e.TransportMisuse: "user",
     e.NoSuchProvider: "user",
+    e.Unresponsive: "transient",
     e.UnsupportedPayload: "user",
     e.VersionCheckFailed: "configuration",
     ActorExited: "transient",

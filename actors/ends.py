@@ -15,7 +15,7 @@ def answer_at_end(live: Incarnation, ended: TurnEnded | None, *, late: bool) -> 
     """The answer to a request whose turn `ended` so, None when no end was told; `late`: the deadline cut it short."""
     if ended is None or live.cut(ended):
         outcome: Outcome = "deadline" if late else label(None, live.exit, live.stopper)
-        said = live.stderr.strip()[-500:]
+        said = live.fault.evidence if live.fault is not None else live.stderr.strip()[-500:]
         return Answer(
             agent=live.plan.name,
             outcome=outcome,

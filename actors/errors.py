@@ -3,7 +3,7 @@
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
 caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
 `NoSuchProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
-`NotExecuted`, `NoPlace`, `GreetingTimeout`, `StartKilled`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
+`NotExecuted`, `NoPlace`, `GreetingTimeout`, `Unresponsive`, `StartKilled`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
 completions meets these behind a `ProviderError`, behind a `CompletionError`.
 
 What a repetition may heal is a table, by type: `RETRYABLE`.
@@ -123,6 +123,15 @@ class GreetingTimeout(AgentError):
         )
         self.seconds = seconds
         self.stderr = stderr
+
+
+class Unresponsive(AgentError):
+    """The process gave no sign of life, answered no request or closed its output, and was stopped; `evidence` says what
+    was found."""
+
+    def __init__(self, agent: str, evidence: str) -> None:
+        super().__init__(f"{agent} did not respond and was stopped: {evidence}")
+        self.evidence = evidence
 
 
 class SchemaUnmet(AgentError, ValueError):
@@ -268,6 +277,7 @@ RETRYABLE: Mapping[type[Exception], bool] = {
     SessionOwned: True,
     BudgetExceeded: False,
     GreetingTimeout: True,
+    Unresponsive: True,
     AskTimeout: False,
     NotExecuted: True,
     NoPlace: False,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
+from typing import get_args
 
 import attrs
 import trio
@@ -18,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from proctor.actors.metrics import BOUNDS, Metrics, Numbers
+from proctor.actors.metrics import BOUNDS, Clock, Metrics, Numbers
 from proctor.actors.pool import PoolStatistics
 from proctor.actors.toolset import Counts
 
@@ -98,10 +99,10 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "proctor_timeouts_total",
         CounterMetricFamily,
-        "Clocks that ran out, by which.",
+        "Timeouts, by the clock that ran out.",
         _by_word(
             lambda numbers: {str(clock): count for clock, count in numbers.timeouts.items()},
-            ("greeting", "silence", "deadline"),
+            get_args(Clock),
         ),
         ("clock",),
     ),
@@ -130,6 +131,12 @@ FAMILIES: tuple[Family, ...] = (
         "1 for the state that an agent is in.",
         _by_word(_state),
         ("state",),
+    ),
+    Family(
+        "proctor_agent_unresponsive",
+        GaugeMetricFamily,
+        "1 while an agent's command line does not respond.",
+        _plain(lambda numbers: numbers.status is not None and numbers.status.unresponsive != ""),
     ),
     Family(
         "proctor_agent_restarts_total",

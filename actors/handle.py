@@ -249,6 +249,7 @@ class Turn:
         self._answer: Answer | None = None
         self._partial: deque[v.AnyEvent] = deque(maxlen=_PARTIAL)
         self._resets_at: float | None = None
+        self._evidence = ""
 
     @property
     def answer(self) -> Answer:
@@ -304,8 +305,13 @@ class Turn:
             case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:
                 self._ended(event)
                 return True
+            case v.Notice(code="stalled"):
+                self._evidence = event.text
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
-                self._lose(event.stderr.strip()[-300:] or "its process ended", event.outcome)
+                why = self._evidence or event.stderr.strip()[-300:] or "its process ended"
+                self._lose(why, event.outcome)
+            case v.Exited():
+                self._evidence = ""  # of a process before the one that takes the request
             case _:
                 pass
         return False

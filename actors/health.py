@@ -5,6 +5,8 @@ once in `FRESH` seconds, whoever wants to know, a few at a time, and never longe
 does not answer is left to its thread, a program that does not is killed. So a program that was taken away is missed
 with the first look after that.
 
+`unresponsive` asks agents that run whether their command line still responds.
+
 Not here: logins, and whether a model answers; only a turn could tell.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -21,7 +24,10 @@ import trio
 
 from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find, version
 from proctor.actors.errors import AgentError
+from proctor.actors.handle import Agent
 from proctor.actors.plan import Plan
+from proctor.runtime.errors import ActorExited, CallTimeout
+from proctor.runtime.exits import NoProc
 
 FRESH = 5.0
 """Seconds for which an answer is good."""
@@ -30,6 +36,9 @@ DEADLINE = 10.0
 """Seconds that one program has to say its version in."""
 
 _AT_ONCE = 4
+
+_ANSWER = 1.0
+"""Seconds that an agent has to say its status in."""
 
 Grade = Literal["ok", "degraded", "down"]
 
@@ -144,6 +153,22 @@ class Checks:
                     return Finding(adapter=name, path=path, why=str(error))
                 return Finding(adapter=name, path=path, version=".".join(map(str, numbers)))
         return Finding(adapter=name, path=path, why=f"no answer within {self._deadline:g} s")
+
+
+async def unresponsive(agents: Mapping[str, Agent]) -> str | None:
+    """What was found of the agents whose command line does not respond, each in one clause; None when all do."""
+    found: dict[str, str] = {}
+    async with trio.open_nursery() as nursery:
+        for name, agent in agents.items():
+            nursery.start_soon(_look_at, name, agent, found)
+    return "; ".join(f"{name} is stalled: {found[name]}" for name in sorted(found)) or None
+
+
+async def _look_at(name: str, agent: Agent, found: dict[str, str]) -> None:
+    # at rest, or just starting: that is not for this check to say
+    with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_ANSWER):
+        if evidence := (await agent.status()).unresponsive:
+            found[name] = evidence
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:

@@ -8,25 +8,29 @@ writing; that `Exited` is the last event of the incarnation on every path; and t
 What the CLI does is never an exception here: it becomes events, and in the end one exit reason. `serve` raises only
 what its caller must act on: a start that failed (before it is ready), or a disk that refuses.
 
-Clocks: greeting, silence in a turn (`signs`), and the stop ladder's graces.
+Clocks: greeting, those of `liveness`, the time to exit in after the end of stdout or a refused write, and the stop
+ladder's graces. A clock that runs out stops the process; `fault` then holds the evidence.
 
 Cancelling `serve` kills at once; `stop` is the polite way and goes through the dialect's ladder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 import trio
 
 from proctor.actors.approvals import answer
-from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted
+from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Unresponsive
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
+from proctor.actors.liveness import CELLS, REPLY, STAGES, Activity, Clock, Liveness, activity_of
 from proctor.actors.logs import LifeLog
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
@@ -34,12 +38,12 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.refusals import killing, refusal
-from proctor.actors.signs import Signs
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.conversation import Conversation
+from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import ExitReason, Killed
 from proctor.runtime.process import Process
@@ -86,13 +90,18 @@ class Incarnation:
         self.stopper: Stopper = "nobody"
         self.stderr = ""
         self.pid: int | None = None
+        self.fault: Unresponsive | None = None
         self.over = trio.Event()
         self._transport: Transport | None = None
         self._directory = directory
         self._listen = listen
         self._greeted, self._drained = trio.Event(), trio.Event()
-        self._signs = Signs(self.conversation, plan.clocks, excused=lambda: self.stopper != "nobody")
-        self._silence = self._signs.silence
+        self._liveness = Liveness(
+            self.conversation,
+            plan.clocks,
+            excused=lambda: self.stopper != "nobody",
+            condition=lambda: self.transport.condition,
+        )
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
         hosted, added = plan.launch.host_tools, plan.dialect.adds
@@ -142,7 +151,8 @@ class Incarnation:
             if ready := await self._greet():
                 self._life.ready(self.pid)
                 task_status.started()
-                self._nursery.start_soon(self._watch_silence)
+                self._nursery.start_soon(self._watch)
+                self._nursery.start_soon(self._watch_output)
                 self.exit = await self.transport.wait()
                 await self._drained.wait()
             self._nursery.cancel_scope.cancel("the process is over")
@@ -168,22 +178,22 @@ class Incarnation:
     @property
     def ending(self) -> v.TurnEnded | None:
         """The end of the last turn, None before the first and while one runs."""
-        return self._signs.ending
+        return self._liveness.ending
 
     @property
-    def tools(self) -> set[str]:
+    def tools(self) -> Collection[str]:
         """The ids of the tool calls that run."""
-        return self._signs.tools
+        return self._liveness.tools.keys()
 
     @property
     def background(self) -> bool:
         """Whether the CLI said that work goes on between turns."""
-        return self._signs.background
+        return self._liveness.background
 
     @property
     def resets_at(self) -> float | None:
         """When the usage limit that was hit ends (Unix seconds)."""
-        return self._signs.resets_at
+        return self._liveness.resets_at
 
     @property
     def transport(self) -> Transport:
@@ -212,17 +222,22 @@ class Incarnation:
             raise NotExecuted(self.plan.name, "its process is about to leave")
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
-            self._signs.ending = None  # the turn before speaks for this one no more
+            self._liveness.ending = None  # the turn before speaks for this one no more
         if isinstance(request, v.Prompt):
             self._life.asked(len(request.text))
-        self._silence.hear()
-        self._silence.look_again()
+        self._liveness.hear()
+        self._liveness.look_again()
+        self._expect(request)
         try:
             await self._outbox.write(data)
             if self.conversation.closes_stdin:
                 self.transport.end_input()
         except (PipeFailed, ProcessGone, StdinClosed) as error:
             self.conversation.forget(request)
+            if (
+                isinstance(request, v.Prompt) or not self.working
+            ):  # a turn that runs may still come to its end
+                self._nursery.start_soon(self._exit_in_time, f"it takes no more input: {error}")
             raise NotExecuted(self.plan.name, str(error)) from error
 
     async def stop(self, by: Stopper) -> None:
@@ -231,6 +246,22 @@ class Incarnation:
             self.stopper = by
         await self.transport.stop(self._ladder())
         await self.over.wait()
+
+    async def give_up(self, clock: Clock, text: str, by: Stopper = "stall") -> None:
+        """Stop a process that does not respond, with the evidence in the log; nothing happens while it is being stopped
+        for another reason."""
+        if self.stopper != "nobody" or self.transport.exit is not None:
+            return
+        evidence = f"{text}; {self._evidence()}"
+        self.fault = Unresponsive(self.plan.name, evidence)
+        self.note("stalled", evidence, clock=clock)
+        if (error := self._liveness.error) is not None and clock == "silence":
+            memo = self.conversation.memo
+            prompts = tuple(memo.prompts)
+            self._take(
+                [v.TurnEnded(v.HOST, memo.turn, "api_error", error=error, detail="no_end", prompts=prompts)]
+            )
+        await self.stop(by)
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
@@ -283,7 +314,7 @@ class Incarnation:
     # -- reading and writing
 
     async def _pump(self) -> None:
-        conversation, recording, hear = self.conversation, self._recording, self._silence.hear
+        conversation, recording, hear = self.conversation, self._recording, self._liveness.hear
         async for chunk in self.transport.messages():
             hear()
             if self.plan.dialect.read_log is not None:
@@ -308,7 +339,7 @@ class Incarnation:
                 self.log.append(events[start:place])  # what a listener notes comes before what it heard
                 start = place
                 observe(event)
-                self._silence.look_again()
+                self._liveness.look_again()
                 self._listen(event)
         self.log.append(events[start:] if start else events)
         self._outbox.owe(self.conversation.take_owed())
@@ -322,8 +353,8 @@ class Incarnation:
     # -- what the events change
 
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
-        told = self._signs.observers()
-        for kind in (v.Started, v.ApprovalWithdrawn, v.Steered, v.Answered):
+        told = self._liveness.observers()
+        for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
             told[kind] = _ignore  # the listener alone is told
         return {
             **told,
@@ -359,24 +390,67 @@ class Incarnation:
 
     # -- clocks and the end
 
-    async def _watch_silence(self) -> None:
-        while True:
-            await self._silence.wait()
-            self._give_up()
-            await self.stop("stall")
+    async def _watch(self) -> None:
+        stall = await self._liveness.wait()
+        await self.give_up(stall.clock, stall.text, "eof" if stall.clock == "exit" else "stall")
 
-    def _give_up(self) -> None:
-        silence = f"no sign of life for {self._silence.lasted:.0f} s"
-        self.note("stalled", f"{silence}; stderr ends {self.stderr_end(300)!r}")
-        if (error := self._silence.error) is not None:
-            memo = self.conversation.memo
-            prompts = tuple(memo.prompts)
-            self._take(
-                [v.TurnEnded(v.HOST, memo.turn, "api_error", error=error, detail="no_end", prompts=prompts)]
-            )
+    async def _watch_output(self) -> None:
+        await self._drained.wait()
+        await self._exit_in_time("its stdout has ended")
+
+    async def _exit_in_time(self, why: str) -> None:
+        seconds = self.plan.clocks.final
+        await trio.sleep(seconds)
+        if self.plan.launch.mode == "oneshot" and self.ending is not None:
+            await self.stop("owner")  # its turn has ended, nothing is lost
+        else:
+            await self.give_up("exit", f"{why}, and it did not exit within {seconds:g} s", by="eof")
+
+    def _expect(self, request: v.AnyRequest) -> None:
+        kind, asked = type(request), self.conversation.memo.asked
+        # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
+        due = kind in STAGES and (kind is v.Interrupt or request.id in asked)
+        if due and not self._liveness.awaits(kind):
+            self._nursery.start_soon(self._await_reply, request)
+
+    async def _await_reply(self, request: v.AnyRequest) -> None:
+        name = str(request.__struct_config__.tag)
+        with self._liveness.awaiting(request) as awaited:
+            for number, stage in enumerate(STAGES[type(request)]):
+                before = activity_of(self.transport.pid)
+                if await awaited.is_answered_within(REPLY):
+                    self._on_reply(f"{name!r} was answered", late=number > 0)
+                    return
+                why = f"no answer to {name!r} for {(number + 1) * REPLY:g} s"
+                idle = self._liveness.lasted >= REPLY and not self._moved_since(before)
+                if stage == "stop" or (stage == "look" and idle):
+                    await self.give_up("reply", why)
+                    return
+                self.note("unresponsive", f"{why}; {self._evidence(before)}")
+                if stage == "repeat":
+                    again = msgspec.structs.replace(request, id=str(uuid.uuid4()))
+                    awaited.ids.add(again.id)
+                    self._nursery.start_soon(self._repeat, again)
+        self._on_reply(f"{name!r} was not answered, but its process works", late=True)
+
+    def _on_reply(self, text: str, *, late: bool) -> None:
+        if late:
+            self.note("responsive", text)
+
+    def _moved_since(self, before: Activity) -> bool:
+        return activity_of(self.transport.pid).has_moved_since(before)
+
+    async def _repeat(self, request: v.AnyRequest) -> None:
+        with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
+            await self._outbox.write(self.conversation.send(request))
+
+    def _evidence(self, before: Activity | None = None) -> str:
+        found = activity_of(self.transport.pid).describe(before)
+        return f"{self.transport.condition}; {found}; stderr ends {self.stderr_end(300)!r}"
 
     def _ladder(self) -> tuple[Step, ...]:
-        return ladder(self.plan, self.conversation, self._outbox.said)
+        wake = CELLS[self.transport.condition].wake
+        return ladder(self.plan, self.conversation, self._outbox.said, wake=wake)
 
     def _finish(self) -> None:
         try:

@@ -15,19 +15,22 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import StopStep
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, EndSession, Interrupt
-from proctor.runtime.stopping import Step
+from proctor.runtime.stopping import CONTINUE, Step
 
 SHARE = 0.9
 """Of the shutdown time, for all graces together."""
 
 
-def ladder(plan: Plan, conversation: Conversation, said: Callable[[bytes], bytes]) -> tuple[Step, ...]:
-    """The rungs that make sense for the conversation as it is. `said` is told what a rung will write."""
+def ladder(
+    plan: Plan, conversation: Conversation, said: Callable[[bytes], bytes], *, wake: bool = False
+) -> tuple[Step, ...]:
+    """The rungs that make sense for the conversation as it is. `said` is told what a rung will write. `wake`: the
+    process or its guard is stopped (SIGSTOP), and is continued first."""
     rungs = plan.dialect.stop
     total = sum(rung.grace for rung in rungs if math.isfinite(rung.grace))
     scale = min(1.0, plan.shutdown * SHARE / total) if total else 1.0
     steps = (_step(rung, rung.grace * scale, conversation, said) for rung in rungs)
-    return tuple(step for step in steps if step is not None)
+    return (*((CONTINUE,) if wake else ()), *(step for step in steps if step is not None))
 
 
 def _step(

@@ -143,6 +143,7 @@ class Member:
     worktrees: Path | None = None
     greeting: Positive | None = None
     silence: Limit | None = None
+    tool_silence: Limit | None = None
     final: Positive | None = None
     system_prompt: str | None = None
     append_system_prompt: str | None = None

@@ -44,7 +44,7 @@ PATIENCE = 1.0
 BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """Upper bounds of the turns' durations, in seconds."""
 
-Clock = Literal["greeting", "silence", "deadline"]
+Clock = Literal["greeting", "silence", "tool_silence", "stopped", "exit", "reply", "deadline"]
 Source = Literal["log", "tree", "status"]
 
 _PLAIN: Mapping[type, str] = {
@@ -126,7 +126,7 @@ class Numbers:
             self._line = event.frame + 1
         match event:
             case v.Notice():
-                self._note(event.code, now)
+                self._note(event, now)
             case v.TurnStarted() if self._begun is None:
                 self._begun = now
             case v.TurnEnded():
@@ -136,8 +136,8 @@ class Numbers:
             case _:
                 pass
 
-    def _note(self, code: str, now: float) -> None:
-        match code:
+    def _note(self, event: v.Notice, now: float) -> None:
+        match event.code:
             case "sent":
                 self._begun = now
             case "unmet":
@@ -146,7 +146,7 @@ class Numbers:
                 self._unsettled = True
             case "stalled":
                 self._stalled = True
-                self.timeouts["silence"] += 1
+                self.timeouts[event.data.get("clock", "silence")] += 1
             case _:
                 pass
 

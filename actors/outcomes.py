@@ -32,7 +32,7 @@ Outcome = Literal[
     "no_answer",
     "garbled",
 ]
-Stopper = Literal["nobody", "owner", "deadline", "stall", "garbled", "kill"]
+Stopper = Literal["nobody", "owner", "deadline", "stall", "eof", "garbled", "kill"]
 ExitClass = Literal["clean", "status", "signal", "sigkill"]
 Reaction = Literal["go_on", "restart", "park", "fail"]
 _HOW: tuple[ExitClass, ...] = ("clean", "status", "signal", "sigkill")
@@ -64,6 +64,7 @@ EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
     **{("owner", how): "stopped" for how in _HOW},
     **{("deadline", how): "deadline" for how in _HOW},
     **{("stall", how): "stalled" for how in _HOW},
+    **{("eof", how): "crashed" for how in _HOW},
     **{("garbled", how): "garbled" for how in _HOW},
     **{("kill", how): "killed" for how in _HOW},
 }

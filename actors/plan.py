@@ -64,10 +64,12 @@ def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) 
 class Clocks:
     """Seconds, each measured on its own. `greeting`: from the start to ready (60). `silence`: in a turn without a
     sign of life, not counted while a tool runs, an approval is open, or a retry is announced (600; math.inf for
-    none). `final`: from the last event of a one-shot run to its exit (5)."""
+    none). `tool_silence`: the same while a tool runs (3600; math.inf for none). `final`: from the last event of a
+    one-shot run, or from the end of the output of any, to its exit (5)."""
 
     greeting: float = attrs.field(default=60.0, validator=_positive)
     silence: float = attrs.field(default=600.0, validator=_positive)
+    tool_silence: float = attrs.field(default=3600.0, validator=_positive)
     final: float = attrs.field(default=5.0, validator=_positive)
 
 
@@ -226,6 +228,7 @@ class AgentOptions(TypedDict, total=False):
     extra: tuple[str, ...]
     greeting: float
     silence: float
+    tool_silence: float
     final: float
     permission: Policy
     approval_deadline: float

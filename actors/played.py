@@ -21,14 +21,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
+import attrs
 import trio
 
 from proctor.actors.errors import AgentError, RecordingFailed
 from proctor.actors.transport import Chunks, Reach, Start, Usage
 from proctor.protocols.framing import Framing
+from proctor.runtime.condition import Condition
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.process_errors import Context, ProcessGone, StdinClosed, stdin_refused
-from proctor.runtime.stopping import Step, run_ladder
+from proctor.runtime.stopping import CONTINUE, Step, run_ladder
 
 ROOM = 16
 """Messages that may wait in either direction before their writer does."""
@@ -58,7 +60,8 @@ class Lines:
 
 
 class FarSide:
-    """What the far end has of the line: its input, its output and a place to complain."""
+    """What the far end has of the line: its input, its output and a place to complain. `shown` is what
+    the host sees of it from outside, running and without a guard unless the function sets something else."""
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class FarSide:
         outgoing: trio.MemorySendChannel[bytes],
         complain: Callable[[bytes], None],
     ) -> None:
+        self.shown = Condition()
         self._incoming = incoming
         self._outgoing = outgoing
         self.complain = complain
@@ -89,7 +93,13 @@ class FarSide:
 
     def end_output(self) -> None:
         """Say nothing more, and live on."""
+        self.shown = attrs.evolve(self.shown, stdout="closed")
         self._outgoing.close()
+
+    def end_input(self) -> None:
+        """Take nothing more, and live on."""
+        self.shown = attrs.evolve(self.shown, stdin="closed")
+        self._incoming.close()
 
     def hang_up(self) -> None:
         """Leave the line altogether."""
@@ -134,6 +144,11 @@ class PlayedTransport:
     def stderr(self) -> bytes:
         """The last 64 KiB of its complaints."""
         return self._task.stderr
+
+    @property
+    def condition(self) -> Condition:
+        """What the function shows of itself, and which of its streams are open."""
+        return self._task.condition
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[None]:
@@ -234,6 +249,13 @@ class _Task:
             self.complain("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
             return 1
 
+    @property
+    def condition(self) -> Condition:
+        if self.exit is not None:
+            return Condition(stdout="closed", stderr="closed", stdin="closed", process="dead")
+        shown = self._side.shown
+        return shown if self.stdin_closed_at is None else attrs.evolve(shown, stdin="closed")
+
     def complain(self, words: bytes) -> None:
         self.stderr = (self.stderr + words)[-STDERR_LIMIT:]
         with suppress(RecordingFailed):  # the next frame tells who must act
@@ -262,7 +284,15 @@ class _Task:
             self._input.close()
 
     def signal(self, signum: int) -> None:
-        self.terminate()
+        if signum == CONTINUE.signal:
+            shown = self._side.shown
+            self._side.shown = attrs.evolve(
+                shown,
+                process="running" if shown.process == "stopped" else shown.process,
+                guard="running" if shown.guard == "stopped" else shown.guard,
+            )
+        else:
+            self.terminate()
 
     def terminate(self) -> None:
         self._scope.cancel("the far end is to end")

@@ -69,6 +69,7 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("failed", "prompt"): "working",
     ("failed", "refused"): "failed",
     ("failed", "limit"): "parked",
+    ("failed", "stalled"): "stalled",
     ("done", "limit"): "parked",
     ("failed", "ready"): "idle",
     ("done", "prompt"): "working",
@@ -93,11 +94,13 @@ class Status:
     """An agent at one moment. `evidence` says why it is in that state; `since` is on Trio's clock (seconds).
 
     `until` is when it wakes (Unix seconds) if parked, `queued` the requests waiting, `cost_usd` all turns so far.
+    `unresponsive` says what was found of a CLI that answers nothing, "" for one that does.
     """
 
     name: str
     state: State
     evidence: str = ""
+    unresponsive: str = ""
     since: float = 0.0
     pid: int | None = None
     incarnation: int = 0

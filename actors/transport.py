@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from proctor.actors.errors import TransportMisuse
+from proctor.runtime.condition import Condition
 from proctor.runtime.exits import ExitReason, ExitStatus
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.stopping import Step
@@ -55,6 +56,11 @@ class Transport(Protocol):
     @property
     def stderr(self) -> bytes:
         """The last bytes of what it said there so far; also after its end."""
+        ...
+
+    @property
+    def condition(self) -> Condition:
+        """What is to be seen of it from outside now; a look never waits for it."""
         ...
 
     def connect(self) -> AbstractAsyncContextManager[object]:
@@ -171,6 +177,11 @@ class ProcessTransport:
     def stderr(self) -> bytes:
         """The last 64 KiB."""
         return b"" if self._process is None else self._process.stderr
+
+    @property
+    def condition(self) -> Condition:
+        """That of the process and its guard."""
+        return self.process.condition
 
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Process]:

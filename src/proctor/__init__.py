@@ -36,6 +36,7 @@ from proctor.actors.errors import (
     StartKilled,
     StartRefused,
     TransportMisuse,
+    Unresponsive,
     UnsupportedPayload,
     VersionCheckFailed,
 )
@@ -237,6 +238,7 @@ __all__ = [
     "TurnEnded",
     "TurnStarted",
     "Unrecognized",
+    "Unresponsive",
     "UnsupportedPayload",
     "Usage",
     "Verdict",

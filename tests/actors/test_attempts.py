@@ -42,6 +42,7 @@ PASSING_ERRORS = [
     errors.NotExecuted("a", "queue"),
     errors.GreetingTimeout("a", 60.0, ""),
     errors.StartKilled("a", "SIGKILL", ""),
+    errors.Unresponsive("a", "no sign of life"),
     errors.ServerLost("s", "gone"),
     errors.SessionOwned("a", "s", 1, "b"),
     process_errors.SpawnFailed("did not start: EAGAIN", stage="spawn", argv0="x"),

@@ -321,6 +321,7 @@ FAULTS: list[tuple[Exception, Fault, bool]] = [
     (e.SessionOwned("a", "s", 1, "b"), "user", False),
     (e.StartKilled("a", "SIGKILL", ""), "transient", True),
     (e.StartRefused("a", "x"), "configuration", False),
+    (e.Unresponsive("a", "no sign of life"), "transient", True),
     (e.UnsupportedPayload("a", "binary", "x/y", "x"), "user", False),
     (e.ProviderError("a", "x", outcome="limited", ending="limit"), "transient", True),
     (e.ProviderError("a", "x", outcome="failed", ending="overloaded"), "transient", True),

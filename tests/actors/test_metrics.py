@@ -29,8 +29,8 @@ def ended(ending: v.Ending = "completed", **fields: object) -> v.TurnEnded:
     return v.TurnEnded(9, "1", ending, **fields)  # type: ignore[arg-type]
 
 
-def note(code: str) -> v.Notice:
-    return v.Notice(v.HOST, None, code)
+def note(code: str, **data: str) -> v.Notice:
+    return v.Notice(v.HOST, None, code, data=data)
 
 
 def exited(outcome: str) -> v.Exited:
@@ -72,6 +72,7 @@ def test_a_turn_is_counted_once_by_how_it_ended(
     ("events", "timeouts"),
     [
         ((note("sent"), note("stalled"), exited("stalled")), {"silence": 1}),
+        ((note("stalled", clock="stopped"), exited("stalled")), {"stopped": 1}),
         ((exited("stalled"),), {"greeting": 1}),
         ((note("stalled"), exited("stalled"), exited("stalled")), {"silence": 1, "greeting": 1}),
         ((exited("deadline"),), {"deadline": 1}),

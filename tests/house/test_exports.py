@@ -119,6 +119,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "TurnStarted",
         "NoSuchProvider",
         "Unrecognized",
+        "Unresponsive",
         "UnsupportedPayload",
         "Usage",
         "Verdict",

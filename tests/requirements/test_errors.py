@@ -33,6 +33,7 @@ FAILURES: Mapping[str, type[Exception]] = {
     "killed while it started": errors.StartKilled,
     "another has its session": errors.SessionOwned,
     "no answer to the greeting": errors.GreetingTimeout,
+    "no sign of life": errors.Unresponsive,
     "no answer in time": errors.AskTimeout,
     "never asked": errors.NotExecuted,
     "asked and died": errors.MaybeExecuted,

@@ -53,6 +53,7 @@ OUTCOMES: Mapping[str, int] = {
 ERRORS: Mapping[type[BaseException], int] = {
     e.AskTimeout: 408,
     e.GreetingTimeout: 408,
+    e.Unresponsive: 408,
     e.BadOption: 400,
     e.UnsupportedPayload: 400,
     e.ContextMissing: 400,

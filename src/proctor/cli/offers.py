@@ -17,6 +17,7 @@ from proctor.actors import trees
 from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import NotExecutable, NotInstalled
 from proctor.actors.fleet import Fleet
+from proctor.actors.handle import Agent
 from proctor.actors.plan import Plan
 from proctor.actors.toolset import ServedTool
 from proctor.actors.trees import Supervisor
@@ -42,10 +43,11 @@ _log = logging.getLogger("proctor.serve")
 
 @attrs.define
 class Offer:
-    """The tools so far, the plans of the agents behind them, and a line for each agent that is left out."""
+    """The tools so far, the plans of the agents behind them, those of the fleet (`agents`), and a line for each agent that is left out."""
 
     tools: list[ServedTool] = attrs.field(factory=list[ServedTool])
     plans: dict[str, Plan] = attrs.field(factory=dict[str, Plan])
+    agents: dict[str, Agent] = attrs.field(factory=dict[str, Agent])
     absent: list[str] = attrs.field(factory=list[str])
 
     def leave_out(self, name: str, why: str) -> None:
@@ -82,6 +84,7 @@ class Offer:
                 about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
                 agent = supervisor.agent(member.name)
                 self.plans[member.name] = trees.plan_of(member.spec(record))
+                self.agents[member.name] = agent
                 self.tools.append(standing(tool_name(member.name), about, agent, terms))
 
 

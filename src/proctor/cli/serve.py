@@ -28,7 +28,7 @@ from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import Fleet, load_fleet
 from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
-from proctor.actors.health import Checks, adapters_of
+from proctor.actors.health import Checks, adapters_of, unresponsive
 from proctor.actors.host import noted
 from proctor.actors.listening import endpoint
 from proctor.actors.metrics import Metrics, agents_in
@@ -193,7 +193,8 @@ class Service:
             await make().serve_stdio()
         else:
             checks = Checks(adapters_of(self._offer.plans)).by_name()
-            await self._doorway.serve(make, checks, self._gather(toolset), self._shutdown)
+            agents = {"agents": partial(unresponsive, self._offer.agents)} if self._offer.agents else {}
+            await self._doorway.serve(make, {**checks, **agents}, self._gather(toolset), self._shutdown)
 
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:
