@@ -15,6 +15,7 @@ from attrs import astuple
 from trio.testing import MockClock
 
 import proctor
+from proctor.actors.health import unresponsive
 from proctor.actors.liveness import CELLS, LOOK, REPLY, Bound, Cell
 from proctor.actors.played import FarSide
 from proctor.actors.runs import run
@@ -275,7 +276,7 @@ async def test_a_cli_that_takes_no_more_input_and_stays_is_replaced(autojump_clo
     assert "it takes no more input" in str(error)
 
 
-async def test_the_evidence_of_a_stall_is_in_the_status_while_it_is_stopped(
+async def test_the_evidence_of_a_stall_is_in_the_status_and_in_the_check_of_readiness(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -291,6 +292,9 @@ async def test_the_evidence_of_a_stall_is_in_the_status_while_it_is_stopped(
         assert status.unresponsive.startswith(
             "found stopped twice within 3 s: process stopped, guard running"
         )
+        assert await unresponsive({"agent": agent}) == f"agent is stalled: {status.unresponsive}"
+        assert (await agent.ask("next")).text == "2: next"
+        assert await unresponsive({"agent": agent}) is None
 
 
 async def test_a_run_without_a_tree_says_what_was_found(autojump_clock: MockClock) -> None:

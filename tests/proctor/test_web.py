@@ -23,6 +23,7 @@ from proctor.cli.interrupts import Interrupts
 from proctor.cli.output import Output
 from proctor.cli.tokens import token_of
 from proctor.cli.web import Service, WebOptions
+from proctor.runtime.procfs import children_of
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.metrics_page import names_promised
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
@@ -105,6 +106,35 @@ async def test_it_is_not_ready_from_its_first_word_on_until_the_agents_have_star
         await Service(WebOptions(fleet=str(path), listen="127.0.0.1:0"), asking).run(opened, interrupts)
     [early] = asking.said
     assert (early.status_code, early.json()["why"]) == (503, "the agents start")
+
+
+def test_readiness_names_the_agent_whose_command_line_is_stopped_and_comes_back_with_it(
+    home: Path, fleet: Fleet
+) -> None:
+    path = fleet(agent("a", script='"a.ndjson"'), agent("b", script='"b.ndjson"'), a=HANGS, b=ANSWERS)
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+        with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
+            assert ready(client)["checks"] == {}
+            client.post("/agents/a/turns", json={"prompt": "hang"}, headers={"prefer": "respond-async"})
+            [program] = children_of(client.get("/agents/a").json()["pid"])
+            os.kill(program, signal.SIGSTOP)
+            stalled = until_it(client, ready=False)
+            assert client.post("/agents/b/turns", json={"prompt": "you"}).status_code == 200
+            until_it(client, ready=True)
+            assert client.get("/agents/a").json()["unresponsive"] == ""
+        command.signal(signal.SIGTERM)
+        assert command.end() == 0
+    assert stalled["why"] == "not working: agents"
+    assert "a is stalled: found stopped twice" in stalled["checks"]["agents"]
+
+
+def until_it(client: httpx2.Client, *, ready: bool) -> dict[str, Any]:
+    """Its word about itself, once it is ready, or is not any more."""
+    limit = time.monotonic() + 60
+    while (said := client.get("/readyz").json())["ready"] != ready:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    return dict(said)
 
 
 def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(

@@ -21,11 +21,19 @@ Grade = Literal["ok", "degraded", "down"]
 
 
 class Looks:
-    """Those of one gateway; `nursery` runs what nobody waits for. `found` is what the last look found, by check."""
+    """Those of one gateway; `nursery` runs what nobody waits for. `found` is what the last look found, by check. An alarm is
+    a check that is found only when something is wrong."""
 
-    def __init__(self, checks: Mapping[str, Check], nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        checks: Mapping[str, Check],
+        nursery: trio.Nursery,
+        *,
+        alarms: Mapping[str, Check] | None = None,
+    ) -> None:
         self.found: Found = {}
-        self._checks = checks
+        self._checks = {**checks, **(alarms or {})}
+        self._alarms = frozenset(alarms or ())
         self._nursery = nursery
         self._looking = False
 
@@ -35,7 +43,8 @@ class Looks:
         async with trio.open_nursery() as nursery:
             for name, check in self._checks.items():
                 nursery.start_soon(_checked, name, check, said)
-        self.found = dict(sorted(said.items()))
+        quiet = {name for name in self._alarms if said[name] is None}
+        self.found = {name: said[name] for name in sorted(said.keys() - quiet)}
         return self.found
 
     def look_soon(self) -> None:

@@ -38,13 +38,14 @@ class Doorway:
         self,
         make: Make,
         checks: Mapping[str, Check],
+        alarms: Mapping[str, Check],
         gather: Gather | None,
         shutdown: trio.Event,
     ) -> None:
-        """Serve what `make` makes of the routes, until `shutdown` is set. `gather` gives `/metrics`, None: there are none."""
+        """Serve what `make` makes of the routes, until `shutdown` is set. `checks` and `alarms` as for `Looks`; `gather` gives `/metrics`, None: there are none."""
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
-                probes, here = Probes(Looks(checks, nursery), gather), endpoint_of(opened)
+                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
                 nursery.start_soon(_told, shutdown, probes)
                 door = partial(_entered, where=here, token=self.token)
                 server = make(routes=probes.routes())

@@ -193,8 +193,8 @@ class Service:
             await make().serve_stdio()
         else:
             checks = Checks(adapters_of(self._offer.plans)).by_name()
-            agents = {"agents": partial(unresponsive, self._offer.agents)} if self._offer.agents else {}
-            await self._doorway.serve(make, {**checks, **agents}, self._gather(toolset), self._shutdown)
+            alarms = {"agents": partial(unresponsive, self._offer.agents)}
+            await self._doorway.serve(make, checks, alarms, self._gather(toolset), self._shutdown)
 
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:

@@ -39,7 +39,7 @@ from proctor.actors.gateways.http import (
 from proctor.actors.gateways.http.records import TurnRequest
 from proctor.actors.gateways.openai import routes
 from proctor.actors.handle import Agent
-from proctor.actors.health import Checks, adapters_of, unresponsive
+from proctor.actors.health import Checks, adapters_of
 from proctor.actors.host import noted
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.metrics import Metrics, agents_in
@@ -204,7 +204,7 @@ class Service:
         paths = {member.name: path[1:] for path, member in self._fleet.members("")}
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
-            checks={**Checks(adapters_of(self._plans)).by_name(), "agents": partial(unresponsive, agents)},
+            checks=Checks(adapters_of(self._plans)).by_name(),
             metrics=Exposition(self._metrics, pools=self._rooms.pools.statistics).expose
             if self._options.metrics
             else None,
