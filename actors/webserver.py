@@ -12,11 +12,15 @@ at once: the host needs files for its agents.
 
 Uses inner classes of Hypercorn 0.18: the tests of this module are what says whether another version will do.
 
-Not here: who may connect, what is answered, TLS (that is a proxy's).
+On a Unix socket a process that the host itself has started, an agent's tool, is refused, and so is another user's.
+
+Not here: who may connect besides, what is answered, TLS (that is a proxy's).
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import socket
 import struct
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -31,6 +35,8 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from proctor.actors.peers import refusal
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -40,8 +46,11 @@ GRACE = 2.0
 STALL = 10.0
 CONNECTIONS = 1000
 BACKLOG = 1024
+REFUSALS_EVERY = 60.0
 PIECE = 65536
 RESET = struct.pack("ii", 1, 0)
+
+_log = logging.getLogger("proctor.http")
 
 
 class GuardedStream(trio.abc.HalfCloseableStream):
@@ -116,6 +125,14 @@ class _Connections:
         self._most = most
         self._context = WorkerContext(None)
         self._live: set[GuardedStream] = set()
+        self._refused, self._quiet_until = 0, -math.inf
+
+    def _log_refusal(self, why: str) -> None:
+        """At most one line a minute: whoever is refused can try as often as it likes."""
+        self._refused += 1
+        if trio.current_time() >= self._quiet_until:
+            _log.warning("a connection was refused: %s (%d so far)", why, self._refused)
+            self._quiet_until = trio.current_time() + REFUSALS_EVERY
 
     async def serve(
         self, listener: trio.SocketListener, shutdown: trio.Event, grace: float, ready: Callable[[], None]
@@ -152,6 +169,10 @@ class _Connections:
 
     async def _connection(self, stream: trio.SocketStream) -> None:
         if len(self._live) >= self._most:
+            await stream.aclose()
+            return
+        if (why := refusal(stream.socket)) is not None:
+            self._log_refusal(why)
             await stream.aclose()
             return
         with trio.CancelScope() as scope:

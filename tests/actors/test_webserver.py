@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import stat
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -15,6 +17,7 @@ import trio
 
 from proctor.actors.errors import BadOption
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.peers import refusal
 from proctor.actors.webserver import Application, Message, Receive, Send, serve
 
 Handler = Callable[[Message, Receive, Send], Awaitable[None]]
@@ -342,3 +345,54 @@ def test_a_port_that_is_taken_is_one_clear_error() -> None:
             bound(where),
         ):
             pass
+
+
+ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as peer:
+    peer.connect(sys.argv[1])
+    try:
+        peer.sendall(b"GET / HTTP/1.1\\r\\nhost: here\\r\\nconnection: close\\r\\n\\r\\n")
+        answer = b"".join(iter(lambda: peer.recv(4096), b""))
+    except OSError:
+        answer = b""
+sys.exit(0 if answer.endswith(b"hello") else 3)
+"""
+
+
+@pytest.mark.parametrize("detached", [False, True], ids=["a child", "in a session of its own"])
+async def test_a_process_that_the_host_has_started_is_refused_at_its_socket(
+    detached: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = Endpoint(path=str(tmp_path / "door"))
+    async with running(application(hello), where) as server:
+        for _ in range(2):
+            peer = await trio.run_process(
+                [sys.executable, "-c", ASK, str(server.where.path)], check=False, start_new_session=detached
+            )
+            assert peer.returncode == 3
+    [record] = [record for record in caplog.records if record.name == "proctor.http"]
+    assert "was started by an agent" in record.getMessage()
+
+
+async def test_a_process_that_the_host_has_not_started_is_served_at_its_socket(tmp_path: Path) -> None:
+    where, done = Endpoint(path=str(tmp_path / "door")), tmp_path / "done"
+    os.mkfifo(done)
+    async with running(application(hello), where) as server:
+        # its parent ends at once, so it is the child of whoever takes in orphans
+        ask = f"{shlex.quote(sys.executable)} -c {shlex.quote(ASK)} {server.where.path}"
+        await trio.run_process(["sh", "-c", f"({ask}; echo $? > {done}) &"])
+        assert await trio.Path(done).read_text() == "0\n"
+
+
+async def test_a_process_of_another_user_is_refused_at_the_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX)
+    with trio.socket.from_stdlib_socket(here) as ours, there:
+        assert refusal(ours) is None
+        owner = os.geteuid()
+        monkeypatch.setattr(socket, "SO_PEERCRED", socket.SO_PEERCRED)
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        expected = None if owner == 0 else f"process {os.getpid()} belongs to user {owner}"
+        assert refusal(ours) == expected  # the superuser is let in

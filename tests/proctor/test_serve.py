@@ -114,7 +114,7 @@ def test_no_word_at_a_terminal_is_answered_with_help_R176(home: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"http": "0.0.0.0:0"}, "needs a token"),
+        ({"http": "0.0.0.0:0", "no_token": True}, "needs a token"),
         ({"metrics": True}, "say where with --http"),
         ({"http": "example.org:80"}, "not a host's name"),
         ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
@@ -178,7 +178,7 @@ def told(process: subprocess.Popen[bytes], pattern: str) -> str:
 
 @asynccontextmanager
 async def over_http(fleet: Path, home: Path) -> AsyncGenerator[Client]:
-    with started("--fleet", str(fleet), "--http", "127.0.0.1:0", home=home) as process:
+    with started("--fleet", str(fleet), "--http", "127.0.0.1:0", "--no-token", home=home) as process:
         address = await trio.to_thread.run_sync(told, process, r"serves (http://\S+)")
         async with Client(address) as client:
             yield client
@@ -230,6 +230,7 @@ async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the
 ) -> None:
     token, script = "0123456789abcdef", fleet.parent / "talks.ndjson"
     (home / "token").write_text(f"{token}\n")
+    (home / "token").chmod(0o600)
     words = ("--fleet", str(fleet), "--agents", f"scripted:{script}", "--root", str(home), "--limit", "3")
     kept = ("--http", "127.0.0.1:0", "--token-env", "TOKEN", "--metrics")
     with started(*words, *kept, home=home, TOKEN=f"@{home / 'token'}") as process:

@@ -59,7 +59,10 @@ def records(log: str) -> list[dict[str, Any]]:
 # R179 R180 R181 R184
 def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"by the file"'), a=ANSWERS)
-    words, env = ("web", str(path), "--listen", "127.0.0.1:0", "--metrics"), {"PROCTOR_LOG": "info"}
+    words, env = (
+        ("web", str(path), "--listen", "127.0.0.1:0", "--no-token", "--metrics"),
+        {"PROCTOR_LOG": "info"},
+    )
     env["PROCTOR_LOG_FORMAT"] = "json"
     with running(*words, home=home, env=env) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
@@ -103,7 +106,9 @@ async def test_it_is_not_ready_from_its_first_word_on_until_the_agents_have_star
     asking, interrupts = Asking(), Interrupts()
     interrupts.scope.cancel()  # before an agent has started
     with bound(Endpoint()) as opened:
-        await Service(WebOptions(fleet=str(path), listen="127.0.0.1:0"), asking).run(opened, interrupts)
+        await Service(WebOptions(fleet=str(path), listen="127.0.0.1:0", no_token=True), asking).run(
+            opened, interrupts
+        )
     [early] = asking.said
     assert (early.status_code, early.json()["why"]) == (503, "the agents start")
 
@@ -144,7 +149,7 @@ def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
     for name, extra in {"claude": "", "codex": "--dialect=codex"}.items():
         played = f"{sys.executable} -I -S {PROGRAM} --script={tmp_path}/a.ndjson {extra}"
         installed(tmp_path / name, f'[ "$1" = --version ] && exec echo {name} 9.9.9; exec {played} "$@"')
-    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+    with running("web", str(path), "--listen", "127.0.0.1:0", "--no-token", home=home) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
             before = ready(client)
             (tmp_path / "codex").unlink()
@@ -166,7 +171,7 @@ def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process_P
 ) -> None:
     nested = agent("b", script='"a.ndjson"').replace("[[agents]]", "[[supervisors.agents]]")
     path = fleet(agent("a", script='"a.ndjson"'), '[[supervisors]]\nname = "inner"', nested, a=ANSWERS)
-    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+    with running("web", str(path), "--listen", "127.0.0.1:0", "--no-token", home=home) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
             ready(client)
             before = {one["name"]: one for one in client.get("/agents").json()["agents"]}
@@ -188,7 +193,7 @@ def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process_P
 def test_a_turn_in_a_session_is_refused_once_the_fleet_has_spent_its_budget(home: Path, fleet: Fleet) -> None:
     pricey = ('{"reply": "That was dear.", "cost": 0.5}',)
     path = fleet("[budget]\nusd = 0.4\nperiod = 3600", agent("a", script='"a.ndjson"'), a=pricey)
-    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+    with running("web", str(path), "--listen", "127.0.0.1:0", "--no-token", home=home) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
             ready(client)
             body = {"prompt": "x", "session_id": "s"}
@@ -211,6 +216,7 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     where = home / "web.sock"
     (home / "token").write_text("0123456789abcdef\n")
+    (home / "token").chmod(0o600)
     words = ("web", str(path), "--listen", f"unix:{where}", "--token-env", "TOKEN")
     with running(*words, home=home, env={"TOKEN": f"@{home / 'token'}"}) as command:
         assert address(command) == f"unix:{where}"
@@ -222,6 +228,46 @@ def test_a_unix_socket_with_the_token_of_a_file_is_served_and_goes_with_the_comm
         command.signal(signal.SIGTERM)
         assert command.end() == 0
     assert not where.exists()
+
+
+def test_a_loopback_port_has_a_token_of_its_own_which_is_shown_once(home: Path, fleet: Fleet) -> None:
+    path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
+    env = {"PROCTOR_LOG": "debug"}
+    with running("web", str(path), "--listen", "127.0.0.1:0", home=home, env=env) as command:
+        base = address(command)
+        line = command.said(b"Authorization: Bearer ", command.err).splitlines()[-1].decode()
+        token = line.rpartition(" ")[2]
+        with httpx2.Client(base_url=base, timeout=30, verify=False) as client:
+            assert client.get("/agents").status_code == 401
+            assert client.get("/healthz").status_code == 200
+            client.headers["authorization"] = f"Bearer {token}"
+            assert ready(client)["ready"]
+        command.signal(signal.SIGTERM)
+        rest = command.err.read().decode()
+        assert command.end() == 0
+    assert len(token) >= 32
+    assert token not in rest
+
+
+def test_without_an_address_a_fleet_is_served_at_a_socket_of_its_name_in_a_folder_of_its_user(
+    home: Path, fleet: Fleet
+) -> None:
+    path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
+    run = home / "run"
+    run.mkdir(mode=0o700)
+    with running("web", str(path), home=home, env={"XDG_RUNTIME_DIR": str(run)}) as command:
+        where = address(command)
+        assert where == f"unix:{run / 'proctor' / 'fleet.sock'}"
+        assert (
+            (run / "proctor").stat().st_mode & 0o777,
+            (run / "proctor" / "fleet.sock").stat().st_mode & 0o777,
+        ) == (
+            0o700,
+            0o600,
+        )
+        transport = httpx2.HTTPTransport(uds=where.removeprefix("unix:"))
+        with httpx2.Client(base_url="http://localhost", transport=transport, timeout=30) as client:
+            assert ready(client)["ready"]
 
 
 def second_of_work() -> float:
@@ -257,7 +303,7 @@ def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: 
                     ends[name] = line
 
     words, env = (
-        ("web", str(path), "--listen", "127.0.0.1:0", "--grace", f"{GRACE}s"),
+        ("web", str(path), "--listen", "127.0.0.1:0", "--no-token", "--grace", f"{GRACE}s"),
         {"PROCTOR_LOG": "info"},
     )
     with running(*words, home=home, env={**env, "PROCTOR_LOG_FORMAT": "json"}) as command:
@@ -294,7 +340,8 @@ def test_what_cannot_be_served_is_one_line_before_anything_starts(
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for words, said in {
-            ("--listen", "0.0.0.0:0"): "needs a token",
+            ("--listen", "0.0.0.0:0", "--no-token"): "needs a token",
+            ("--token-env", "TOKEN", "--no-token"): "exclude each other",
             ("--listen", str(taken.getsockname()[1])): "Address already in use",
             ("--grace", "soon"): "--grace: expected a duration",
         }.items():
@@ -312,3 +359,16 @@ def test_a_token_that_is_not_there_is_named(value: str, said: str, monkeypatch: 
     monkeypatch.setenv("TOKEN", value)
     with pytest.raises(BadOption, match=said):
         token_of("TOKEN")
+
+
+def test_a_token_file_that_others_can_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("0123456789abcdef\n")
+    path.chmod(0o640)
+    monkeypatch.setenv("TOKEN", f"@{path}")
+    with pytest.raises(BadOption, match=r"can be read by others \(mode 0640\): chmod 600"):
+        token_of("TOKEN")
+    path.chmod(0o600)
+    assert token_of("TOKEN") == "0123456789abcdef"

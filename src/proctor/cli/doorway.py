@@ -17,6 +17,7 @@ from proctor.actors.gateways.http import Check, Entrance, Looks, Probes, check_d
 from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
 from proctor.actors.listening import Endpoint, bound, endpoint_of
 from proctor.cli.output import Output
+from proctor.cli.tokens import Token, announce
 
 Make = Callable[..., ToolsetServer]
 Gather = Callable[[], Awaitable[bytes]]
@@ -29,10 +30,10 @@ class Doorway:
     """Where a toolset is served. Raises `BadOption` for an address that others can reach without a token."""
 
     where: Endpoint
-    token: str | None = None
+    token: Token = attrs.field(factory=Token)
 
     def __attrs_post_init__(self) -> None:
-        check_door(self.where, self.token)
+        check_door(self.where, self.token.value)
 
     async def serve(
         self,
@@ -47,13 +48,13 @@ class Doorway:
             async with trio.open_nursery() as nursery:
                 probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
                 nursery.start_soon(_told, shutdown, probes)
-                door = partial(_entered, where=here, token=self.token)
+                door = partial(_entered, where=here, token=self.token.value)
                 server = make(routes=probes.routes())
                 async with trio.open_nursery() as serving:
                     await serving.start(partial(server.serve_http, opened, door=door))
                     address = str(here) if here.path else f"http://{here}{PATH}"
                     _log.info("serves %s", address)
-                    await Output(2).say(f"serves {address}")
+                    await announce(Output(2), f"serves {address}", self.token)
                 nursery.cancel_scope.cancel("nothing is served any more")
 
 

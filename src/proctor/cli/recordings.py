@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import trio
 
+from proctor.actors.errors import BadOption
+from proctor.actors.listening import Endpoint, endpoint
 from proctor.actors.recording import forget, prune
+from proctor.runtime.tags import is_own_directory
 
 
 def state_directory() -> Path:
@@ -15,6 +19,26 @@ def state_directory() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("proctor") / "runs"
+
+
+def own_socket(fleet: str) -> Endpoint:
+    """The Unix socket of a fleet's host: `FLEET.sock` in a folder of the user's own, which is made when it is not there.
+
+    The folder is `$XDG_RUNTIME_DIR/proctor`; without that variable `run` beside the recordings. Raises `BadOption` when
+    it cannot be made, or the path is too long for a socket.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime, "proctor") if runtime else state_directory().parent / "run"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = is_own_directory(folder)
+    except OSError as error:
+        raise BadOption(
+            f"{folder} cannot be made: {error.strerror}; name an address with --listen"
+        ) from error
+    if not own:
+        raise BadOption(f"{folder} belongs to another user; name an address with --listen")
+    return endpoint(f"unix:{folder / fleet}.sock")
 
 
 async def make_room(root: Path | None) -> None:

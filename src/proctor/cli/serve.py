@@ -45,7 +45,7 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
 from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.tokens import token_of
+from proctor.cli.tokens import token_for, token_of
 from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
 
@@ -75,6 +75,7 @@ class ServeOptions:
     session_ttl: float | None = None
     limit: int | None = None
     token_env: str | None = None
+    no_token: bool = False
     metrics: bool = False
 
 
@@ -210,14 +211,15 @@ class Service:
 
 
 def _doorway(options: ServeOptions) -> Doorway | None:
-    token = token_of(options.token_env)
     if options.http is None:
+        token_of(options.token_env)
         if options.metrics:
             raise BadOption("--metrics are served over HTTP: say where with --http")
         return None
     from proctor.cli.doorway import Doorway  # another extra's: stdio does without
 
-    return Doorway(endpoint(options.http), token)
+    where = endpoint(options.http)
+    return Doorway(where, token_for(where, options.token_env, no_token=options.no_token))
 
 
 def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:

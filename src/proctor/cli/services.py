@@ -17,8 +17,9 @@ def web(
     fleet: str,
     /,
     *,
-    listen: str = "127.0.0.1:8321",
+    listen: str | None = None,
     token_env: Annotated[str | None, Parameter(negative="")] = None,
+    no_token: Annotated[bool, _Flag] = False,
     origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     grace: str = "10s",
     metrics: Annotated[bool, _Flag] = False,
@@ -33,9 +34,12 @@ def web(
     fleet
         The fleet file (TOML).
     listen
-        PORT, HOST:PORT or unix:PATH. What other machines can reach needs a token.
+        PORT, HOST:PORT or unix:PATH. Default: a Unix socket in the user's runtime folder, named after the fleet.
     token_env
-        The environment variable with the token, or with @ and the path of its file.
+        The environment variable with the token, or with @ and the path of its file. Default: over TCP a new token, shown
+        once on stderr; none for a Unix socket.
+    no_token
+        No token on a loopback address: every process of this machine can connect, an agent's tools included.
     origin
         A page that may ask, such as https://example.org. Can be repeated.
     grace
@@ -72,6 +76,7 @@ def web(
             fleet=fleet,
             listen=listen,
             token_env=token_env,
+            no_token=no_token,
             origins=origin,
             grace=seconds,
             metrics=metrics,
@@ -97,6 +102,7 @@ def serve(
     session_ttl: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
     token_env: str | None = None,
+    no_token: Annotated[bool, _Flag] = False,
     metrics: Annotated[bool, _Flag] = False,
 ) -> int:
     """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
@@ -168,6 +174,7 @@ def serve(
             session_ttl=ttl,
             limit=limit,
             token_env=token_env,
+            no_token=no_token,
             metrics=metrics,
         )
     )

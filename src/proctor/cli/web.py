@@ -55,8 +55,8 @@ from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
-from proctor.cli.recordings import make_room, state_directory
-from proctor.cli.tokens import token_of
+from proctor.cli.recordings import make_room, own_socket, state_directory
+from proctor.cli.tokens import announce, token_for
 from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import MaxRestartsExceeded
@@ -73,8 +73,9 @@ class WebOptions:
     """The words of the command line, typed. `grace` in seconds."""
 
     fleet: str
-    listen: str
+    listen: str | None = None
     token_env: str | None = None
+    no_token: bool = False
     origins: tuple[str, ...] = ()
     grace: float = 10.0
     metrics: bool = False
@@ -109,10 +110,10 @@ class Service:
     def __init__(self, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
-        self.where = endpoint(options.listen)
-        self._token = token_of(options.token_env)
-        check_door(self.where, self._token)
         self._fleet = load_fleet(Path(options.fleet))
+        self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
+        self._token = token_for(self.where, options.token_env, no_token=options.no_token)
+        check_door(self.where, self._token.value)
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
         self._plans = {
             name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
@@ -152,9 +153,11 @@ class Service:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
             gateway.probes.not_ready = "the agents start"
-            app = Entrance(application(gateway), where, token=self._token, origins=self._options.origins)
+            app = Entrance(
+                application(gateway), where, token=self._token.value, origins=self._options.origins
+            )
             await serving.start(partial(server, app))
-            await self._errors.say(f"serving {self._fleet.name} on {_shown(where)}")
+            await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
             _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
             with scope:
                 await self._work(sup, gateway)
