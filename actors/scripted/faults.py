@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 
@@ -67,6 +68,19 @@ def leave(agent: Agent, fault: Fault) -> None:
 def hang(_agent: Agent, _fault: Fault) -> NoReturn:
     while True:
         signal.pause()
+
+
+def stop(_agent: Agent, _fault: Fault) -> None:
+    """Be stopped, as by SIGSTOP from outside; continued, the turn goes on."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def mute(agent: Agent, fault: Fault) -> None:
+    """Close stdout and stderr, and stay."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for fd in (1, 2):
+        os.dup2(null, fd)  # what is written later must not fail
+    hang(agent, fault)
 
 
 def flood(agent: Agent, fault: Fault) -> None:
@@ -164,6 +178,8 @@ FIRE: Mapping[str, Callable[[Agent, Fault], None]] = {
     "crash": crash,
     "exit": leave,
     "hang": hang,
+    "stop": stop,
+    "mute": mute,
     "flood": flood,
     "garbage": garbage,
     "oversized": oversized,

@@ -74,6 +74,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "crash": ("point", ""),
     "exit": ("point", "1"),
     "hang": ("point", ""),
+    "stop": ("point", ""),
+    "mute": ("point", ""),
     "flood": ("point", "10000"),
     "garbage": ("point", "1"),
     "oversized": ("point", "33"),

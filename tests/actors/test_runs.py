@@ -52,6 +52,7 @@ async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # 
         ("crash", "killed_by_system"),
         ("cut", "killed_by_system"),
         ("exit:4", "crashed"),
+        ("mute", "crashed"),
         ("lost_prompt", "no_answer"),  # L10
         ("error_then_silence", "failed"),  # L30
         ("auth:1", "authentication"),

@@ -47,6 +47,13 @@ SCRIPT: Sequence[Mapping[str, Any]] = (
     {"turn": "silence", "when": "silence"},
     {"say": "begun"},
     {"fault": "hang"},
+    {"turn": "stop", "when": "stop"},
+    {"say": "begun"},
+    {"fault": "stop"},
+    {"reply": "after the stop"},
+    {"turn": "mute", "when": "mute"},
+    {"say": "begun"},
+    {"fault": "mute"},
     {"turn": "crash", "when": "crash"},
     {"say": "begun"},
     {"fault": "crash"},
@@ -79,7 +86,7 @@ SCRIPT: Sequence[Mapping[str, Any]] = (
     {"reply": "{prompt}", "deltas": 4},
 )
 PROMPTS: Mapping[str, int] = {"plain": 8, "slow": 4, "tool": 2, "ask": 2} | dict.fromkeys(
-    ("silence", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
+    ("silence", "stop", "mute", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
 )
 """What agents are asked, and how often beside each other."""
 

@@ -81,6 +81,25 @@ def test_exit_leaves_with_its_status(tmp_path: Path) -> None:
         assert host.wait() == 7
 
 
+def test_stop_is_stopped_and_goes_on_when_it_is_continued(tmp_path: Path) -> None:
+    with Host(tmp_path, HELLO, *fault("stop")) as host:
+        host.prompt("x", named=False)
+        host.until("system", "init")
+        _, status = os.waitpid(host.process.pid, os.WUNTRACED)
+        assert (os.WIFSTOPPED(status), host.quiet()) == (True, True)
+        host.process.send_signal(signal.SIGCONT)
+        assert host.result()["result"] == "hello x"
+
+
+def test_mute_closes_its_output_and_stays(tmp_path: Path) -> None:
+    with Host(tmp_path, HELLO, *fault("mute")) as host:
+        host.prompt("x", named=False)
+        host.rest()
+        assert host.process.poll() is None
+        host.process.terminate()
+        assert host.wait() == 143
+
+
 def test_hang_answers_nothing_any_more_and_dies_by_sigterm(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("hang")) as host:
         host.prompt("x", named=False)
