@@ -46,7 +46,9 @@ from proctor.runtime.errors import (
     WouldDeadlock,
 )
 from proctor.runtime.events import (
+    ChildAdopted,
     ChildExited,
+    ChildOrphaned,
     ChildReady,
     ChildRestarting,
     ChildStarted,
@@ -126,9 +128,11 @@ __all__ = [
     "Call",
     "CallTimeout",
     "CallingSelf",
+    "ChildAdopted",
     "ChildCounts",
     "ChildExited",
     "ChildInfo",
+    "ChildOrphaned",
     "ChildReady",
     "ChildRestarting",
     "ChildSpec",

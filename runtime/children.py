@@ -60,8 +60,14 @@ class Children:
     def kill(self) -> None:
         """Kill all that run, whatever grace they are in."""
         self._killed = True
-        for slot in self.slots.values():
+        self.kill_all(self.slots.values())
+
+    def kill_all(self, slots: Iterable[Slot]) -> None:
+        """Kill what runs at `slots`, and what supervisors there have left behind."""
+        for slot in slots:
             incarnation = slot.incarnation
+            if slot.kept.home is not None:
+                slot.kept.home.kill()
             if incarnation is not None:
                 incarnation.kill()
             if incarnation is not None and incarnation.patience is not None:
@@ -219,6 +225,8 @@ class Children:
         incarnation = slot.incarnation
         if incarnation is None:
             slot.state = "down"
+            if slot.kept.home is not None:
+                await slot.kept.home.stop("brutal_kill" if self._killed else slot.spec.grace)
             return
         slot.state = "stopping"
         self.awaited[incarnation] = incarnation.ended

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -141,7 +142,7 @@ class Core:
     @trio.lowlevel.enable_ki_protection
     async def run(self, ready: Callable[[], None]) -> None:
         """Start the children, serve, stop the children. `failure` says why it could not start or gave up."""
-        async with trio.open_nursery() as self.children.nursery:
+        async with self._nursery() as self.children.nursery:
             if await self._start_first() and not self._ending:
                 ready()
                 self._served = True
@@ -149,6 +150,9 @@ class Core:
             await self._serve()
             await self._stop_children()
             self.children.leave()
+
+    def _nursery(self) -> AbstractAsyncContextManager[trio.Nursery]:
+        return trio.open_nursery()
 
     async def _stop_children(self) -> None:
         await self.children.stop_all(reversed(self.slots.values()))
@@ -158,14 +162,15 @@ class Core:
         return self._reason is not None
 
     @property
-    def _may_start(self) -> bool:
+    def may_start(self) -> bool:
+        """Whether anything may be started, or restarted, here."""
         return self._reason is None and self.system.interrupted is None
 
     async def _serve(self) -> None:
         while not self._ending:
             if self._exits:
                 await self._on_exit(self._exits.popleft())
-            elif self._requests and self._may_start:
+            elif self._requests and self.may_start:
                 await self._requests.popleft()()
             else:
                 self._news = trio.Event()
@@ -173,16 +178,19 @@ class Core:
 
     async def _start_first(self) -> bool:
         for spec in self._first:
-            if not self._may_start:
+            if not self.may_start:
                 return False
-            self.slots[spec.id] = slot = Slot(spec)
-            try:
-                await self.children.start(slot)
-            except StartError as error:
-                self.failure = self.failure or (None if self._ending else error)
-                self._end_with(Shutdown("start failed"))
+            await self._start_initially(spec)
         self._first = ()
         return True
+
+    async def _start_initially(self, spec: ChildSpec) -> None:
+        self.slots[spec.id] = slot = Slot(spec)
+        try:
+            await self.children.start(slot)
+        except StartError as error:
+            self.failure = self.failure or (None if self._ending else error)
+            self._end_with(Shutdown("start failed"))
 
     async def _on_exit(self, incarnation: Incarnation) -> None:
         slot = self.slots.get(incarnation.spec.id)
@@ -223,7 +231,7 @@ class Core:
         return (decide.Peer(slot.spec.significant, slot.state != "down") for slot in self.slots.values())
 
     async def _restart(self, slot: Slot, reason: ExitReason) -> None:
-        if not self._may_start:
+        if not self.may_start:
             slot.state = "down"
             return
         limit = self._limit_exceeded(slot, reason)
@@ -288,7 +296,7 @@ class Core:
         await self.children.stop_all([self.slots[id] for id in plan.stop])
         self.children.drop(*plan.drop)
         for at, id in enumerate(plan.start, 1):
-            if not self._may_start:
+            if not self.may_start:
                 return
             if not await self._start_again(self.slots[id]):
                 self._wait_for_retry(plan.start[at:])

@@ -39,6 +39,8 @@ EventKind: TypeAlias = Literal[
     "late_reply",
     "kept_error",
     "run_skipped",
+    "child_orphaned",
+    "child_adopted",
 ]
 
 
@@ -188,6 +190,22 @@ class RunSkipped(SupervisorEvent):
     kind = "run_skipped"
     due: float
     next: float
+
+
+@attrs.frozen(kw_only=True)
+class ChildOrphaned(SupervisorEvent):
+    """The supervisor of a child failed, and the child runs on until the supervisor is back."""
+
+    kind = "child_orphaned"
+    ref: Ref
+
+
+@attrs.frozen(kw_only=True)
+class ChildAdopted(SupervisorEvent):
+    """The supervisor is back and holds the child again, which has run all the time."""
+
+    kind = "child_adopted"
+    ref: Ref
 
 
 class Events:

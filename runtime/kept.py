@@ -14,6 +14,7 @@ from proctor.runtime.messages import Cast
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell, Message
+    from proctor.runtime.home import Home
 
 
 class Kept(dict[Any, Any]):
@@ -22,13 +23,14 @@ class Kept(dict[Any, Any]):
     The functions are called by the supervisor, must not wait, and an error in one is an event (`kept_error`).
     """
 
-    __slots__ = ("_mail", "dropped", "resting")
+    __slots__ = ("_mail", "dropped", "home", "resting")
 
     def __init__(self) -> None:
         super().__init__()
         self.resting: tuple[Callable[[], object], ...] = ()
         self.dropped: tuple[Callable[[], object], ...] = ()
         self._mail: _Mail | None = None
+        self.home: Home | None = None
 
     def at_rest(self, fn: Callable[[], object]) -> None:
         """Call `fn` each time the child is down and no restart is owed; also before it is dropped."""

@@ -95,7 +95,7 @@ class PartitionCore(Core):
                 raise
 
     async def _start_partition(self, spec: ChildSpec) -> None:
-        if not self._may_start:
+        if not self.may_start:
             raise StartError(spec.id, Shutdown())
         if spec.id in self.slots:
             await self.restart_child(spec.id)

@@ -21,6 +21,7 @@ AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
 Routing: TypeAlias = Literal["key", "round_robin", "least_loaded", "sticky"]
 Shed: TypeAlias = Literal["newest", "oldest"]
+Orphans: TypeAlias = Literal["stop", "keep"]
 OnTimeout: TypeAlias = Literal["exit", "kill"]
 ChildType: TypeAlias = Literal["worker", "supervisor"]
 Grace: TypeAlias = float | Literal["brutal_kill"]
@@ -120,6 +121,11 @@ ROUTING_RULES: Mapping[str, Rule] = {
     "max_queued": _or_none(_count(1)),
     "shed": _one_of("newest", "oldest"),
     "max_keys": _count(1),
+}
+
+ORPHAN_RULES: Mapping[str, Rule] = {
+    "orphans": _one_of("stop", "keep"),
+    "orphan_timeout": _SECONDS,
 }
 
 STREAM_RULES: Mapping[str, Rule] = {
@@ -262,6 +268,17 @@ class StreamOptions:
 
     def __attrs_post_init__(self) -> None:
         _check(self, STREAM_RULES)
+
+
+@attrs.frozen(kw_only=True)
+class OrphanPolicy:
+    """What becomes of the children of a supervisor that fails; the time-out is in seconds. Raises `InvalidSpec`."""
+
+    orphans: Orphans = "stop"
+    orphan_timeout: float = 30.0
+
+    def __attrs_post_init__(self) -> None:
+        _check(self, ORPHAN_RULES)
 
 
 @attrs.frozen(kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar, overload
 import attrs
 
 from proctor.runtime.actor import Ignore
+from proctor.runtime.adoption import AdoptingCore, open_home
 from proctor.runtime.calls import Name, Ref
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
@@ -24,7 +25,15 @@ from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, Tr
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
-from proctor.runtime.spec import AutoShutdown, ChildSpec, Flags, Strategy, check_childspecs
+from proctor.runtime.spec import (
+    AutoShutdown,
+    ChildSpec,
+    Flags,
+    OrphanPolicy,
+    Orphans,
+    Strategy,
+    check_childspecs,
+)
 from proctor.runtime.waiting import waited_for
 
 Handle = TypeVar("Handle", bound="AnySupervisor")
@@ -39,6 +48,15 @@ class AnySupervisor:
     """
 
     def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def core(self) -> Core:
+        """The incarnation that it stands for now. For the runtime."""
+        return self._core
+
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
         self._core = core
 
     @property
@@ -267,6 +285,7 @@ class NestedSupervisor:
 
     children: tuple[ChildSpec, ...] | SetUp
     flags: Flags
+    orphan_timeout: float | None = None
 
     async def __call__(self, *, task_status: Incarnation) -> Ignore:
         """Run it in the child's task. Returns only to ignore its start."""
@@ -274,7 +293,12 @@ class NestedSupervisor:
         if isinstance(children, Ignore):
             return children
         cell = task_status.cell
-        return await run_nested(Core(children, self.flags, cell, cell.system, Supervisor), task_status)
+        if self.orphan_timeout is None:
+            core = Core(children, self.flags, cell, cell.system, Supervisor)
+        else:
+            home = await open_home(task_status, self.orphan_timeout, Supervisor)
+            core = AdoptingCore(home, task_status.context.supervisor, children, self.flags, cell)
+        return await run_nested(core, task_status)
 
     async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
         if not callable(self.children):
@@ -293,12 +317,16 @@ def supervisor_spec(
     intensity: int = 1,
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
+    orphans: Orphans = "stop",
+    orphan_timeout: float = 30.0,
     **spec: Any,
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
     `children` may be an async function without arguments, called at each start, before anything of it is started: it
     returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
+    With `orphans="keep"` its children outlive its giving up or being killed, for at most `orphan_timeout` seconds: its
+    next incarnation adopts those whose spec is the same, with `Ref` and names, and stops the others.
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
@@ -306,7 +334,13 @@ def supervisor_spec(
     if not callable(children):
         check_childspecs(children, auto_shutdown)
         children = tuple(children)
-    return nested_spec(id, NestedSupervisor(children, flags), spec)
+    policy = OrphanPolicy(orphans=orphans, orphan_timeout=orphan_timeout)
+    if orphans == "keep" and spec.get("restart") == "temporary":
+        raise InvalidSpec(
+            "orphans", orphans, "'stop' for a temporary supervisor: nobody would adopt them", of=id
+        )
+    timeout = policy.orphan_timeout if orphans == "keep" else None
+    return nested_spec(id, NestedSupervisor(children, flags, timeout), spec)
 
 
 @overload

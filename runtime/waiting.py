@@ -12,6 +12,7 @@ import trio
 
 from proctor.runtime.actor import CONTEXT
 from proctor.runtime.child import Incarnation
+from proctor.runtime.home import HOME
 
 
 def waited_for() -> Iterator[Incarnation]:
@@ -29,6 +30,9 @@ def waited_for() -> Iterator[Incarnation]:
 
 
 def _living_in(task: trio.lowlevel.Task) -> Incarnation | None:
+    home = task.context.get(HOME)
+    if home is not None and home.task is task:  # it stands in for the supervisor whose children it owns
+        return home.incarnation
     context = task.context.get(CONTEXT)
     control = None if context is None else context.ref.cell.control
     if isinstance(control, Incarnation) and control.cell.task is task:
