@@ -64,12 +64,15 @@ class Home:
         async with trio.open_nursery() as self.nursery:
             task_status.started()
             while not self._closed or self._orphans:
+                await self._wait()
                 if self._orphans and self._deadline <= trio.current_time():
                     await self._stop_orphans()
-                else:
-                    self._news = trio.Event()
-                    with trio.move_on_at(self._deadline if self._orphans else math.inf):
-                        await self._news.wait()
+
+    async def _wait(self) -> None:
+        """Wait for news, or until the time of the orphans is up."""
+        self._news = trio.Event()
+        with trio.move_on_at(self._deadline if self._orphans else math.inf):
+            await self._news.wait()
 
     def keep(self, children: Children) -> None:
         """Take over what runs of `children`, whose supervisor does not serve any more."""
