@@ -69,7 +69,8 @@ def account(swept: Swept) -> Iterator[str]:
         told = _folders(swept.folders_left)
         yield f"an earlier run has left {told} that could not be removed: {_paths(swept.folders_left)}"
     if not swept.sure:
-        yield "could not look everywhere for what an earlier run has left; the next start looks again"
+        why = "" if swept.cause is None else f" ({swept.cause})"
+        yield f"could not look everywhere for what an earlier run has left{why}; the next start looks again"
 
 
 def _several(orphans: Sequence[Orphan]) -> str:

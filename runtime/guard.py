@@ -60,7 +60,14 @@ def main() -> NoReturn:
     report = int(given or -1)
     if report != -1:
         os.set_inheritable(report, False)
-    watch = watch_runtime(int(runtime))
+    try:
+        guard(int(runtime), report)
+    except OSError as refusal:
+        give_up(report, refusal)
+
+
+def guard(runtime: int, report: int) -> NoReturn:
+    watch = watch_runtime(runtime)
     wake = catch_signals()
     program, error = start(sys.argv[2:])
     tell(report, f"!{error}" if error else str(program))
@@ -71,13 +78,20 @@ def main() -> NoReturn:
     end_as(sweep(program, *follow(program, watch, wake)))
 
 
+def give_up(report: int, refusal: OSError) -> NoReturn:
+    tell(report, f"!{refusal.errno}")
+    try:  # noqa: SIM105  an import of contextlib costs more than it says
+        os.write(2, f"proctor guard: cannot go on: {refusal.strerror}\n".encode())
+    except OSError:
+        pass  # nobody reads it any more
+    sweep(0, None, True)  # without a guard above it the tree could outlive the runtime
+    os._exit(CANNOT_GUARD)
+
+
 def watch_runtime(runtime: int) -> int:
     if prctl(PR_SET_CHILD_SUBREAPER, 1):
         os._exit(CANNOT_GUARD)
-    try:
-        watch = os.pidfd_open(runtime)
-    except OSError:
-        os._exit(CANNOT_GUARD)
+    watch = os.pidfd_open(runtime)
     if os.getppid() != runtime:  # gone, and its number perhaps somebody else's
         os._exit(CANNOT_GUARD)
     return watch
@@ -216,7 +230,11 @@ def children_listed(pid: int) -> list[int]:
 def children_by_scan() -> Callable[[int], list[int]]:
     # a kernel built without the lists: every process on the machine is looked at
     known: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = []  # the sweep comes round again
+    for name in filter(str.isdigit, names):
         try:
             with open(f"/proc/{name}/stat", "rb") as stat:
                 parent = int(stat.read().rpartition(b")")[2].split()[1])

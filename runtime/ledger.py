@@ -48,6 +48,7 @@ import trio
 from proctor.runtime import procfs
 from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_marked
 from proctor.runtime.procfs import Place
+from proctor.runtime.shortage import remedy_of
 from proctor.runtime.spawning import MARKER, Command
 from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder
 
@@ -61,6 +62,7 @@ _TITLE = "proctor-ledger"
 _FOLDER_WORD = "folder"
 _CLOSING = 5.0
 _KEY = re.compile("[0-9a-f]{32}")
+_NOT_FOR_US = frozenset({errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO})
 _UNFIT = re.compile(r"[^A-Za-z0-9._/@:+-]")
 _LEDGER: ContextVar[Ledger | None] = ContextVar("proctor.ledger", default=None)
 
@@ -81,8 +83,8 @@ class Entry:
 class Swept:
     """What a sweep found. `hosts` died and are settled; `killed` they had left, `left` could not be killed, each with
     its reason; `folders` of theirs were removed, `folders_left` could not be; `strangers` are numbers that lines name and
-    that belong to others now, who were not touched. Not `sure`: it could not be looked everywhere, and the ledgers stay.
-    `seconds` it took."""
+    that belong to others now, who were not touched. Not `sure`: it could not be looked everywhere, for `cause` where
+    one is known, and the ledgers stay. `seconds` it took."""
 
     hosts: int = 0
     killed: tuple[Orphan, ...] = ()
@@ -92,6 +94,7 @@ class Swept:
     strangers: tuple[int, ...] = ()
     sure: bool = True
     seconds: float = 0.0
+    cause: Exception | None = None
 
 
 class Ledger:
@@ -100,7 +103,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._choose_key()
-        self._place = procfs.this_place()
+        self._place = Place("-", "-", "-")
         self._fd = -1
         self._born = self._lines = 0
         self._room = WEEDED
@@ -150,20 +153,24 @@ class Ledger:
         self._torn = os.write(self._fd, data) != len(data)
         self._lines += 1
         if self._lines > self._room:
+            self._room += WEEDED  # a disk that refuses is not asked again for each line
             self._weed()
 
     async def sweep(self, *, limit: float = SWEEP_LIMIT) -> Swept:
         """Kill what dead hosts have left and remove their temporary folders, within `limit` seconds, and say what was
         found. Safe to call at any time."""
         began = trio.current_time()
+        refusals = list[Exception]()
         with ExitStack() as locks:
-            dead = [found for path in self.folder.glob("*.ledger") if (found := _take(path, locks))]
+            dead = self._dead(locks, refusals)
             here = [found for found in dead if found.place == self._place and found.key != _key_above()]
             toll = await kill_marked({found.key for found in here}, limit=limit)
-            strangers, unseen = _look_up(here, toll)
+            looked = _look_up(here, toll, refusals)
+            strangers, unseen = looked or ((), ())
             left = toll.left + unseen
             unsettled = {key_of(orphan.marker) for orphan in left}
-            settled = [found for found in here if toll.sure and found.key not in unsettled]
+            known = toll.sure and looked is not None
+            settled = [found for found in here if known and found.key not in unsettled]
             over = settled + [found for found in dead if self._is_void(found)]
             emptied = await _remove_folders(over, limit=limit)
             for ledger in over:
@@ -177,15 +184,35 @@ class Ledger:
             folders=emptied.removed,
             folders_left=emptied.left,
             strangers=strangers,
-            sure=toll.sure and emptied.sure,
+            sure=toll.sure and emptied.sure and not refusals,
             seconds=seconds,
+            cause=next(iter(refusals), toll.cause),
         )
+
+    def _dead(self, locks: ExitStack, refusals: list[Exception]) -> list[_Dead]:
+        # the ledgers of dead hosts, under our locks; `refusals` gets why one could not be looked at
+        dead = list[_Dead]()
+        try:
+            paths = list(self.folder.glob("*.ledger"))
+        except OSError as error:
+            refusals.append(error)
+            return dead
+        for path in paths:
+            try:
+                found = _take(path, locks)
+            except OSError as error:
+                refusals.append(error)
+                continue
+            if found is not None:
+                dead.append(found)
+        return dead
 
     def _is_void(self, found: _Dead) -> bool:
         """Nothing of it can be alive, or nobody will ever come for it."""
         if not found.key:
             return True
-        if found.place.machine == self._place.machine and found.place.boot != self._place.boot:
+        boots = {found.place.boot, self._place.boot} - {"-"}  # a boot nobody knows may be this one
+        if found.place.machine == self._place.machine and len(boots) == 2:
             return True
         return found.place != self._place and os.fstat(self._fd).st_mtime - found.written > KEPT
 
@@ -203,6 +230,7 @@ class Ledger:
             os.rename(fresh, self.path)
         except OSError:
             os.close(fd)
+            fresh.unlink(missing_ok=True)
             raise
         os.close(self._fd)
         self._fd, self._lines, self._room = fd, len(kept), max(WEEDED, 2 * len(kept))
@@ -214,9 +242,15 @@ class Ledger:
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
         await trio.lowlevel.checkpoint()
-        _own(self.folder)
-        while (fd := _claim(self.path, self._title())) is None:
-            self._choose_key()
+        try:
+            self._place = procfs.this_place()
+            _own(self.folder)
+            while (fd := _claim(self.path, self._title())) is None:
+                self._choose_key()
+        except OSError as error:
+            remedy = remedy_of(error, "name a folder of your own that can be written")
+            text = f"no ledger of processes can be kept: {error.strerror}; {remedy}"
+            raise OSError(error.errno, text, str(self.folder)) from error
         self._fd = fd
         self._around = _LEDGER.get()
         _LEDGER.set(self)
@@ -227,26 +261,30 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _LEDGER.set(self._around)
-        toll, emptied = Toll(), _Emptied()
+        toll, emptied, text = Toll(), _Emptied(), None
         try:
             # shielded: whoever cancels the host wants nothing of it left
             with trio.CancelScope(shield=True):
                 if self._born:
                     toll = await kill_marked({self.key}, limit=_CLOSING)
-                own = _parse(self.path, self._text(), 0.0)
+                text = self._text()
+                own = None if text is None else _parse(self.path, text, 0.0)
                 if own is not None and own.folders and toll.sure and not toll.left:
                     emptied = await _remove_folders([own], limit=_CLOSING)
         finally:
-            if toll.sure and not toll.left and not emptied.unsettled:
-                self.path.unlink(missing_ok=True)
+            if toll.sure and not toll.left and not emptied.unsettled and text is not None:
+                with contextlib.suppress(OSError):  # its lock is free in a moment: the next sweep removes it
+                    self.path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
 
-    def _text(self) -> bytes:
+    def _text(self) -> bytes | None:
         try:
             return self.path.read_bytes()
-        except OSError:  # somebody has removed it: nothing is known, as after a full disk
+        except FileNotFoundError:  # somebody has removed it: nothing is known, as after a full disk
             return b""
+        except OSError:  # the folders it names cannot be known: it stays for the next sweep
+            return None
 
 
 def open_ledger(folder: Path) -> Ledger:
@@ -310,34 +348,44 @@ def _own(folder: Path) -> None:
 def _claim(path: Path, title: bytes) -> int | None:
     """A new file under a lock, None when a sweep took it for a dead one meanwhile: it holds nothing yet."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    claimed = False
+    try:
+        if _locked(fd):
+            _write_whole(fd, title, path)
+            claimed = os.fstat(fd).st_nlink > 0
+    finally:
+        if not claimed:
+            os.close(fd)
+            with contextlib.suppress(OSError):  # a file without a title is removed by any sweep
+                path.unlink(missing_ok=True)
+    return fd if claimed else None
+
+
+def _locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _write_whole(fd, title, path)
-        if os.fstat(fd).st_nlink:
-            return fd
-    except BlockingIOError:
-        pass
-    except OSError:
-        os.close(fd)
-        path.unlink(missing_ok=True)
-        raise
-    os.close(fd)
-    return None
+    except BlockingIOError:  # somebody else has it
+        return False
+    return True
 
 
 def _take(path: Path, locks: ExitStack) -> _Dead | None:
-    """The ledger of a dead host, under our lock until `locks` are given back; None when it is not for us."""
+    """The ledger of a dead host, under our lock until `locks` are given back; None when it is not for us. Raises OSError
+    when it could not be looked at."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        locks.callback(os.close, fd)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(fd)
-        if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_nlink:
+    except OSError as error:
+        if error.errno in _NOT_FOR_US:
             return None
-        with open(fd, "rb", closefd=False) as file:
-            return _parse(path, file.read(), found.st_mtime)
-    except OSError:  # its host lives, somebody else settles it, or it is gone
+        raise
+    locks.callback(os.close, fd)
+    if not _locked(fd):  # its host lives, or somebody else settles it
         return None
+    found = os.fstat(fd)
+    if not S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or not found.st_nlink:
+        return None
+    with open(fd, "rb", closefd=False) as file:
+        return _parse(path, file.read(), found.st_mtime)
 
 
 def _parse(path: Path, text: bytes, written: float) -> _Dead | None:
@@ -438,7 +486,17 @@ def _is_alive(entry: Entry) -> bool:
     return stat is not None and stat.start == entry.start and stat.state not in "ZX"
 
 
-def _look_up(ledgers: list[_Dead], toll: Toll) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
+def _look_up(
+    ledgers: list[_Dead], toll: Toll, refusals: list[Exception]
+) -> tuple[tuple[int, ...], tuple[Orphan, ...]] | None:
+    try:
+        return _looked_up(ledgers, toll)
+    except OSError as error:  # our own shortage, of descriptors for one
+        refusals.append(error)
+        return None
+
+
+def _looked_up(ledgers: list[_Dead], toll: Toll) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
     """Of what lines name: the numbers that are others' now, and the processes that nobody lets us look at."""
     known = {(orphan.pid, orphan.start) for orphan in (*toll.killed, *toll.left)}
     strangers, unseen = list[int](), list[Orphan]()

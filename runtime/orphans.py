@@ -15,7 +15,6 @@ finds these too, as long as the guard lives.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -29,6 +28,8 @@ from proctor.runtime import procfs
 
 SWEEP_LIMIT = 10.0
 """Seconds after which what does not die is left behind."""
+PATIENT = 10
+"""Looks in a row that the system may refuse."""
 QUIET = 10
 """Looks in a row that find nobody and are enough where something is started all the time."""
 HANDFUL = 100
@@ -59,11 +60,13 @@ class Orphan:
 
 @attrs.frozen
 class Toll:
-    """What became of those that were found. Not `sure`: it could not be looked everywhere in time."""
+    """What became of those that were found. Not `sure`: it could not be looked everywhere in time, or not at all for
+    `cause`."""
 
     killed: tuple[Orphan, ...] = ()
     left: tuple[Orphan, ...] = ()
     sure: bool = True
+    cause: Exception | None = None
 
 
 def find_marked(keys: Collection[str]) -> tuple[Orphan, ...]:
@@ -88,35 +91,45 @@ async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> T
         return Toll(sure=False)
     hunt = _Hunt(frozenset(keys))
     sure = False
-    with trio.move_on_after(limit), contextlib.suppress(OSError):  # no /proc, no descriptors left
-        await _until_nobody_is_found(hunt)
-        sure = True
+    with trio.move_on_after(limit):
+        sure = await _found_nobody(hunt)
     return hunt.toll(sure=sure)
 
 
-async def _until_nobody_is_found(hunt: _Hunt) -> None:
-    limiter, quiet, pause = trio.CapacityLimiter(1), 0, _SHORTEST
-    while True:
-        sure = await trio.to_thread.run_sync(hunt.round, limiter=limiter, abandon_on_cancel=True)
-        quiet = 0 if hunt.alive - hunt.above else quiet + 1
-        if (quiet and sure) or quiet == QUIET:
-            return
+async def _found_nobody(hunt: _Hunt) -> bool:
+    limiter, quiet, refused, pause = trio.CapacityLimiter(1), 0, 0, _SHORTEST
+    while refused < PATIENT:
+        try:
+            sure = await trio.to_thread.run_sync(hunt.round, limiter=limiter, abandon_on_cancel=True)
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # no descriptor, no thread to look in: that may pass; or no /proc
+            hunt.refusal, quiet, refused = error, 0, refused + 1
+        else:
+            refused, quiet = 0, 0 if hunt.alive - hunt.above else quiet + 1
+            if (quiet and sure) or quiet == QUIET:
+                return True
         await trio.sleep(pause)
         pause = min(2 * pause, _LONGEST)
+    return False
 
 
 class _Hunt:
     def __init__(self, keys: frozenset[str]) -> None:
         self.alive: set[Orphan] = set()
         self.above: set[Orphan] = set()
+        self.refusal: Exception | None = None
         self._keys = keys
         self._found: set[Orphan] = set()
+        self._seen: set[Orphan] = set()
         self._refused: dict[Orphan, str] = {}
 
     def round(self) -> bool:
         """Freeze and kill those that are there. Is it sure that nobody was missed?"""
         last = procfs.newest()
-        self.alive, self.above = set(), set()
+        before = self.alive.copy()
+        self._seen = set()
         frozen: list[tuple[Orphan, int]] = []
         with ExitStack() as held:
             try:
@@ -124,12 +137,14 @@ class _Hunt:
             finally:
                 for orphan, pidfd in frozen:
                     self._signal(orphan, pidfd, signal.SIGKILL)
+        self.alive -= before - self._seen  # only a look that went to its end shows that somebody is gone
         return procfs.newest() == last
 
     def _freeze(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         line = procfs.line_above()
         for orphan, pidfd in self._marked(held):
             self.alive.add(orphan)
+            self._seen.add(orphan)
             self._found.add(orphan)
             if orphan.pid in line:
                 self.above.add(orphan)
@@ -139,7 +154,7 @@ class _Hunt:
     def toll(self, *, sure: bool) -> Toll:
         found, alive = self._found.copy(), self.alive.copy()  # a thread that hangs may still wake up
         left = (attrs.evolve(orphan, why=self._why(orphan)) for orphan in alive)
-        return Toll(tuple(sorted(found - alive)), tuple(sorted(left)), sure)
+        return Toll(tuple(sorted(found - alive)), tuple(sorted(left)), sure, None if sure else self.refusal)
 
     def _marked(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         taken = 0
@@ -163,7 +178,7 @@ class _Hunt:
             signal.pidfd_send_signal(pidfd, number)
         except ProcessLookupError:
             return False
-        except PermissionError as error:
+        except OSError as error:  # whatever the reason: the others are still to be killed
             self._refused[orphan] = f"it cannot be killed: {error.strerror}"
             return False
         return True

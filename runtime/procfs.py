@@ -161,10 +161,11 @@ class Place:
 
 
 def this_place() -> Place:
-    """Our own. Boot and namespace are `-` where the system does not tell them."""
+    """Our own. Boot and namespace are `-` where the system does not tell them. Raises OSError when it could not be asked:
+    a place that was not looked at must not pass for another one."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink(_PROC / "self/ns/pid")
-    except OSError:
+    except (*_GONE, NotADirectoryError, PermissionError):
         boot = namespace = "-"
     return Place("".join(os.uname().nodename.split()) or "-", boot, namespace)

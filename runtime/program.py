@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, valid_signals
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from proctor.runtime.kept import Kept
 from proctor.runtime.loop import raise_one_of
 from proctor.runtime.notify import Notify
 from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.process_errors import ProcessError, spawn_refused
 from proctor.runtime.readiness import OutputName, Readiness, Report, Watch
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.stopping import DEFAULT_LADDER, Step, fitted
@@ -114,13 +114,22 @@ class _Run:
         if ready is None:
             await self._run_until_end(self._program.command, None)
             return
-        with ready.watch(self._program.command, self._report) as watch:
+        with ExitStack() as stack:
+            watch = self._watched(ready, stack)
             with self._before:
                 await watch.prepare()
             if self._killed or self.asked is not None:
                 raise Exit(self.asked or Killed())
             command = self._program.command
             await self._run_until_end(attrs.evolve(command, env={**command.env, **watch.env}), watch)
+
+    def _watched(self, ready: Readiness, stack: ExitStack) -> Watch:
+        command = self._program.command
+        try:
+            return stack.enter_context(ready.watch(command, self._report))
+        except OSError as error:
+            argv0, path = command.argv[0], command.env.get("PATH")
+            raise spawn_refused(error, argv0=argv0, cwd=command.cwd, path=path, stage="ready") from error
 
     async def _run_until_end(self, command: Command, watch: Watch | None) -> None:
         async with self._open(command, watch) as process:

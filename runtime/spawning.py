@@ -204,7 +204,7 @@ async def hear_guard(report: Outlet, command: Command, context: Context) -> int:
         number = int(said[1:])
         said_no = OSError(number, os.strerror(number))
         raise _refused(said_no, command, "guard", context["pid"], context["elapsed"]) from said_no
-    if not said:
+    if not said.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
     return int(said)
 
