@@ -6,6 +6,10 @@ A call is a question and its answer, a cast a message without one, handled befor
 one receiver; with more, each of N senders has a receiver of its own and does an Nth of the operations. Ours are real
 actors under a supervisor: every call has a deadline, ends when its callee dies, and by `Name` looks its callee up.
 
+Two more works are about what waits. In one, so many requests are open at once, all with one time-out or each with its
+own; the watch stops when all are answered. In the other so many ends of watched actors stand in one mailbox and are
+handled; the costs of one are to be the same for few and for many.
+
 The watch runs while the senders do; every task has been started, and waits, before. Receivers count or echo, and a
 wrong number is an error.
 """
@@ -23,7 +27,18 @@ from trio.lowlevel import Abort, Task, current_task, reschedule, wait_task_resch
 
 from bench.contest import Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
 from bench.peers import entries
-from proctor.runtime import Actor, Address, Call, ChildSpec, Sink, Supervisor, open_supervisor
+from proctor.runtime import (
+    NO_REPLY,
+    Actor,
+    Address,
+    Call,
+    ChildSpec,
+    Down,
+    Sink,
+    Supervisor,
+    open_supervisor,
+    reply,
+)
 
 OPERATIONS = 30_000
 ACTORS = 1000
@@ -37,6 +52,9 @@ PING_PONG = "two tasks, ping-pong"
 STOCK = "Trio, channels"
 ASYNCIO = "asyncio, queue + future"
 BY_NAME = "Name.call"
+ONE_TIMEOUT = "one time-out"
+OPEN = 10_000
+NOTICES = (12_500, 50_000)
 
 Job = Callable[[], Awaitable[object]]
 
@@ -314,6 +332,81 @@ def streams(operations: int) -> Work:
     return Work("stream items", operations, STOCK, contenders)
 
 
+class Postpones(Actor):
+    """Answers all questions at once, when it is told to."""
+
+    async def init(self) -> None:
+        self.open: list[Call] = []
+
+    async def handle_call(self, msg: object, from_: Call) -> object:
+        self.open.append(from_)
+        return NO_REPLY
+
+    async def handle_cast(self, msg: object) -> None:
+        for call in self.open:
+            reply(call, None)
+
+
+async def requests(distinct: bool, operations: int) -> Stopwatch:
+    """So many requests that are open at once, of one time-out or each of its own."""
+    async with open_supervisor([ChildSpec("postpones", Postpones, mailbox=operations)]) as tree:
+        target = tree.child("postpones").ref()
+        gc.collect()
+        with Stopwatch() as watch:
+            opened = [target.send_request(n, 1000 + (n if distinct else 0)) for n in range(operations)]
+            await target.cast(None)
+            for request in opened:
+                await request.wait()
+    return watch
+
+
+class Watches(Actor):
+    """Counts the ends of whom it watches; stands still until the gate opens."""
+
+    async def init(self, gate: trio.Event) -> None:
+        self.gate, self.count = gate, 0
+
+    async def handle_cast(self, msg: Sequence[Address]) -> None:
+        for target in msg:
+            self.monitor(target)
+        await self.gate.wait()
+
+    async def handle_info(self, msg: object) -> None:
+        self.count += isinstance(msg, Down)
+
+    async def handle_call(self, msg: object, from_: Call) -> int:
+        return self.count
+
+
+async def notices(operations: int) -> Stopwatch:
+    """So many notices that stand in one mailbox before the first is handled."""
+    gate = trio.Event()
+    async with open_supervisor([ChildSpec("watches", Watches, (gate,))]) as tree:
+        watches = tree.child("watches")
+        gc.collect()
+        with Stopwatch() as watch:
+            await watches.cast([tree.child("nobody")] * operations)
+            await trio.testing.wait_all_tasks_blocked()
+            gate.set()
+            expect(await watches.call(None, None), operations)
+    return watch
+
+
+def open_requests(operations: int) -> Work:
+    """Requests with and without time-outs of their own; the reference is those with one."""
+    contenders = (
+        Contender("ours", ONE_TIMEOUT, in_trio(partial(requests, False))),
+        Contender("ours", "a time-out each", in_trio(partial(requests, True))),
+    )
+    return Work(f"open requests, {operations}", operations, ONE_TIMEOUT, contenders)
+
+
+def queued_notices(operations: int) -> Work:
+    """Notices that wait in one mailbox."""
+    contender = Contender("ours", "Actor.monitor, Down", in_trio(notices))
+    return Work(f"notices, {operations}", operations, contender.name, (contender,))
+
+
 def whole(operations: int, actors: int) -> int:
     """`operations`, rounded so that each actor has as many."""
     return max(1, operations // actors) * actors
@@ -322,7 +415,8 @@ def whole(operations: int, actors: int) -> int:
 def results(operations: int, actors: int, rounds: int) -> list[Result]:
     """All works, one after the other."""
     works = [make(count, operations) for make in (calls, casts) for count in (1, actors)]
-    return [result for work in (*works, streams(operations)) for result in hold(work, rounds)]
+    waiting = [open_requests(OPEN), *map(queued_notices, NOTICES)]
+    return [result for work in (*works, streams(operations), *waiting) for result in hold(work, rounds)]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ Not here: what is sent (`messages`), streams once opened (`streams`), answers th
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +67,12 @@ class Address(ABC):
             raise CallingSelf(self)
         now = cell.system.now()
         limit = seconds_left(timeout, task, now)
-        call = Call(msg, cell, now + limit)
+        call, unheld = Call(msg, cell, now + limit), limit
         if cell.mailbox is None or not cell.mailbox.offer(call):
             await _deliver_in_time(call, cell)
+            unheld = math.inf
         if not call.settled:
-            await call.asleep(task, limit)
+            await call.asleep(task, unheld)
         if call.expired:
             raise CallTimeout(self, limit)
         return call.outcome()
@@ -269,6 +271,8 @@ async def _deliver_in_time(call: Call, cell: Cell) -> None:
         await cell.deliver(call)
     if scope.cancelled_caught:
         call.expire()
+    elif not call.settled:
+        call.hold_late()
 
 
 def open_cell(path: str, system: System, control: Control, mailbox: Mailbox[Message] | None) -> Cell:

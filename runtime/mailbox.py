@@ -10,8 +10,10 @@ One task takes. It passes through a checkpoint at least every `BURST` items, so 
 
 Invariants: `_room` is what may still be queued, 0 when no more are taken. As long as a sender waits, there is none:
 who takes a message lets the first sender's in, in the same step. `_aside` says that there may be more to look at
-than user messages: system items, notices, waiting senders, the end. The lanes are made when first used, because most
-actors of a large tree sleep.
+than user messages: system items, notices, waiting senders, the end. A notice stands in a lane of its own, with the
+number of user messages that go before it, counted from where `_taken` was 0; as long as there are notices, each user
+message taken is counted there. So queueing, handing out and withdrawing one cost the same however many there are. The
+lanes are made when first used, because most actors of a large tree sleep.
 
 Not here: what a message means, and what becomes of those refused or left over (`cell`).
 """
@@ -19,7 +21,7 @@ Not here: what a message means, and what becomes of those refused or left over (
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import trio
@@ -50,6 +52,7 @@ class Mailbox(Generic[Item]):
         "_senders",
         "_sleeper",
         "_system",
+        "_taken",
         "_user",
         "burst",
     )
@@ -59,7 +62,8 @@ class Mailbox(Generic[Item]):
         self._overflow: Overflow = overflow
         self._user: deque[Item] | None = None
         self._system: deque[Item] | None = None
-        self._notices: list[Item] | None = None
+        self._notices: OrderedDict[int, tuple[int, Item]] | None = None
+        self._taken = 0
         self._senders: OrderedDict[Task, Item] | None = None
         self.burst = 0
         self._aside = False
@@ -84,7 +88,7 @@ class Mailbox(Generic[Item]):
         """Undo the `offer` of `item`, if that was the last thing queued; who was woken for it finds nothing."""
         if self._user and self._user[-1] is item:
             self._user.pop()
-            self._after_taking(item)
+            self._make_room()
 
     def waits(self) -> bool:
         """Whether there is no room now and a sender is to wait for it."""
@@ -122,15 +126,10 @@ class Mailbox(Generic[Item]):
             return item
         if self._overflow != "drop_oldest":
             raise Full
-        oldest = self._oldest()
-        self._room += 1
-        self.offer(item)
-        return oldest
-
-    def _oldest(self) -> Item:
         assert self._user is not None
-        place, oldest = next(entry for entry in enumerate(self._user) if not self._is_notice(entry[1]))
-        del self._user[place]
+        oldest = self._user.popleft()
+        self._taken += 1
+        self._user.append(item)
         return oldest
 
     def load(self) -> int:
@@ -155,29 +154,28 @@ class Mailbox(Generic[Item]):
 
     def put_in_order(self, item: Item) -> None:
         """Queue a notice behind the user messages already queued; it takes no room."""
-        if self._user is None:
-            self._user = deque()
-        self._user.append(item)
-        self._notices = [*(self._notices or ()), item]
+        if not self._notices:
+            self._notices, self._taken = OrderedDict(), 0
+        self._notices[id(item)] = (self._taken + len(self._user or ()), item)
         self._aside = True
         self._wake()
 
     def withdraw(self, item: Item) -> None:
         """Take back a notice put in order, if it is still queued."""
-        if self._user is not None and self._is_notice(item):
-            self._forget_notice(item)
-            self._user = deque(other for other in self._user if other is not item)
+        if self._notices:
+            self._notices.pop(id(item), None)
 
-    def _is_notice(self, item: Item) -> bool:
-        return self._notices is not None and any(notice is item for notice in self._notices)
+    def _is_turn_of_notice(self) -> bool:
+        assert self._notices
+        return not self._user or next(iter(self._notices.values()))[0] <= self._taken
 
-    def _forget_notice(self, item: Item) -> None:
-        self._notices = [notice for notice in self._notices or () if notice is not item] or None
+    def preload(self, items: Iterable[Item]) -> list[Item]:
+        """Queue what another mailbox left over, before anything else: what finds no room, because that one was larger.
 
-    def preload(self, items: Iterable[Item]) -> None:
-        """Queue what another mailbox of this size left over, before anything else."""
-        for item in items:
-            self.offer(item)
+        Those are the oldest under `drop_oldest`, else the newest: here nobody can wait, or be asked to.
+        """
+        refused = [item for item in items if not self.offer(item)]
+        return [self.displace(item) for item in refused] if self._overflow == "drop_oldest" else refused
 
     def refuse(self) -> None:
         """Take no more messages; those queued are still handed out."""
@@ -225,17 +223,18 @@ class Mailbox(Generic[Item]):
         self.burst += 1
         if self._system:
             item = self._system.popleft()
+        elif self._notices and self._is_turn_of_notice():
+            item = self._notices.popitem(last=False)[1][1]
         else:
             assert self._user is not None
             item = self._user.popleft()
-            self._after_taking(item)
+            self._taken += 1
+            self._make_room()
         self._aside = bool(self._system or self._notices or self._senders) or self._closing != "open"
         return item
 
-    def _after_taking(self, item: Item) -> None:
-        if self._is_notice(item):
-            self._forget_notice(item)
-        elif self._senders:
+    def _make_room(self) -> None:
+        if self._senders:
             self._let_in(self._senders)
         elif self._closing == "open":
             self._room += 1
@@ -266,13 +265,22 @@ class Mailbox(Generic[Item]):
 
     def is_empty(self) -> bool:
         """Whether nothing waits to be handed out."""
-        return not (self._system or self._user)
+        return not (self._system or self._user or self._notices)
 
     def close(self) -> list[Item]:
         """Take no more and release who waits for room; returns what was left, in order of handling."""
         self._closing, self._room = "halted", 0
-        left = [*(self._system or ()), *(self._user or ())]
+        left = [*(self._system or ()), *self._in_order()]
         self._user = self._system = self._notices = None
         for task in self._senders or ():
             reschedule(task)
         return left
+
+    def _in_order(self) -> Iterator[Item]:
+        user = self._user or deque[Item]()
+        while user or self._notices:
+            if self._notices and self._is_turn_of_notice():
+                yield self._notices.popitem(last=False)[1][1]
+            else:
+                yield user.popleft()
+                self._taken += 1

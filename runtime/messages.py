@@ -31,6 +31,7 @@ from proctor.runtime.events import LateReply
 from proctor.runtime.exits import DeliveryError
 
 if TYPE_CHECKING:
+    from proctor.runtime.deadlines import Holder
     from proctor.runtime.requests import Request
 
 
@@ -41,17 +42,19 @@ class Call:
     waited for any more; `expired`, that its time was up first.
     """
 
-    __slots__ = ("_answer", "_cell", "_error", "_task", "deadline", "expired", "msg", "settled")
+    __slots__ = ("_answer", "_cell", "_error", "_held", "_task", "deadline", "expired", "msg", "settled")
 
     _answer: object
     _error: BaseException | None
+    _held: Holder | None
+    _task: Task | None
 
     def __init__(self, msg: object, cell: Cell, deadline: float) -> None:
         self.msg = msg
         self.deadline = deadline
         self.settled = self.expired = False
         self._cell = cell
-        self._task: Task | None = None
+        self._held = self._task = None
 
     @enable_ki_protection
     def reply(self, value: object) -> None:
@@ -84,6 +87,8 @@ class Call:
         self.settled = True
         if self._cell.calls:
             self._cell.calls.pop(self, None)
+        if self._held is not None:
+            self._held.pop(self, None)
         task = self._task
         if task is not None:
             self._task = None
@@ -94,6 +99,8 @@ class Call:
         self.settled = True
         if self._cell.calls:
             self._cell.calls.pop(self, None)
+        if self._held is not None:
+            self._held.pop(self, None)
 
     def is_for(self, task: Task) -> bool:
         """Whether `task` is the one that is to handle it."""
@@ -107,11 +114,19 @@ class Call:
         return Abort.SUCCEEDED
 
     def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
-        """What to await in `task`, the current one, until it is settled; `timeout` is what the `deadline` was made of."""
+        """What to await in `task`, the current one, until it is settled.
+
+        `timeout` is what the `deadline` was made of in this step; infinity if it is held already.
+        """
         if timeout != math.inf:
-            self._cell.system.deadlines.add(self, timeout)
+            self._held = self._cell.system.deadlines.add(self, timeout)
         self._task = task
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
+
+    def hold_late(self) -> None:
+        """Have it expire at its deadline, which was counted from a moment that is gone."""
+        if self.deadline != math.inf:
+            self._held = self._cell.system.deadlines.add_late(self)
 
     @enable_ki_protection
     async def wait(self) -> Any:
@@ -153,7 +168,7 @@ class Question(Call):
         except MailboxFull as error:
             self.fail(error)
         if timeout != math.inf and not self.settled:
-            self._cell.system.deadlines.add(self, timeout)
+            self._held = self._cell.system.deadlines.add(self, timeout)
 
     def _settle(self) -> None:
         self.give_up()

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.runtime import Actor, Call, CallTimeout, ChildSpec, NoProc, open_supervisor
-from proctor.runtime.deadlines import LANES, SLACK, Deadlines
+from proctor.runtime import NO_REPLY, Actor, Call, CallTimeout, ChildSpec, NoProc, open_supervisor, reply
+from proctor.runtime.deadlines import LANES, SLACK, Deadlines, Heap
+from tests.runtime.effort import instructions
 from tests.runtime.stage import settled
 
 
@@ -165,15 +168,13 @@ async def test_a_caller_that_gave_up_while_its_call_was_queued_is_served_all_the
 
 
 class Asked:
-    """Something with a deadline; notes when it was told."""
+    """Something with a deadline; notes when its time was up."""
 
     def __init__(self, deadline: float, ended: list[float]) -> None:
-        self.deadline, self.settled, self._ended = deadline, False, ended
+        self.deadline, self._ended = deadline, ended
 
     def expire(self) -> None:
-        if not self.settled:
-            self.settled = True
-            self._ended.append(trio.current_time())
+        self._ended.append(trio.current_time())
 
 
 async def test_each_deadline_is_kept_whatever_the_order_of_the_time_outs_T14(
@@ -185,22 +186,148 @@ async def test_each_deadline_is_kept_whatever_the_order_of_the_time_outs_T14(
         nursery.start_soon(deadlines.run)
         for n in range(3 * LANES):
             deadlines.add(Asked(begun + 100 - n, ended), 100 - n)
-            deadlines.add(Asked(begun + 50 - n, ended), 100)
+            deadlines.add_late(Asked(begun + 50 - n, ended))
         await trio.sleep(200)
         nursery.cancel_scope.cancel()
     wanted = [begun + 100 - n for n in range(3 * LANES)] + [begun + 50 - n for n in range(3 * LANES)]
     assert ended == sorted(wanted)
 
 
-async def test_settled_calls_are_forgotten_behind_one_that_waits_T14() -> None:
+async def test_a_call_that_waited_for_room_is_expired_before_those_made_meanwhile_T14_M4(
+    autojump_clock: MockClock,
+) -> None:
+    ended: dict[str, float] = {}
+    async with open_supervisor([ChildSpec("q", Keeps, name="q", mailbox=1)]) as sup:
+        begun = trio.current_time()
+
+        async def ask(msg: float | str) -> None:
+            with pytest.raises(CallTimeout):
+                await sup.name("q").call(msg, 10)
+            ended[str(msg)] = trio.current_time() - begun
+
+        async with trio.open_nursery() as nursery:
+            for msg in (4.0, "queued", "waits for room"):
+                nursery.start_soon(ask, msg)
+                await settled()
+            await trio.sleep(5)
+            nursery.start_soon(ask, "later")
+    assert ended == {"4.0": 10, "queued": 10, "waits for room": 10, "later": 15}
+
+
+async def test_what_is_taken_out_is_not_expired_T14(autojump_clock: MockClock) -> None:
     deadlines, ended = Deadlines(), list[float]()
-    now = trio.current_time()
-    deadlines.add(Asked(now + 100, ended), 100)
-    for n in range(20 * SLACK):
-        call = Asked(now + 100, ended)
-        deadlines.add(call, 100 if n % 2 else 50)
-        call.settled = True
-        assert len(deadlines) <= 4 * SLACK
+    begun = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        for n in range(10 * LANES):
+            call = Asked(begun + 1 + n, ended)
+            held = deadlines.add(call, 1 + n)
+            if n % 2:
+                held.pop(call, None)
+                held.pop(call, None)
+        assert len(deadlines) == 5 * LANES
+        await trio.sleep(20 * LANES)
+        nursery.cancel_scope.cancel()
+    assert ended == [begun + 1 + n for n in range(0, 10 * LANES, 2)]
+    assert len(deadlines) == 0
+
+
+class Keeps(Actor):
+    """Keeps each question until it is asked for the answers; sleeps when given a number."""
+
+    async def init(self) -> None:
+        self.open: list[Call] = []
+
+    async def handle_call(self, msg: Any, from_: Call) -> Any:
+        if msg == "answer all":
+            for call in self.open:
+                reply(call, None)
+            self.open.clear()
+            return None
+        if isinstance(msg, float):
+            await trio.sleep(msg)
+        self.open.append(from_)
+        return NO_REPLY
+
+
+class Large:
+    """An answer that somebody would notice."""
+
+
+async def test_an_answer_is_freed_when_its_caller_is_done_with_it_beside_a_call_that_waits_T14() -> None:
+    answers: weakref.WeakSet[Large] = weakref.WeakSet()
+
+    class Answers(Keeps):
+        async def handle_call(self, msg: Any, from_: Call) -> Any:
+            if msg == "wait":
+                return await super().handle_call(msg, from_)
+            answers.add(answer := Large())
+            return answer
+
+    async with open_supervisor([ChildSpec("q", Answers, name="q")]) as sup, trio.open_nursery() as nursery:
+        nursery.start_soon(sup.name("q").call, "wait", 3600)
+        await settled()
+        for n in range(3 * LANES):
+            assert isinstance(await sup.name("q").call(Large(), 3600), Large)
+            assert isinstance(await sup.name("q").call("x", 3600 + n), Large)
+            assert isinstance(await sup.name("q").send_request("x", 3600 + n).wait(), Large)
+        await settled()
+        gc.collect()
+        assert len(answers) == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_question_is_freed_when_its_caller_has_given_up_T14_M16() -> None:
+    questions: weakref.WeakSet[Large] = weakref.WeakSet()
+
+    class Drops(Actor):
+        async def handle_call(self, msg: Any, from_: Call) -> Any:
+            return NO_REPLY
+
+    async with open_supervisor([ChildSpec("q", Drops, name="q")]) as sup:
+        async with trio.open_nursery() as nursery:
+            for n in range(3 * LANES):
+                questions.add(question := Large())
+                nursery.start_soon(sup.name("q").call, question, 3600 + n)
+                questions.add(question := Large())
+                sup.name("q").send_request(question, 3600 + n).abandon()
+                del question
+            await settled()
+            nursery.cancel_scope.cancel()
+        del nursery
+        gc.collect()
+        assert len(questions) == 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_calls_with_time_outs_of_their_own_do_about_the_work_of_calls_with_one_T14(answered: bool) -> None:
+    async def main(distinct: bool, clock: MockClock) -> None:
+        async with open_supervisor([ChildSpec("q", Keeps, name="q", mailbox=10_000)]) as sup:
+            target = sup.name("q").ref()
+            requests = [target.send_request("x", 1000 + (n if distinct else 0)) for n in range(400)]
+            await trio.lowlevel.checkpoint()
+            if answered:
+                await target.call("answer all")
+            else:
+                clock.jump(3000)
+                await trio.sleep(0.1)
+            for request in requests:
+                await request.receive() if answered else request.abandon()
+
+    def work(distinct: bool) -> int:
+        clock = MockClock(autojump_threshold=0)
+        return instructions(lambda: trio.run(main, distinct, clock, clock=clock))
+
+    assert work(distinct=True) <= 2 * work(distinct=False)
+
+
+def test_deadlines_that_are_taken_out_leave_a_bounded_number_of_places_T14() -> None:
+    heap = Heap()
+    heap.push(Asked(0, []))
+    for n in range(100 * SLACK):
+        heap.push(call := Asked(n, []))
+        heap.pop(call, None)
+        assert heap.places <= 2 + SLACK + 1
 
 
 async def test_an_idle_clock_stops_at_most_once_for_calls_that_were_answered_T14(

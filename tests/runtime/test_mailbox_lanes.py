@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import trio
 from hypothesis import given
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.runtime.mailbox import BURST, Mailbox
 from proctor.runtime.spec import Overflow
+from tests.runtime.effort import instructions
 from tests.runtime.stage import settled
 
 
@@ -160,7 +164,7 @@ async def test_a_cancelled_take_has_taken_nothing() -> None:
 
 
 class Model:
-    """What a mailbox holds, in plain lists."""
+    """What a mailbox that drops its oldest message holds, in plain lists."""
 
     def __init__(self, size: int) -> None:
         self.size, self.system, self.user = size, list[int](), list[tuple[int, bool]]()
@@ -168,34 +172,93 @@ class Model:
     def room(self) -> bool:
         return sum(1 for _, notice in self.user if not notice) < self.size
 
+    def drop_oldest(self) -> int:
+        dropped = next(entry for entry in self.user if not entry[1])
+        self.user.remove(dropped)
+        return dropped[0]
+
     def take(self) -> int | None:
         if self.system:
             return self.system.pop(0)
         return self.user.pop(0)[0] if self.user else None
 
 
+OPERATIONS = ["offer", "offer and take back", "displace", "system", "notice", "withdraw", "take"]
+
+
 @given(
-    ops=st.lists(st.sampled_from(["offer", "system", "notice", "take"]), max_size=60), size=st.integers(1, 4)
+    ops=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 9)), max_size=60),
+    size=st.integers(1, 4),
 )
-def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M6_M26(ops: list[str], size: int) -> None:
+def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M4_M6_M26(
+    ops: list[tuple[str, int]], size: int
+) -> None:
     async def main() -> None:
-        box, model = Mailbox[int](size, "raise"), Model(size)
-        for n, op in enumerate(ops, start=1):
-            if op == "offer":
+        box, model = Mailbox[int](size, "drop_oldest"), Model(size)
+        for n, (op, which) in enumerate(ops, start=1):
+            notices = [entry for entry in model.user if entry[1]]
+            if op.startswith("offer"):
                 room = model.room()
                 assert box.offer(n) == room
-                model.user += [(n, False)] if room else []
+                if op == "offer":
+                    model.user += [(n, False)] if room else []
+                else:
+                    box.take_back(n)
+            elif op == "displace" and not model.room():
+                assert box.displace(n) == model.drop_oldest()
+                model.user.append((n, False))
             elif op == "system":
                 box.put_system(n)
                 model.system.append(n)
             elif op == "notice":
                 box.put_in_order(n)
                 model.user.append((n, True))
-            elif (wanted := model.take()) is not None:
+            elif op == "withdraw" and notices:
+                withdrawn = notices[which % len(notices)]
+                box.withdraw(withdrawn[0])
+                model.user.remove(withdrawn)
+            elif op == "take" and (wanted := model.take()) is not None:
                 assert await box.take() == wanted
+            assert box.is_empty() == (not model.system and not model.user)
         assert box.close() == model.system + [n for n, _ in model.user]
 
     trio.run(main)
+
+
+def put_and_take(notices: list[object]) -> None:
+    box: Mailbox[object] = Mailbox(len(notices), "block")
+    for notice in notices:
+        box.put_in_order(notice)
+        box.offer("message")
+    for _ in range(2 * len(notices)):
+        box.burst = 0
+        assert box.take_nowait() is not None
+
+
+def put_and_withdraw(notices: list[object]) -> None:
+    box: Mailbox[object] = Mailbox(1, "block")
+    box.offer("message")
+    for notice in notices:
+        box.put_in_order(notice)
+    for notice in notices:
+        box.withdraw(notice)
+    assert box.take_nowait() == "message"
+    assert box.is_empty()
+
+
+def displace_behind(notices: list[object]) -> None:
+    box: Mailbox[object] = Mailbox(1, "drop_oldest")
+    for notice in notices:
+        box.put_in_order(notice)
+    box.offer(0)
+    for number in range(len(notices)):
+        assert box.displace(number + 1) == number
+
+
+@pytest.mark.parametrize("work", [put_and_take, put_and_withdraw, displace_behind])
+def test_twice_as_many_notices_are_twice_the_work_M26(work: Callable[[list[object]], None]) -> None:
+    few, many = ([object() for _ in range(count)] for count in (200, 400))
+    assert instructions(partial(work, many)) <= 2.2 * instructions(partial(work, few))
 
 
 async def test_what_was_offered_last_can_be_taken_back_with_its_room_M4() -> None:
