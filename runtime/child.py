@@ -30,12 +30,15 @@ import trio
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
 from proctor.runtime.cell import OWN
+from proctor.runtime.errors import MailboxFull
 from proctor.runtime.events import ChildReady
 from proctor.runtime.exits import (
     Crash,
+    DeliveryError,
     Exit,
     ExitReason,
     Killed,
+    NoProc,
     Normal,
     RuntimeFault,
     Shutdown,
@@ -107,9 +110,7 @@ class Incarnation:
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         self.cell = open_cell(path, system, self, self.mailbox)
         self.cell.linked = self
-        if self.mailbox is not None and spec.keep_mailbox:
-            self.cell.keeper = kept
-            self.mailbox.preload(kept.take_mail())
+        self._take_over(kept)
         self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
         self.warden: Warden | None = None
         self.last_words = b""
@@ -125,6 +126,15 @@ class Incarnation:
         self._run_scope: trio.CancelScope | None = None
         self._kill_scope: trio.CancelScope | None = None
         self._report = report
+
+    def _take_over(self, kept: Kept) -> None:
+        mail = kept.take_mail()
+        error: DeliveryError = NoProc(self.cell.ref)
+        if self.mailbox is not None and self.spec.keep_mailbox:
+            self.cell.keeper = kept
+            mail, error = self.mailbox.preload(mail), MailboxFull(self.cell.ref)
+        for message in mail:  # the spec has changed since: there is less room, or mail is kept no more
+            message.undelivered(self.cell, error)
 
     @property
     def reason(self) -> ExitReason | None:

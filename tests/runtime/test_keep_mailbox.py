@@ -200,3 +200,42 @@ async def test_a_mailbox_is_kept_only_if_asked_X13_M9() -> None:
         sup.name("k").kill()
         await settled()
     assert notes == ["1:wait"]
+
+
+@pytest.mark.parametrize(
+    ("overflow", "handled", "dropped"),
+    [
+        ("block", ["2:a", "2:b"], ["c", "d"]),
+        ("raise", ["2:a", "2:b"], ["c", "d"]),
+        ("drop_newest", ["2:a", "2:b"], ["c", "d"]),
+        ("drop_oldest", ["2:c", "2:d"], ["a", "b"]),
+    ],
+)
+async def test_kept_mail_for_which_a_change_leaves_no_room_is_dead_letters_X13_S73_M4(
+    overflow: str, handled: list[str], dropped: list[str]
+) -> None:
+    notes: list[str] = []
+    gate = trio.Event()
+    async with open_supervisor([keeper(notes, gate, overflow=overflow)]) as sup:
+        await busy(sup, "a", "b", "c", "d")
+        events = sup.events()
+        await sup.change([keeper(notes, gate, overflow=overflow, mailbox=2)])
+        sup.name("k").kill()
+        await settled()
+        letters = [event for event in heard(events) if isinstance(event, DeadLetter)]
+        assert [letter.msg for letter in letters] == dropped
+        assert {letter.why for letter in letters} == {f"the mailbox of {sup.name('k').ref()} is full"}
+    assert notes[1:] == handled
+
+
+async def test_kept_mail_is_dead_letters_when_a_change_keeps_no_mail_any_more_X13_S73() -> None:
+    notes: list[str] = []
+    gate = trio.Event()
+    async with open_supervisor([keeper(notes, gate)]) as sup:
+        await busy(sup, "a", "b")
+        events = sup.events()
+        await sup.change([keeper(notes, gate, keep_mailbox=False)])
+        sup.name("k").kill()
+        await settled()
+        assert [event.msg for event in heard(events) if isinstance(event, DeadLetter)] == ["a", "b"]
+    assert notes == ["1:wait"]
