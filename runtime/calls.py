@@ -14,11 +14,17 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task, enable_ki_protection
+from trio.lowlevel import (
+    cancel_shielded_checkpoint,
+    checkpoint,
+    checkpoint_if_cancelled,
+    current_task,
+    enable_ki_protection,
+)
 
 from proctor.runtime.cell import Cell, Control, Message
 from proctor.runtime.deadlines import until
-from proctor.runtime.errors import CallingSelf, CallTimeout
+from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
 from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Normal
 from proctor.runtime.mailbox import Mailbox
@@ -29,6 +35,10 @@ from proctor.runtime.streams import Stream
 
 if TYPE_CHECKING:
     from proctor.runtime.system import System
+
+
+CASTS = 1024
+"""How many casts of one tree may be queued without a checkpoint: enough not to cost anything, few enough to be fair."""
 
 
 class Address(ABC):
@@ -63,7 +73,7 @@ class Address(ABC):
         if cell is None or not cell.accepting:
             cell = await self._await_cell(cell, wait_for)
         if cell.task is task:
-            await checkpoint_if_cancelled()
+            await checkpoint()
             raise CallingSelf(self)
         now = cell.system.now()
         limit = seconds_left(timeout, task, now)
@@ -79,7 +89,7 @@ class Address(ABC):
 
     @enable_ki_protection
     async def _await_cell(self, stopping: Cell | None, wait_for: float | None) -> Cell:
-        await checkpoint_if_cancelled()
+        await checkpoint()
         if stopping is not None and stopping.task is current_task():
             raise CallingSelf(self)
         if wait_for is not None:
@@ -115,18 +125,33 @@ class Address(ABC):
         """Queue `msg` and return (M3). Waits only for room, under `overflow="block"`.
 
         Succeeds for a target that is gone: the message becomes a dead letter. Raises `MailboxFull` under
-        `overflow="raise"`.
+        `overflow="raise"`. A checkpoint wherever the message is not queued at once, and at least once in `CASTS`
+        casts: cancelled, it has sent nothing.
         """
-        cell, cast = self.find(), Cast(msg)
-        if cell is None or cell.mailbox is None or not cell.mailbox.offer(cast):
+        cell = self.find()
+        if cell is not None:
+            system = cell.system
+            system.casts += 1
+            if system.casts >= CASTS:
+                system.casts = 0
+                await checkpoint()
+                cell = self.find()
+        cast = Cast(msg)
+        if cell is None or (mailbox := cell.mailbox) is None or not mailbox.offer(cast):
             await self._cast_otherwise(cast, cell)
 
     async def _cast_otherwise(self, cast: Cast, cell: Cell | None) -> None:
-        if cell is None or not cell.accepting:
-            self._dead_letter(cast.msg)
-        else:
-            await checkpoint_if_cancelled()
+        await checkpoint_if_cancelled()
+        if cell is not None and cell.waits():
             await cell.deliver(cast)
+            return
+        try:
+            if cell is None or not cell.accepting:
+                self._dead_letter(cast.msg)
+            else:
+                cell.deliver_nowait(cast)
+        finally:  # in a loop of casts that are refused or dropped nothing else would let others run
+            await cancel_shielded_checkpoint()
 
     @enable_ki_protection
     def cast_nowait(self, msg: object) -> None:
@@ -267,11 +292,17 @@ class Name(Address):
 
 async def _deliver_in_time(call: Call, cell: Cell) -> None:
     await checkpoint_if_cancelled()
-    with trio.CancelScope(deadline=call.deadline) as scope:
-        await cell.deliver(call)
+    try:
+        with trio.CancelScope(deadline=call.deadline) as scope:
+            await cell.deliver(call)
+    except MailboxFull:
+        await cancel_shielded_checkpoint()
+        raise
     if scope.cancelled_caught:
         call.expire()
-    elif not call.settled:
+    elif call.settled:  # refused: in a loop of such calls nothing else would let others run
+        await cancel_shielded_checkpoint()
+    else:
         call.hold_late()
 
 

@@ -121,6 +121,10 @@ class Cell:
         """Forget a name."""
         self.names = tuple(other for other in self.names if other != name)
 
+    def waits(self) -> bool:
+        """Whether a sender is to wait for room now."""
+        return self.mailbox is not None and self.mailbox.waits()
+
     async def deliver(self, message: Message) -> None:
         """Queue a message, by the overflow policy where there is no room (M4).
 

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled, current_task
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled, current_task
 
 from proctor.runtime.deadlines import until
 from proctor.runtime.errors import CallingSelf, CallTimeout
@@ -44,6 +44,8 @@ class Request:
         Raises `CallTimeout` without one, and the request stays open; `CallingSelf` where that would never end;
         `trio.ClosedResourceError` when it was abandoned; else what the request ended with.
         """
+        if self.settled and self._error is not None:
+            await checkpoint()  # one that failed at once has waited nowhere, and may be repeated in a loop
         await checkpoint_if_cancelled()
         if not self.settled and self._call is not None and self._call.is_for(current_task()):
             raise CallingSelf(self.target)

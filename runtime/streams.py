@@ -188,16 +188,20 @@ class Stream:
 
     async def __aenter__(self) -> Self:
         await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._sink = await self._open()
+        except DeliveryError:  # in a loop of streams that are refused nothing else would let others run
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            raise
+        return self
+
+    async def _open(self) -> Sink:
         cell = self._target.find()
         if cell is not None and cell.task is trio.lowlevel.current_task():
             raise CallingSelf(self._target)
         if cell is None or not cell.accepting:
             raise NoProc(self._target)
-        self._sink = sink = Sink(self._msg, cell, self._demand)
-        await self._open(sink, cell)
-        return self
-
-    async def _open(self, sink: Sink, cell: Cell) -> None:
+        sink = Sink(self._msg, cell, self._demand)
         cell.watchers[sink] = None
         queued = False
         try:
@@ -208,6 +212,7 @@ class Stream:
                 sink.close()
         if isinstance(sink.error, DeliveryError):
             raise sink.error
+        return sink
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

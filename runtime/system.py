@@ -32,6 +32,7 @@ class System:
         self.timers = Timers()
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
         """`trio.current_time`, without the way to the run's clock: each call looks at it."""
+        self.casts = 0
         self.random = Random(seed)
         self.restarts = restarts
         self.interrupted: Interrupt | None = None
