@@ -134,14 +134,17 @@ class Mailbox(Generic[Item]):
 
     def load(self) -> int:
         """How many user messages wait to be handled, those of senders without room included."""
-        return len(self._user or ()) - len(self._notices or ()) + len(self._senders or ())
+        return len(self._user or ()) + len(self._senders or ())
 
     def drop_oldest(self) -> Item | None:
         """Take out the user message that was queued first, if there is one; its room is for others."""
-        if self._user is None or len(self._user) == len(self._notices or ()):
-            return None
-        oldest = self._oldest()
-        self._after_taking(oldest)
+        return self._take_oldest() if self._user else None
+
+    def _take_oldest(self) -> Item:
+        assert self._user
+        oldest = self._user.popleft()
+        self._taken += 1
+        self._make_room()
         return oldest
 
     def put_system(self, item: Item) -> None:
@@ -226,10 +229,7 @@ class Mailbox(Generic[Item]):
         elif self._notices and self._is_turn_of_notice():
             item = self._notices.popitem(last=False)[1][1]
         else:
-            assert self._user is not None
-            item = self._user.popleft()
-            self._taken += 1
-            self._make_room()
+            item = self._take_oldest()
         self._aside = bool(self._system or self._notices or self._senders) or self._closing != "open"
         return item
 
