@@ -163,8 +163,11 @@ class Actor:
         raise UnknownMessage(self.ref, "cast", msg)
 
     async def handle_stream(self, msg: Any, sink: Sink) -> Any:
-        """Serve a stream. It ends when this returns, unless `sink.produce(fn, ...)` goes on in a task of its own,
-        or `NO_REPLY` is returned and `sink.end()` comes later."""
+        """Serve a stream; cancelled when the consumer closes it.
+
+        The stream ends when this returns, unless `sink.produce(fn, ...)` goes on in a task of its own, or `NO_REPLY`
+        is returned and `sink.end()` comes later.
+        """
         raise UnknownMessage(self.ref, "stream", msg)
 
     async def handle_info(self, msg: Any) -> Any:

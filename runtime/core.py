@@ -113,24 +113,39 @@ class Core:
         return self.children.left
 
     @trio.lowlevel.enable_ki_protection
-    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`."""
+    async def ask(
+        self, work: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]] | None = None
+    ) -> T:
+        """Have `work` done by the loop in its turn. Raises what it raises, `NoProc`, `ActorExited`, `WouldDeadlock`.
+
+        A caller that is cancelled before has asked nothing; for one that is cancelled meanwhile, `undo` takes back what
+        `work` returned.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.cell.exit is not None:
             raise NoProc(self.cell.ref)
         if self.children.waits_for_current_task():
             raise WouldDeadlock(self.path)
         call = Call(work, self.cell, float("inf"))
-        self._requests.append(partial(self._answer, call, work))
+        self._requests.append(partial(self._answer, call, work, undo))
         self._news.set()
         result: T = await call.wait()
         return result
 
-    async def _answer(self, call: Call, work: Callable[[], Awaitable[object]]) -> None:
+    async def _answer(
+        self,
+        call: Call,
+        work: Callable[[], Awaitable[T]],
+        undo: Callable[[T], Awaitable[None]] | None,
+    ) -> None:
         if call.settled:
             return
         try:
-            call.reply(await work())
+            result = await work()
+            if call.settled and undo is not None:
+                await undo(result)
+            else:
+                call.reply(result)
         except SupervisionError as error:
             if not self._ending:  # else what is told is the end, which is why
                 call.fail(error)

@@ -62,6 +62,16 @@ class DynamicCore(Core):
             raise MaxChildren(self.path, self._limit)
         return await super().start_child(self._placed(spec))
 
+    async def start(self, spec: ChildSpec) -> Ref:
+        """Ask for a start; a child whose starter is cancelled meanwhile is stopped, as nobody has its `Ref`."""
+        return (await self.ask(partial(self.start_child, spec), self._withdraw)).cell.ref
+
+    async def _withdraw(self, incarnation: Incarnation) -> None:
+        slot = self.slots.get(incarnation.spec.id)
+        if slot is not None and slot.incarnation is incarnation:
+            await self.children.stop(slot)
+            self.children.drop(slot.spec.id)
+
     def _placed(self, spec: ChildSpec) -> ChildSpec:
         id = spec.id
         while id in self.slots:
@@ -103,9 +113,10 @@ class DynamicSupervisor(AnySupervisor):
     async def start_child(self, spec: ChildSpec) -> Ref:
         """Start a child, of any id (S63); of a start that ignores, the `Ref` has ended already (S67).
 
-        Raises `InvalidSpec`, `MaxChildren` (S64), `StartError`; `AlreadyStarted` if the spec's `name` is taken.
+        Cancelled, it leaves no child: one that is being started is stopped when it is ready. Raises `InvalidSpec`,
+        `MaxChildren` (S64), `StartError`; `AlreadyStarted` if the spec's `name` is taken.
         """
-        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
+        return await self._dynamic.start(spec)
 
     async def terminate_child(self, ref: Ref) -> None:
         """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).

@@ -148,8 +148,10 @@ def _answered(call: Call, outcome: object) -> Stop | None:
 async def _handle_stream(actor: Actor, sink: Sink) -> Any:
     if sink.closed:
         return None
-    sink.opened_in(actor.nursery)
-    outcome = await sink.contain(actor.handle_stream, sink.msg, sink)
+    outcome: object = None
+    with trio.CancelScope() as scope:
+        sink.opened_in(actor.nursery, scope)
+        outcome = await sink.contain(actor.handle_stream, sink.msg, sink)
     if outcome is not NO_REPLY and not sink.producing:
         sink.end()
     return outcome

@@ -43,6 +43,7 @@ class Sink:
         self._items: deque[object] = deque()
         self._nursery: trio.Nursery | None = None
         self._scope: trio.CancelScope | None = None
+        self._handler: trio.CancelScope | None = None
         self._granted = trio.Event()
         self._news = trio.Event()
 
@@ -124,9 +125,9 @@ class Sink:
                 raise
         return None
 
-    def opened_in(self, nursery: trio.Nursery) -> None:
-        """The actor begins to handle the stream; its tasks run in `nursery`."""
-        self._nursery = nursery
+    def opened_in(self, nursery: trio.Nursery, handler: trio.CancelScope) -> None:
+        """The actor begins to handle the stream: its hook runs in the scope `handler`, its tasks in `nursery`."""
+        self._nursery, self._handler = nursery, handler
 
     def undelivered(self, cell: Cell, error: DeliveryError) -> None:
         """Nobody will handle the request."""
@@ -167,8 +168,9 @@ class Sink:
         self._items.clear()
         self._granted.set()
         self._cell.watchers.pop(self, None)
-        if self._scope is not None:
-            self._scope.cancel(reason="the consumer closed the stream")
+        for scope in (self._scope, self._handler):
+            if scope is not None:
+                scope.cancel(reason="the consumer closed the stream")
 
 
 class Stream:

@@ -165,6 +165,7 @@ class Supervisor(AnySupervisor):
     async def start_child(self, spec: ChildSpec) -> Ref:
         """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
 
+        Cancelled while the child starts, it leaves it: the child is known by its id.
         Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
         """
         return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref

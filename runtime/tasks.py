@@ -132,11 +132,11 @@ class Task(Generic[T]):
             with trio.CancelScope(shield=True):
                 await self.wait_ended()
 
-    def abandon(self) -> None:
-        """Nobody wants it: it ends, or never begins."""
+    async def abandon(self) -> None:
+        """Its start was given up: end it as `dismiss` does, or have it never begin."""
         self._work = None
         if hasattr(self, "ref"):
-            self.ref.exit(Shutdown())
+            await self.dismiss()
 
     @property
     def failed(self) -> bool:
@@ -181,7 +181,7 @@ class TaskSupervisor(AnySupervisor):
 
         Raises `MaxChildren`, and what every request raises.
         """
-        return await self._start(
+        return await self._dynamic.start(
             ChildSpec(_id(fn), _forgetful, (fn, *args), restart=restart, shutdown=shutdown)
         )
 
@@ -203,11 +203,11 @@ class TaskSupervisor(AnySupervisor):
         task: Task[T] = Task(partial(fn, *args))
         started = False
         try:
-            await self._start(ChildSpec(_id(fn), task.run, restart="temporary", shutdown=shutdown))
+            await self._dynamic.start(ChildSpec(_id(fn), task.run, restart="temporary", shutdown=shutdown))
             started = True
         finally:
             if not started:
-                task.abandon()
+                await task.abandon()
         return task
 
     @protected_context
@@ -271,9 +271,6 @@ class TaskSupervisor(AnySupervisor):
         """`async_stream` in which the crash of an item is an outcome, `TaskExit`, and the others go on."""
         options = _options(max_concurrency, ordered, timeout, on_timeout)
         return open_task_stream(lambda item: self.async_nolink(fn, item), items, options, linked=False)
-
-    async def _start(self, spec: ChildSpec) -> Ref:
-        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
 
 
 def _options(
