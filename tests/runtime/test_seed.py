@@ -42,7 +42,7 @@ async def delays(opening: Open, seed: int) -> list[float]:
         if isinstance(sup, DynamicSupervisor):
             await sup.start_child(FRAIL)
         if isinstance(sup, TaskSupervisor):
-            await sup._start(FRAIL)  # pyright: ignore[reportPrivateUsage]  # no task of its own has a back-off
+            await sup._dynamic.start(FRAIL)  # pyright: ignore[reportPrivateUsage]  # no task of its own has a back-off
         await trio.sleep(10)
         return [event.delay for event in heard(events) if isinstance(event, ChildRestarting)]
 
