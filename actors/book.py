@@ -263,8 +263,8 @@ class Book:
 
 def open_book(plan: Plan) -> Book:
     """A fresh book with its run directory. Raises `RecordingFailed`."""
-    directory = RunDirectory(plan.workplace.record, plan.name)
-    log = EventLog(directory.path / "events.ndjson")
+    directory = RunDirectory(plan.workplace.record, plan.name, limit=plan.workplace.record_limit)
+    log = directory.open_log()
     return Book(
         directory,
         log,

@@ -1,8 +1,9 @@
-"""Bytes onto the disk, whole, or an error that names the file."""
+"""Bytes onto the disk, whole, or an error."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from proctor.actors.errors import RecordingFailed
@@ -19,3 +20,20 @@ def write_whole(fd: int, data: bytes, path: Path | None) -> None:
             written += os.write(fd, memoryview(data)[written:])
     except OSError as error:
         raise RecordingFailed(str(path or "(temporary)"), error) from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` in the place of a small file in one instant: a reader sees the old text or the new one. Raises OSError."""
+    fresh = path.with_name(f"{path.name}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(fd, memoryview(data)[written:])
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    os.rename(fresh, path)

@@ -1,21 +1,22 @@
 """One agent's events, in order, for any number of readers.
 
-Guarantees: an appended event is never lost and never changed; each reader sees every event from its position on, in
-order; a slow reader costs disk, never memory, and never slows the writer (R050, R053). A bounded window of the
-newest events is kept in memory; the whole log is a file of NDJSON, read back when a reader has fallen behind the
-window.
+Guarantees: an appended event is never changed; each reader sees every event from its position on, in order; a slow reader
+costs disk, never memory, and never slows the writer (R050, R053). A bounded window of the newest events is kept in
+memory; the log is a file of NDJSON, read back when a reader has fallen behind the window. With a `limit` the oldest
+segments of the file go first: a reader that is behind what is left gets one `Notice` with the code `events_dropped`, whose
+`data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
+machine leaves it, is gone on with behind its last whole event.
 
 Positions are counted from 0 over the life of the log, through every restart of its agent. `append` does not wait;
 it wakes the readers that do. Events travel in batches: a reader's iterator hands a batch out with one task switch at
 most.
 
-Not handled: a second process writing the same file; the lock of the run directory keeps that away.
+Not handled: a limit without a path; a second process writing the same file; the lock of the run directory keeps that away.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import errno
 import weakref
 from collections.abc import Iterator, Sequence
 from operator import length_hint
@@ -25,13 +26,15 @@ import attrs
 import msgspec
 import trio
 
-from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
-from proctor.protocols.vocabulary import AnyEvent
+from proctor.actors.segments import SegmentedFile, nameless
+from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
 _STRIDE = 256 * 2**10
+SEGMENTS = 8
+"""Parts of a file with a limit; one of them is removed at a time."""
 _SHARES = 16
 """Small batches are held together up to this part of a window."""
 
@@ -41,13 +44,16 @@ _FEW = 64
 
 @attrs.frozen
 class LogStatistics:
-    """`end` counts all events; `window_*` those in memory; `bytes` is the size of the file; `readers` wait now."""
+    """`end` counts all events; `window_*` those in memory; `bytes` is what was written in all, `held` what of it is on disk;
+    `first` is the oldest event that can be read; `readers` wait now."""
 
     end: int
     window_start: int
     window_bytes: int
     bytes: int
     readers_waiting: int
+    held: int = 0
+    first: int = 0
 
 
 @attrs.define
@@ -61,22 +67,32 @@ class _Batch:
 class EventLog:
     """Appended to by one agent, read through cursors. `path=None` keeps the file nameless, gone with the log.
 
-    `window` (events) and `window_bytes` bound what is held in memory. Raises `RecordingFailed` when the disk does.
+    `window` (events) and `window_bytes` bound what is held in memory, `limit` (bytes) what is on disk. Raises
+    `RecordingFailed` when the disk does.
     """
 
     def __init__(
-        self, path: Path | None = None, *, window: int = WINDOW_EVENTS, window_bytes: int = WINDOW_BYTES
+        self,
+        path: Path | None = None,
+        *,
+        window: int = WINDOW_EVENTS,
+        window_bytes: int = WINDOW_BYTES,
+        limit: int | None = None,
     ) -> None:
         self.path = path
+        self._limit = limit
         self._limits = (window, window_bytes)
         self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
         self._encode = msgspec.json.Encoder().encode_lines
         self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
-        self._fd = _open(path)
-        self._finalizer = weakref.finalize(self, os.close, self._fd)
-        self._index: list[tuple[int, int]] = [(0, 0)]
+        segment = None if limit is None else max(1, limit // SEGMENTS)
+        self._file = nameless("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
+        self._finalizer = weakref.finalize(self, SegmentedFile.close, self._file)
+        self._index: list[tuple[int, int]]
         self._batches: dict[int, _Batch] = {}
-        self._start = self._end = self._bytes = self._held = self._newest = 0
+        self._recover()
+        self._start = self._end = self._newest = self._file.units
+        self._held = 0
         self._lot = trio.lowlevel.ParkingLot()
         self._closed = False
 
@@ -84,6 +100,11 @@ class EventLog:
     def end(self) -> int:
         """The position that the next event will have."""
         return self._end
+
+    @property
+    def first(self) -> int:
+        """The oldest position that can still be read."""
+        return min(self._start, self._file.first)
 
     @property
     def closed(self) -> bool:
@@ -95,14 +116,16 @@ class EventLog:
         if not events:
             return
         data = self._encode(events)
-        write_whole(self._fd, data, self.path)
-        if self._bytes - self._index[-1][1] >= _STRIDE:
-            self._index.append((self._end, self._bytes))
+        file, place = self._file, self._file.end
+        file.append(data, len(events))
+        if place - self._index[-1][1] >= _STRIDE:
+            self._index.append((self._end, place))
         self._hold(events, len(data))
         self._end += len(events)
-        self._bytes += len(data)
         self._held += len(data)
         self._shrink()
+        if self._limit is not None and file.held > self._limit:
+            self._drop(self._limit)
         if self._lot:
             self._lot.unpark_all()
 
@@ -134,15 +157,47 @@ class EventLog:
         self, position: int, hint: tuple[int, int] = (-1, 0)
     ) -> tuple[Sequence[AnyEvent], tuple[int, int]]:
         """Some events from `position` on, and a hint that makes the read after them quick. Does not wait."""
-        if position >= self._end:
+        if position >= self._end or position < self.first:
             return (), hint
         if position >= self._start:
             return self._window_from(position), hint
         return self._file_from(position, hint)
 
+    def missing(self, position: int) -> Notice | None:
+        """What a reader at `position` is to be told in the place of the events that were removed; None when it is there."""
+        first = self.first
+        if position >= first:
+            return None
+        limit = "" if self._limit is None else f": the log holds at most {self._limit} bytes"
+        text = f"the events {position} to {first - 1} were removed before they were read{limit}"
+        return Notice(HOST, None, "events_dropped", text, {"since": position, "next": first})
+
     def statistics(self) -> LogStatistics:
         waiting = self._lot.statistics().tasks_waiting
-        return LogStatistics(self._end, self._start, self._held, self._bytes, waiting)
+        file = self._file
+        return LogStatistics(
+            self._end, self._start, self._held, file.end, waiting, held=file.held, first=self.first
+        )
+
+    def _drop(self, limit: int) -> None:
+        while self._file.held > limit and self._file.drop_oldest():
+            pass
+        begin = (self._file.first, self._file.begin)
+        self._index = [begin, *(place for place in self._index if place[0] > begin[0])]
+
+    def _recover(self) -> None:
+        """Count what is in a file that was there, and cut off what is no whole event."""
+        file, self._index = self._file, self._file.starts()
+        units, place = self._index[-1]
+        while place < file.end:
+            data = self._whole_lines(place)
+            whole, count = _whole_events(data)
+            units, place = units + count, place + whole
+            if whole < len(data) or not data:
+                file.truncate(place, units)
+                break
+            self._index.append((units, place))
+        file.units = units
 
     def _hold(self, events: Sequence[AnyEvent], size: int) -> None:
         # a batch and its place cost more memory than an event: those who say one thing at a time share one
@@ -180,18 +235,21 @@ class EventLog:
 
     def _file_from(self, position: int, hint: tuple[int, int]) -> tuple[list[AnyEvent], tuple[int, int]]:
         first, offset = hint if hint[0] == position else self._place(position)
-        while True:
-            data = self._whole_lines(offset)
+        while data := self._whole_lines(offset):
             events = self._decode(data)
             skip = position - first
             first, offset = first + len(events), offset + len(data)
             if skip < len(events):
                 return events[skip:], (first, offset)
+        if position >= self.first:
+            raise RecordingFailed(str(self.path), OSError(errno.EIO, "somebody has changed the event log"))
+        return [], (-1, 0)  # somebody has removed it: what is missing is told
 
     def _whole_lines(self, offset: int) -> bytes:
-        size = _STRIDE
-        while not (cut := (data := os.pread(self._fd, size, offset)).rfind(b"\n") + 1):
+        size, data = _STRIDE, self._file.read(offset, _STRIDE)
+        while not (cut := data.rfind(b"\n") + 1) and len(data) == size:
             size *= 4
+            data = self._file.read(offset, size)
         return data[:cut]
 
     def _place(self, position: int) -> tuple[int, int]:
@@ -199,7 +257,8 @@ class EventLog:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self._index[middle][0] <= position else (low, middle)
-        return self._index[low]
+        file, place = self._file, self._index[low]
+        return place if place[1] >= file.begin else (file.first, file.begin)
 
 
 class Cursor:
@@ -254,16 +313,24 @@ class Cursor:
             await self._log.changed()
 
     def _fetch(self) -> Sequence[AnyEvent]:
-        events, self._hint = self._log.read(self._fetched, self._hint)
-        self._fetched += len(events)
-        return events
+        log = self._log
+        while True:
+            if self._fetched < log.first and (gap := log.missing(self._fetched)) is not None:
+                self._fetched = log.first
+                return (gap,)
+            events, self._hint = log.read(self._fetched, self._hint)
+            self._fetched += len(events)
+            if events or self._fetched >= log.end:
+                return events
 
 
-def _open(path: Path | None) -> int:
-    if path is None:
-        with tempfile.TemporaryFile(prefix="proctor-log-") as file:
-            return os.dup(file.fileno())
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise RecordingFailed(str(path), error) from error
+def _whole_events(data: bytes) -> tuple[int, int]:
+    """How many bytes and lines at the beginning of `data` are whole events."""
+    place = count = 0
+    while end := data.find(b"\n", place) + 1:
+        try:
+            msgspec.json.decode(data[place:end])
+        except msgspec.DecodeError:  # nothing behind it can be counted on either
+            break
+        place, count = end, count + 1
+    return place, count

@@ -24,6 +24,7 @@ import attrs
 import msgspec
 import trio
 
+from proctor.actors.disk import replace_file
 from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder, tag_of
 
 SESSION = "proctor-session"
@@ -69,7 +70,7 @@ class Folder:
             self.memory[family] = conversation
         if self.keep is not None:
             with suppress(OSError):  # the directory is more than the conversation
-                _write(self.path / "memory.json", msgspec.json.encode(self.memory))
+                replace_file(self.path / "memory.json", msgspec.json.encode(self.memory))
 
     def unname(self) -> None:
         """Nobody finds it any more; its lock stays."""
@@ -100,7 +101,7 @@ def own(path: Path, *, keep: float | None) -> Folder:
         if not is_tagged(path, SESSION, path.name):
             tag_folder(path, SESSION, path.name)
         if keep is not None:
-            _write(path / "keep", str(keep).encode())
+            replace_file(path / "keep", str(keep).encode())
         folder = Folder(path, keep, lock, _recalled(path / "memory.json"))
         folder.renew()
         return folder
@@ -112,18 +113,6 @@ def own(path: Path, *, keep: float | None) -> Folder:
 def _must_be_ours(path: Path) -> None:
     if not is_own_directory(path):
         raise PermissionError(13, "it is no directory of ours", str(path))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a small file in one instant: a reader sees the old text or the new one."""
-    fresh = path.with_suffix(".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        if os.write(fd, data) != len(data):
-            raise OSError(28, os.strerror(28), str(fresh))
-    finally:
-        os.close(fd)
-    os.rename(fresh, path)
 
 
 def _locked(path: Path) -> int:

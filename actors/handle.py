@@ -300,6 +300,9 @@ class Turn:
             case v.Notice(code="parked" | "unsettled" | "unmet" as code, data={"ticket": self._ticket}):
                 self._goes_on, self._parked = True, code != "unsettled"
                 return True
+            case v.Notice(code="events_dropped"):
+                self._prompt = self._prompt or self._ticket  # its being sent may be among what was dropped
+                self._lose(f"its end may be lost: {event.text}", "no_answer")
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from proctor.actors.segments import segments_of
 from proctor.protocols.vocabulary import HOST, AnyEvent
 
 
@@ -20,10 +21,20 @@ def frame_of(log: Path | None, event: AnyEvent) -> bytes:
     if log is None or not number.isdecimal():
         raise LookupError(f"nothing tells which process said this: {event!r}")
     try:
-        with open(log.parent / number / "stdout.ndjson", "rb") as lines:
-            line = next(islice(lines, event.frame, None), None)
+        line = _line(log.parent / number / "stdout.ndjson", event.frame)
     except OSError as error:
         raise LookupError(f"the recording of process {number} cannot be read: {error.strerror}") from error
     if line is None:
         raise LookupError(f"the recording of process {number} has no line {event.frame}")
     return line.rstrip(b"\n")
+
+
+def _line(path: Path, number: int) -> bytes | None:
+    segments = segments_of(path)
+    current = segments[-1].end if segments else 0
+    held = [(segment.path, segment.first) for segment in segments if segment.first <= number < segment.end]
+    file, first = held[0] if held else (path, current)
+    if number < first:
+        return None
+    with open(file, "rb") as lines:
+        return next(islice(lines, number - first, None), None)

@@ -128,6 +128,7 @@ class Member:
     env: tuple[str, ...] | None = None
     home: Home | None = None
     record: Path | None = None
+    record_limit: int | None = None
     executable: Path | None = None
     model: str | None = None
     mode: AgentMode | None = None

@@ -66,7 +66,7 @@ def open_plan(
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
     names = sorted(environment.variables)
     recording.hide(secrets(launch.mcp))
-    recording.describe(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
+    recording.begin(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
     cwd = None if place.cwd is None else str(place.cwd)
 
     def on_stderr(data: bytes) -> None:

@@ -25,6 +25,7 @@ from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.project_memory import memory_above
+from proctor.actors.recording import LIMIT, SMALLEST
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
 from proctor.actors.toolsocket import STARTER, relayed
@@ -60,6 +61,13 @@ def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) 
         raise BadOption(f"{attribute.name} must be a number of seconds above 0, got {value!r}")
 
 
+def _bytes(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < SMALLEST):
+        raise BadOption(
+            f"{attribute.name} must be a number of bytes from {SMALLEST} on, or None, got {value!r}"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Clocks:
     """Seconds, each measured on its own. `greeting`: from the start to ready (60). `silence`: in a turn without a
@@ -76,13 +84,15 @@ class Clocks:
 @attrs.frozen(kw_only=True)
 class Workplace:
     """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
-    run directories are made in (None: a temporary one that goes with the agent). `workspace` "worktree" gives the agent
+    run directories are made in (None: a temporary one that goes with the agent), `record_limit` the bytes that the agent's
+    may have (None: any number): the oldest goes first. `workspace` "worktree" gives the agent
     a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
 
     cwd: Path | None = None
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     record: Path | None = None
+    record_limit: int | None = attrs.field(default=LIMIT, validator=_bytes)
     workspace: WorkspaceKind = "shared"
     worktrees: Path | None = None
 
@@ -198,6 +208,7 @@ class AgentOptions(TypedDict, total=False):
     env: Mapping[str, str]
     home: Home
     record: str | Path | None
+    record_limit: int | None
     workspace: WorkspaceKind
     worktrees: str | Path | None
     executable: str | Path | None

@@ -11,6 +11,12 @@ A folder of an incarnation has the format of a recorded transcript, so it can be
 they are decoded, bytes as they came. Environment values are never written, only the names of what was passed (L12,
 R185); nor is anything the caller gave as a secret.
 
+One agent's directory is bounded by `limit`: half of it for the event log, half for what its processes said, of which the
+oldest incarnation goes first, and then the oldest segment of the one that runs (`segments`).
+
+`meta.json` is there from the start of an incarnation, so that one whose host was killed can be played; it is completed at
+the end.
+
 Without a place to record, the same files live in a temporary directory that goes with the run, or with the sweep of the
 next host where this one is killed. Kept directories are
 bounded by size and age. Removed is only what has our tag with its own name, belongs to this user, and is not locked:
@@ -26,86 +32,164 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import trio
 
-from proctor.actors.disk import write_whole
+from proctor.actors.disk import replace_file
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.ledger import make_folder
-from proctor.runtime.tags import is_tagged, tag_folder
+from proctor.actors.eventlog import EventLog
+from proctor.actors.segments import SegmentedFile
+from proctor.runtime.ledger import make_folder, renew_folder
+from proctor.runtime.tags import is_own_directory, is_tagged, tag_folder
 
+LIMIT = 256 * 2**20
+"""Bytes that one agent's directory may have by default."""
+SMALLEST = 2**20
+"""The least that a limit may be: below it hardly a turn has room."""
 KEEP_BYTES = 1 * 2**30
 KEEP_SECONDS = 30 * 86400.0
+RETAINING = 3600.0
+"""Seconds between two looks for recordings that are to go."""
 RUN = "proctor-run"
 """The kind in the tag of a run directory."""
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
 _TIMES = 10_000
+_SEGMENTS = 16
+_FOLDER = 16 * 2**10
+"""What an incarnation takes on disk beside its bytes: an agent that restarts all the time must be bounded, too."""
 
 
 class RunDirectory:
-    """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed.
+    """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed, of at most `limit`
+    bytes (None: without limit).
 
-    `path` is where it records, `scratch` what its processes have for themselves: always temporary.
+    `path` is where it records, `scratch` what its processes have for themselves: always temporary. Both are made again
+    where something has removed them, as cleaners of temporary folders do.
 
     Raises `RecordingFailed` when it cannot be made.
     """
 
-    def __init__(self, root: Path | None, agent: str) -> None:
+    def __init__(self, root: Path | None, agent: str, *, limit: int | None = LIMIT) -> None:
         self.kept = root is not None
+        self._share = None if limit is None else limit // 2
+        self._closed: deque[tuple[Path, int]] = deque()
+        self._closed_bytes = 0
+        self._current: Recording | None = None
+        self._lock = -1
         try:
-            self.path = _make(root, agent)
+            self.path = self.scratch = _make(root, agent)
+            self._lock = _new_lock(self.path)
             # short, because sockets are made in it, and gone with the run, because nobody replays it
             self.scratch = make_folder("proctor-") if self.kept else self.path
-            self._lock = _new_lock(self.path)
         except OSError as error:
+            self.close()
             raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
         self.incarnations = 0
 
+    def open_log(self) -> EventLog:
+        """The event log, through all incarnations. Raises `RecordingFailed`."""
+        return EventLog(self.path / "events.ndjson", limit=self._share)
+
     def open_incarnation(self) -> Recording:
-        """The folder of the next incarnation."""
+        """The folder of the next incarnation. Raises `RecordingFailed`."""
+        if (last := self._current) is not None:
+            self._closed.append((last.path, last.held + _FOLDER))
+            self._closed_bytes += last.held + _FOLDER
+            self._current = None
+        try:
+            self._renew()
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
         self.incarnations += 1
-        return Recording(self.path / str(self.incarnations))
+        path = self.path / str(self.incarnations)
+        self._current = Recording(path, limit=self._share, grown=self._make_room)
+        self._make_room()
+        return self._current
+
+    def _renew(self) -> None:
+        """Both folders as they were made: a cleaner may have removed them, or what is old in them."""
+        renew_folder(self.scratch)
+        if self.kept:
+            _restore(self.path)
+            if not is_tagged(self.path, RUN, self.path.name):
+                tag_folder(self.path, RUN, self.path.name)
+        if not (self.path / "lock").exists():
+            old, self._lock = self._lock, _new_lock(self.path)
+            os.close(old)
+
+    def _make_room(self) -> None:
+        current, share = self._current, self._share
+        if current is None or share is None:
+            return
+        while self._closed_bytes + current.held > share:
+            if self._closed:
+                path, size = self._closed.popleft()
+                self._closed_bytes -= size
+                shutil.rmtree(path, ignore_errors=True)
+            elif not current.drop_oldest():
+                return
 
     def close(self) -> None:
         """Give the lock back; a temporary directory is removed."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            if self.scratch != self.path or not self.kept:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _nothing() -> None:
+    return
 
 
 class Recording:
-    """The four files of one incarnation. Every method raises `RecordingFailed` when the disk does."""
+    """The four files of one incarnation. Every method raises `RecordingFailed` when the disk does. `limit` bounds what its
+    directory may have; `grown` is called when there is more."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, limit: int | None = None, grown: Callable[[], None] = _nothing) -> None:
         self.path = path
+        self._grown = grown
         self._t0 = trio.current_time()
         self._meta: dict[str, Any] = {}
         self._hidden: tuple[bytes, ...] = ()
         self._in_times = array("d")
         self._out_times = array("d")
         self._out_frames = array("q")
+        segment = None if limit is None else max(1, limit // _SEGMENTS)
+        self._files = list[SegmentedFile]()
         try:
             path.mkdir(mode=0o700)
-            self._stdout, self._stdin, self._stderr = (
-                os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-                for name in ("stdout.ndjson", "stdin.ndjson", "stderr.txt")
-            )
+            for name in ("stdout.ndjson", "stdin.ndjson", "stderr.txt"):
+                self._files.append(SegmentedFile(path / name, segment=segment))
         except OSError as error:
             raise RecordingFailed(str(path), error) from error
+        except RecordingFailed:
+            self._close_files()
+            raise
+        self._stdout, self._stdin, self._stderr = self._files
+        self._divided = self._closed = False
 
-    def describe(self, **facts: Any) -> None:
-        """Add to `meta.json` (argv, names of the environment, versions)."""
+    @property
+    def held(self) -> int:
+        """The bytes that are on disk."""
+        return self._stdout.held + self._stdin.held + self._stderr.held
+
+    def begin(self, **facts: Any) -> None:
+        """Write `meta.json` with what is known at the start (argv, names of the environment, versions): should this host be
+        killed, the recording can be played all the same."""
         self._meta.update(facts)
+        self._write_meta()
 
     def stdout(self, data: bytes, frame: int) -> None:
         """Bytes as read; `frame` is the number of the first line that ends in them."""
-        write_whole(self._stdout, data, self.path)
+        self._append(self._stdout, data)
         if len(self._out_times) < _TIMES:
             self._out_times.append(self._elapsed())
             self._out_frames.append(frame)
@@ -117,36 +201,67 @@ class Recording:
     def stdin(self, data: bytes) -> None:
         for secret in self._hidden:
             data = data.replace(secret, b'"***"')
-        write_whole(self._stdin, data, self.path)
+        self._append(self._stdin, data)
         if len(self._in_times) < _TIMES:
             self._in_times.append(self._elapsed())
 
     def stderr(self, data: bytes) -> None:
-        write_whole(self._stderr, data, self.path)
+        self._append(self._stderr, data)
 
     def read_stdout(self, offset: int, size: int) -> bytes:
         """A frame's bytes back from the disk."""
-        return os.pread(self._stdout, size, offset)
+        return self._stdout.read(offset, size)
+
+    def drop_oldest(self) -> bool:
+        """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
+        return any(file.drop_oldest() for file in sorted(self._files, key=_held, reverse=True))
 
     def close(self, **facts: Any) -> None:
-        """Write `meta.json` and close the files. A second call does nothing."""
-        if self._stdout < 0:
+        """Complete `meta.json` and close the files. A second call does nothing."""
+        if self._closed:
             return
-        self.describe(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times.tolist())
+        self._closed = True
+        self._meta.update(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times.tolist())
         times = _spread(self._out_frames, self._out_times, facts.get("stdout_lines", 0))
-        self.describe(line_times_s=times)
+        self._meta.update(line_times_s=times)
+        try:
+            self._write_meta()
+        finally:
+            self._close_files()
+
+    def _append(self, file: SegmentedFile, data: bytes) -> None:
+        file.append(data)
+        if file.divided and not self._divided:
+            self._divided = True
+            self.begin(divided=True)  # who wants to play it learns that it may not be whole
+        self._grown()
+
+    def _close_files(self) -> None:
+        for file in self._files:
+            file.close()
+
+    def _write_meta(self) -> None:
         data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
         try:
-            (self.path / "meta.json").write_bytes(data)
+            _restore(self.path)
+            replace_file(self.path / "meta.json", data)
         except OSError as error:
             raise RecordingFailed(str(self.path), error) from error
-        finally:
-            for fd in (self._stdout, self._stdin, self._stderr):
-                os.close(fd)
-            self._stdout = self._stdin = self._stderr = -1
 
     def _elapsed(self) -> float:
         return round(trio.current_time() - self._t0, 4)
+
+
+def _held(file: SegmentedFile) -> int:
+    return file.held
+
+
+def _restore(folder: Path) -> None:
+    """Make a folder of ours again that was removed under us. Raises OSError where another's is in its place."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    if not is_own_directory(folder):
+        raise PermissionError(13, "it is no directory of ours", str(folder))
 
 
 def write_private(path: Path, content: str | bytes) -> None:
@@ -179,6 +294,28 @@ def prune(
         if (total > keep_bytes or old) and _remove_unlocked(run):
             removed.append(run)
     return removed
+
+
+async def retain(
+    root: Path,
+    *,
+    keep_bytes: int = KEEP_BYTES,
+    keep_seconds: float = KEEP_SECONDS,
+    every: float = RETAINING,
+    wall: Callable[[], float] = time.time,
+) -> None:
+    """Prune `root` now and then, `every` so many seconds, until cancelled; a task beside whatever records there.
+
+    A wall clock that jumps ahead meanwhile makes nothing old: ages are counted to the time of the start and what has passed
+    since. A failure to prune is no reason to fail: the next look tries again.
+    """
+    began, began_wall = trio.current_time(), wall()
+    while True:
+        now = min(wall(), began_wall + trio.current_time() - began)
+        look = partial(prune, root, keep_bytes=keep_bytes, keep_seconds=keep_seconds, now=now)
+        with suppress(OSError):
+            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        await trio.sleep(every)
 
 
 def untagged_runs(root: Path) -> list[Path]:

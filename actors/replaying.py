@@ -84,6 +84,10 @@ def read_recording(path: str | Path) -> Recorded:
     prefix = find_recording(path)
     stdin = _bytes(f"{prefix}stdin.ndjson")
     meta = _frame(_bytes(f"{prefix}meta.json"))
+    if meta.get("divided"):
+        raise BadOption(
+            f"{str(path)!r} cannot be played: it came near its limit (record_limit) and is in segments, or not whole"
+        )
     lines = [line for line in stdin.split(b"\n") if line.strip()]
     frames = [_frame(line) for line in lines]
     wire: Wire = "jsonrpc" if any("method" in frame for frame in frames) else "claude"

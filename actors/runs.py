@@ -107,13 +107,13 @@ def _unkept(plan: Plan) -> Plan:
 async def _recorded(
     plan: Plan, starts: AbstractAsyncContextManager[object], attachments: tuple[Attachment, ...]
 ) -> AsyncGenerator[Run]:
-    directory = RunDirectory(plan.workplace.record, plan.name)
+    directory = RunDirectory(plan.workplace.record, plan.name, limit=plan.workplace.record_limit)
     workspace = workspace_of(plan.name, plan.workplace)
     log: EventLog | None = None
     live: Run | None = None
     raised: Exception | None = None
     try:
-        log = EventLog(directory.path / "events.ndjson")
+        log = directory.open_log()
         if workspace is not None:
             cwd, told = await workspace.enter()
             log.append([told] if told is not None else [])

@@ -307,6 +307,20 @@ def make_folder(prefix: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=prefix)) if ledger is None else ledger.make_folder(prefix)
 
 
+def renew_folder(path: Path) -> None:
+    """Make a folder of `make_folder`, or its tag, again where something has removed it, as cleaners of temporary folders do.
+
+    Raises OSError, also where another's folder is in its place.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
+    if not is_own_directory(path):
+        raise PermissionError(errno.EACCES, "it is no directory of ours", str(path))
+    ledger = _LEDGER.get()
+    if ledger is not None and not is_tagged(path, FOLDER, ledger.key):
+        tag_folder(path, FOLDER, ledger.key)
+
+
 def marked(command: Command, marker: str | None) -> tuple[Command, Callable[[int], None]]:
     """`command` with `marker` in its environment, made one of the ledger's where a ledger is open; and whom to tell the
     number of the process that it becomes."""

@@ -227,3 +227,67 @@ def test_a_position_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="since must be 0 or more, got -1"):
         log.cursor(-1)
     log.release()
+
+
+TORN = (
+    b"",
+    b'{"type":"text","frame":1,"turn":"t","te',
+    b"\0\0\0\0",
+    b'{"type":"te\n{"type":"text","frame":1}\n',
+    b"x" * 600_000,
+)
+
+
+@pytest.mark.parametrize(
+    "tail", TORN, ids=["whole", "half an event", "zeros", "half a line in between", "long"]
+)
+@pytest.mark.parametrize("limit", [None, 100_000], ids=["one file", "segments"])
+async def test_a_torn_log_is_cut_to_its_last_whole_event_and_gone_on_with(
+    tail: bytes, limit: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.ndjson"
+    before = EventLog(path, window=10, limit=limit)
+    for number in range(0, 80, 2):
+        before.append(deltas(number, 2, size=1000))
+    before.release()
+    with path.open("ab") as file:
+        file.write(tail)
+    log = EventLog(path, window=10, limit=limit)
+    assert (log.first, log.end) == (0, 80)
+    log.append(deltas(80, 3))
+    log.close()
+    assert await everything(log) == [*deltas(0, 80, size=1000), *deltas(80, 3)]
+    assert await everything(log, 77) == [*deltas(77, 3, size=1000), *deltas(80, 3)]
+    assert path.read_bytes().endswith(b"}\n")
+    log.release()
+
+
+async def test_a_log_of_nothing_but_half_an_event_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "events.ndjson").write_bytes(b'{"type":')
+    log = EventLog(tmp_path / "events.ndjson")
+    log.append(deltas(0, 1))
+    log.close()
+    assert await everything(log) == deltas(0, 1)
+    log.release()
+
+
+async def test_an_event_that_a_full_disk_cut_short_is_not_in_the_way_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, write = EventLog(tmp_path / "events.ndjson", window=1), os.write
+    log.append(deltas(0, 1))
+
+    def half(fd: int, data: bytes) -> int:
+        if len(data) < 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[: len(data) - 20])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", half)
+        with pytest.raises(RecordingFailed, match="No space left on device"):
+            log.append(deltas(1, 1))
+    for number in range(1, 6):
+        log.append(deltas(number, 1))
+    log.close()
+    assert await everything(log) == deltas(0, 6)
+    log.release()

@@ -22,7 +22,7 @@ def mode(path: Path) -> int:
 async def test_an_incarnation_folder_has_the_format_of_a_transcript(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path, "reviewer")
     recording = run.open_incarnation()
-    recording.describe(cli="claude", argv=("claude", "-p"))
+    recording.begin(cli="claude", argv=("claude", "-p"))
     recording.stdin(b'{"type":"user"}\n')
     recording.stdout(b'{"a":1}\n{"b":2}\n', 0)
     recording.stdout(b'{"c":3}\n', 2)

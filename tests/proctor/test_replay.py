@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, ROOT, Ended, proctor
+from tests.proctor.command import EXAMPLES, ROOT, Ended, environment, proctor
 
 TRANSCRIPTS = ROOT / "tests" / "transcripts" / "claude"
 
@@ -83,3 +85,32 @@ def test_what_cannot_be_played_is_one_line_and_status_2(words: list[str], compla
     done = replay(home, *words)
     assert (done.status, done.out) == (2, "")
     assert complaint in done.complaint
+
+
+HOST = """\
+import sys, trio, proctor
+async def main(script, dialect, runs):
+    agent = proctor.scripted("a", script, dialect=dialect, record=runs)
+    async with proctor.open_supervisor([agent]) as sup:
+        print((await sup.agent("a").ask("hi there")).text, flush=True)
+        await trio.sleep_forever()
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("dialect", ["claude", "codex", "opencode"])
+def test_the_run_of_a_host_that_was_killed_is_played(dialect: str, home: Path) -> None:
+    words = [sys.executable, "-c", HOST, str(EXAMPLES / "hello.ndjson"), dialect, str(home / "runs")]
+    with subprocess.Popen(words, env=environment(home), stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"Hello! You said: hi there\n"
+        host.kill()
+    [folder] = (home / "runs").iterdir()
+    path = folder / "1" / "meta.json"
+    meta = json.loads(path.read_bytes())
+    assert (meta["cli"], "exit" in meta) == ("scripted", False)
+    path.write_text(json.dumps({**meta, "cli": dialect}))  # as of the command line itself
+    with (folder / "1" / "stdout.ndjson").open("ab") as lines:
+        lines.write(b'{"type": "ass')  # the disk had room for no more
+    done = replay(home, folder)
+    assert (done.status, done.out) == (0, "Hello! You said: hi there\n")

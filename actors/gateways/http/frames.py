@@ -47,7 +47,13 @@ class Frames:
         found = self._chunks.get(position)
         if found is not None and found[1] <= limit:
             return found
+        if (gap := self.log.missing(position)) is not None:
+            first = self.log.first
+            # under the position before the next event: who reconnects with it goes on where we do
+            return frame(gap.__struct_config__.tag, self._encode(gap), first - 1), first
         events, self._hint = self.log.read(position, self._hint)
+        if not events:
+            return self._chunk(position, limit)  # it was removed just now, and is missing
         chunks = list(self._made(position, events[: limit - position]))
         for begin, data, end in chunks:  # what the disk gave at once is used up before it is asked again
             self._keep(begin, (data, end))

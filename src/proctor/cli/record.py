@@ -170,7 +170,7 @@ class Session:
         program = Path(self._argv[0]).name
         names = sorted(os.environ)
         cli, number = DIALECTS.get(program, program), int(self._recording.path.name)
-        self._recording.describe(cli=cli, argv=self._argv, environment=names, incarnation=number)
+        self._recording.begin(cli=cli, argv=self._argv, environment=names, incarnation=number)
         command = Command(self._argv, os.environ)
         ended: ExitReason | None = None
         try:

@@ -10,7 +10,7 @@ import trio
 
 from proctor.actors.errors import BadOption
 from proctor.actors.listening import Endpoint, endpoint
-from proctor.actors.recording import forget, prune
+from proctor.actors.recording import RETAINING, forget, prune, retain
 from proctor.runtime.tags import is_own_directory
 
 
@@ -46,6 +46,14 @@ async def make_room(root: Path | None) -> None:
     if root is not None:
         with suppress(OSError):
             await trio.to_thread.run_sync(_make_room, root, abandon_on_cancel=True)
+
+
+async def keep_room(root: Path | None) -> None:
+    """Make room now, and every hour while the command runs."""
+    if root is not None:
+        await make_room(root)
+        await trio.sleep(RETAINING)
+        await retain(root)
 
 
 def _make_room(root: Path) -> None:

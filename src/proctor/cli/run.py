@@ -34,7 +34,7 @@ from proctor.cli.kinds import plan_of
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.presentation import AsJson, AsText, Presentation
 from proctor.cli.prompts import prompt_of
-from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.recordings import keep_room, state_directory
 from proctor.cli.terminal import Questions, can_ask
 from proctor.cli.verdicts import OUTCOMES, status_of, verdict
 from proctor.runtime.process_errors import ProcessError
@@ -75,7 +75,7 @@ def run_command(options: RunOptions) -> int:
 
 async def _main(options: RunOptions) -> int:
     screen = Output(2)
-    beside = partial(make_room, _record(options))
+    beside = partial(keep_room, _record(options))
     return await interruptible(partial(_run, options, screen), told=screen.say, beside=beside)
 
 

@@ -44,7 +44,7 @@ from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
-from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.recordings import keep_room, state_directory
 from proctor.cli.tokens import token_for, token_of
 from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
@@ -89,7 +89,7 @@ async def _main(options: ServeOptions) -> int:
         service = Service(options)
     except (AgentError, ScriptError) as error:
         return await refused(error, Output(2))
-    return await interruptible(service.run, told=_told, beside=partial(make_room, service.record))
+    return await interruptible(service.run, told=_told, beside=partial(keep_room, service.record))
 
 
 async def _told(text: str) -> None:

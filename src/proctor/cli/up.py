@@ -31,7 +31,7 @@ from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
-from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.recordings import keep_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import refused, status_of
@@ -59,7 +59,7 @@ async def _main(path: Path) -> int:
     record = state_directory()
     async with noted(errors.say):
         command = Command(fleet, record, errors)
-        return await interruptible(command.run, told=command.told, beside=partial(make_room, record))
+        return await interruptible(command.run, told=command.told, beside=partial(keep_room, record))
 
 
 class Command:

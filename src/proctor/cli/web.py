@@ -55,7 +55,7 @@ from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
-from proctor.cli.recordings import make_room, own_socket, state_directory
+from proctor.cli.recordings import keep_room, own_socket, state_directory
 from proctor.cli.tokens import announce, token_for
 from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
@@ -98,7 +98,7 @@ async def _main(options: WebOptions) -> int:
                 return await interruptible(
                     partial(service.run, opened),
                     told=errors.say,
-                    beside=partial(make_room, state_directory()),
+                    beside=partial(keep_room, state_directory()),
                 )
     except AgentError as error:
         return await refused(error, errors)
