@@ -81,7 +81,7 @@ class AdoptingCore(Core):
 
     async def _stop_children(self) -> None:
         failed = self._killed or isinstance(self.failure, MaxRestartsExceeded)
-        if not (failed and self._served and self._is_to_come_back()):
+        if not (failed and self.was_ready and self._is_to_come_back()):
             await super()._stop_children()
             return
         ended = [slot for slot in self.slots.values() if slot.incarnation and slot.incarnation.reason]

@@ -1,7 +1,8 @@
 """The children of one supervisor: held, started, stopped, dropped.
 
 Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind
-(S8, S11); a start that is aborted or takes too long is killed first (D5, X4). `stop` returns when the child is dead,
+(S8, S11); a start that is aborted or takes too long is ended first (D5, X4): a worker is killed, a supervisor stops its
+children that are ready (S10, S72). `stop` returns when the child is dead,
 whatever that takes: asked, then killed after its grace (S36-S39), then waited for (S44, T10). Events follow the
 state they describe (X11).
 
@@ -137,12 +138,19 @@ class Children:
         late: ExitReason | None = None
         if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
             too_slow = None if self._aborted else took
-            incarnation.kill()
-            await self._await_death(incarnation)
-            late = Killed() if too_slow is None else Crash(StartTimeout(too_slow, incarnation.last_words))
+            await self._abort(incarnation)
+            if too_slow is None:
+                late = incarnation.reason or Killed()
+            else:
+                late = Crash(StartTimeout(too_slow, incarnation.last_words))
         del self.awaited[incarnation]
         incarnation.patience = None
         return late
+
+    async def _abort(self, incarnation: Incarnation) -> None:
+        # children of a supervisor that are ready already get their own `shutdown`, within that of the supervisor
+        is_partly_ready = incarnation.spec.type == "supervisor" and incarnation.warden is not None
+        await self._end(incarnation, incarnation.spec.grace if is_partly_ready else "brutal_kill")
 
     async def _settled(self, incarnation: Incarnation, limit: float | None) -> float | None:
         if limit is None:

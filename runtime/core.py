@@ -77,7 +77,9 @@ class Core:
         self._requests: deque[Callable[[], Awaitable[None]]] = deque()
         self._news = trio.Event()
         self._reason: ExitReason | None = None
-        self._killed = self._served = False
+        self._killed = False
+        self.was_ready = False
+        """Whether all its first children were ready, while nobody had stopped it."""
         cell.watchers[self] = None
 
     def stop(self, reason: ExitReason) -> None:
@@ -99,7 +101,7 @@ class Core:
 
     def deliver(self, down: Down) -> None:
         """The supervisor's own end, told by its cell."""
-        if self._served:
+        if self.was_ready:
             self.system.events.emit(events.SupervisorStopped(path=self.path, reason=down.reason))
 
     @property
@@ -160,7 +162,7 @@ class Core:
         async with self._nursery() as self.children.nursery:
             if await self._start_first() and not self._ending:
                 ready()
-                self._served = True
+                self.was_ready = True
                 self.system.events.emit(events.SupervisorStarted(path=self.path))
             await self._serve()
             await self._stop_children()

@@ -21,6 +21,7 @@ import trio
 from proctor.runtime.calls import open_cell
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
+from proctor.runtime.errors import StartError
 from proctor.runtime.exits import ExitReason, Shutdown
 from proctor.runtime.protected import protected_context
 from proctor.runtime.system import System
@@ -118,6 +119,9 @@ class Root:
             self.system.interrupt(error)
             await self.wait(self.ended)
             raise
+        if not self.core.was_ready:  # one of its children stopped it
+            self.error = StartError(self.core.path, self.core.reason)
+            raise self.error
 
     @asynccontextmanager
     async def supervised(self) -> AsyncGenerator[None, None]:

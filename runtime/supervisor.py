@@ -1,7 +1,7 @@
 """Supervisors as a program uses them: the root's `async with`, nested ones as child specs, the handle on either.
 
 A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it. One
-that gives up cancels the body and raises. What stands between a root and the program around it is in `root`.
+that gives up cancels the body and raises; one that is stopped before it was ready raises instead of running the body. What stands between a root and the program around it is in `root`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar, overload
 
 import attrs
+import trio
 
 from proctor.runtime.actor import Ignore
 from proctor.runtime.adoption import AdoptingCore, open_home
@@ -258,6 +259,9 @@ def _node(core: Core, slot: Slot) -> TreeNode:
 
 async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
     """Run a supervisor in the task of the child `incarnation`. For the `start` of nested supervisors."""
+    # a stop may have come in the tick in which a set-up returned: a child started in a cancelled scope would run to
+    # its first checkpoint, and keep its name
+    await trio.lowlevel.checkpoint_if_cancelled()
     incarnation.warden = core
     await core.run(incarnation.started)
     if not incarnation.has_started and core.failure is not None:
@@ -388,8 +392,8 @@ def open_supervisor(
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
-    the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), leaving
-    `MaxRestartsExceeded` (S35).
+    the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), of the
+    root itself if one of its children stopped it before it was ready; leaving raises `MaxRestartsExceeded` (S35).
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
     specs = tuple(children)

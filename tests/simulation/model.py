@@ -189,11 +189,14 @@ class Guide:
         late = "killed" if self.stopping.happened else "crash"
         self.see("start aborted" if self.stopping.happened else "start timed out")
         child.given_up = True
+        if child.guide is not None:
+            self.see("start of a supervisor given up")
+            yield from self._ask(child)
         child.kill()
         yield from self._death_of(child)
         if child.ready:
             self.see("ready too late")
-        return late
+        return late if late == "crash" else child.reason
 
     def _specified(self, ticks: int, child: Child, what: str) -> float:
         return self.universe.program.specified(ticks, child.path, what)
@@ -239,15 +242,11 @@ class Guide:
         if child.ended.happened:
             self.see("death consumed by a stop phase")
         place.state = "stopping"
-        grace = self._grace(child)
-        if grace != "brutal_kill" and not self.killed:
-            child.stop()
-            if grace:  # none at all: asked and killed in one breath (S38)
-                yield Wait((child.ended, self.dying), self.universe.clock.now + grace)
+        yield from self._ask(child)
         if not child.ended.happened:
             self.see(
                 "brutal kill"
-                if grace == "brutal_kill"
+                if self._grace(child) == "brutal_kill"
                 else "killed with its supervisor"
                 if self.killed
                 else "killed after its grace"
@@ -255,6 +254,13 @@ class Guide:
             child.kill()
         yield from self._death_of(child)
         self._stopped(place, child)
+
+    def _ask(self, child: Child) -> Steps:
+        grace = self._grace(child)
+        if grace != "brutal_kill" and not self.killed:
+            child.stop()
+            if grace:  # none at all: asked and killed in one breath (S38)
+                yield Wait((child.ended, self.dying), self.universe.clock.now + grace)
 
     def _grace(self, child: Child) -> float | Literal["brutal_kill"]:
         given = child.node.shutdown

@@ -55,9 +55,10 @@ class Prediction:
         root, clock = self._root, self._universe.clock
         cut = (self._cancelled, self._gave_up, self._interrupted)
         yield Wait((root.settled,))
-        yield Wait(cut, clock.now + self._program.moment(0, "settling"))
-        yield Wait((*cut, self._over))
-        raised = self._how == "raise" and not self._cancelled.happened
+        if root.served:
+            yield Wait(cut, clock.now + self._program.moment(0, "settling"))
+            yield Wait((*cut, self._over))
+        raised = root.served and self._how == "raise" and not self._cancelled.happened
         self._see_end()
         root.stop()
         yield Wait((root.ended,))
@@ -86,7 +87,11 @@ class Prediction:
             return self._root.failed
         if raised:
             return "raised"
-        return "cancelled" if self._cancelled.happened else "clean"
+        if self._cancelled.happened:
+            return "cancelled"
+        if not self._root.served:
+            return f"StartError root {'killed' if self._root.killed else self._root.reason}"
+        return "clean"
 
     def _perform(self, number: int, op: Op) -> Steps:
         yield Wait((), self._program.moment(op.at, "op", number))

@@ -38,6 +38,7 @@ SIGHTS = (
         "start timed out",
         "start aborted",
         "ready too late",
+        "start of a supervisor given up",
         "stop during a restart",
         "owed restart superseded",
         "request cut short by a stop",
