@@ -213,7 +213,7 @@ async def test_a_set_up_that_returns_in_the_tick_of_a_stop_starts_nothing_T6_S13
         await settled()
         assert notes == []
         assert sup.registry.names() == {}
-        assert sup.registry.whereis("/root/s/a") is None
+        assert not sup.child("s/a").is_alive()
 
 
 # a root that is stopped before it is ready
