@@ -24,7 +24,12 @@ LONGEST: Mapping[str, int] = {
     for turn, name in enumerate(
         (
             *("bench/test_peers", "real/test_acp", "real/test_opencode", "real/test_opencode_serve"),
-            *("simulation/test_model", "runtime/test_process_fleet", "real/test_slow_reader"),
+            *(
+                "simulation/test_model",
+                "simulation/test_faults",
+                "runtime/test_process_fleet",
+                "real/test_slow_reader",
+            ),
             *("real/test_registered", "mutants/test_trial", "simulation/test_machine", "actors/test_runs"),
             *("protocols/test_anything", "simulation/test_ties", "protocols/codex/test_anything"),
             *("real/test_codex_acp", "chaos/test_storm", "proctor/test_logs", "proctor/test_serve"),
