@@ -45,6 +45,7 @@ class Home:
         self._handle: AnySupervisor | None = None
         self._children: Children | None = None
         self._orphans: dict[str, Slot] = {}
+        self._stopped: Slot | None = None
         self._deadline = math.inf
         self._closed = self._stopping = False
         self._news, self._empty = trio.Event(), trio.Event()
@@ -99,7 +100,7 @@ class Home:
         """A child has ended: an orphan is forgotten, what the supervisor holds is for the supervisor."""
         slot = self._orphans.get(incarnation.spec.id)
         if slot is not None and slot.incarnation is incarnation:
-            if slot.state != "stopping":  # else whoever stops it sees to its end
+            if slot is not self._stopped:  # else the one who stops it waits for its end
                 self._ended(slot, incarnation)
         elif self.core is not None:
             self.core.receive(incarnation)
@@ -159,7 +160,9 @@ class Home:
         if self._orphans.get(slot.spec.id) is not slot:
             return
         assert self._children is not None
+        self._stopped = slot
         await self._children.stop(slot)
+        self._stopped = None
         self._forget(slot)
 
     def expire(self) -> None:

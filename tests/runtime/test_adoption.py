@@ -244,6 +244,22 @@ async def test_an_orphan_that_ends_meanwhile_is_started_afresh(
         assert await picture(sup.supervisor("mid")) == {"a": 1, "b": 1}
 
 
+async def test_an_orphan_that_fails_its_watchdog_ends_and_is_started_afresh(
+    autojump_clock: MockClock,
+) -> None:
+    mid = family(player("a", [], watchdog=2.0), player("b", []), backoff=SLOW)
+    async with open_supervisor([mid]) as sup:
+        [a, b] = refs(sup, "a", "b")
+        await fail(sup)
+        with sup.events() as events:
+            await trio.sleep(3)
+            ended = [e for e in heard(events) if isinstance(e, ChildExited)]
+        assert [(e.ref, e.reason) for e in ended] == [(a, a.exit_reason)]
+        await trio.sleep(8)
+        assert refs(sup, "b") == [b]
+        assert refs(sup, "a") != [a]
+
+
 async def test_an_adopted_child_knows_the_supervisor_of_now() -> None:
     class Asker(Actor):
         async def handle_call(self, msg: Any, from_: object) -> Any:
