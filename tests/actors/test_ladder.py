@@ -12,6 +12,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Mode
 from proctor.protocols.vocabulary import Prompt
+from proctor.runtime.stopping import CONTINUE
 
 
 def plan(shutdown: float = 1000.0, mode: Mode = "session") -> Plan:
@@ -75,3 +76,9 @@ def test_with_time_enough_the_graces_are_the_dialects() -> None:
 def test_a_ladder_without_rungs_is_empty() -> None:
     bare = attrs.evolve(plan(), dialect=attrs.evolve(CLAUDE, stop=()))
     assert ladder(bare, idle(), lambda data: data) == ()
+
+
+def test_a_stopped_process_is_continued_before_anything_is_said_to_it() -> None:
+    steps = ladder(plan(), idle(), lambda data: data, wake=True)
+    assert steps[0] == CONTINUE
+    assert [step.action for step in steps] == ["signal", "write", "close_stdin", "terminate", "kill"]
