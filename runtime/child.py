@@ -53,6 +53,7 @@ from proctor.runtime.messages import Info
 from proctor.runtime.once import Once
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.system import first_leaf
+from proctor.runtime.tracebacks import drop_locals
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Message
@@ -105,6 +106,7 @@ class Incarnation:
     ) -> None:
         self.spec = spec
         self.number = number
+        self._args = spec.args
         self.mailbox: Mailbox[Message] | None = None
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
@@ -280,6 +282,9 @@ class Incarnation:
 
     def _end(self, reason: ExitReason) -> None:
         self.ended_at = trio.current_time()
+        self.actor = None  # refs and events lead here, and may be kept for long
+        if isinstance(reason, Crash):
+            drop_locals(reason.error)
         self.cell.close(reason)
         self.ended.set()
         self.settled.set()
@@ -354,12 +359,19 @@ class Incarnation:
     def _live(self) -> Awaitable[Ended]:
         self.actor = actor = self.spec.start()
         actor.bind(self.context, self.cell, self._background)
-        return live(actor, self.spec.args, self.cell, self)
+        return live(actor, self._take_args(), self.cell, self)
 
     async def _run_function(self) -> Ended:
-        run = partial(self.spec.start, *self.spec.args, task_status=self)
-        returned = await _unprotected(run)
+        returned = await _unprotected(self._begin)
         return IGNORE if returned is IGNORE else Normal()
+
+    def _begin(self) -> Awaitable[object]:
+        started: Awaitable[object] = self.spec.start(*self._take_args(), task_status=self)
+        return started
+
+    def _take_args(self) -> tuple[Any, ...]:
+        args, self._args = self._args, ()  # from here on they are the child's to keep or to let go
+        return args
 
     async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
         task = trio.lowlevel.current_task()

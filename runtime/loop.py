@@ -54,7 +54,9 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
             actor.nursery = nursery
             owner.opened(nursery)
             try:
-                outcome = await _serve(actor, cell, mailbox, owner, await actor.init(*args))
+                begun = actor.init(*args)
+                del args  # else they would be kept as long as it lives
+                outcome = await _serve(actor, cell, mailbox, owner, await begun)
             finally:
                 mailbox.forget_sleeper()  # a SIGINT may come between its note and its sleep
                 owner.ending()  # at once: its tasks and its `terminate` may take their time

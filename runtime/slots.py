@@ -51,7 +51,7 @@ class Slot:
         """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
         self.incarnation, self.state, self.at_rest = incarnation, "starting", False
         if self.spec.restart == "temporary" and self.spec.args:
-            self.spec = attrs.evolve(self.spec, args=())
+            self.spec = incarnation.spec = attrs.evolve(self.spec, args=())
 
     def running(self) -> None:
         """The incarnation is ready."""

@@ -70,7 +70,9 @@ class Task(Generic[T]):
         task_status.started()
         work, self._work = self._work, None
         if work is not None:
-            self._value = await work()
+            begun = work()
+            del work  # and with it the arguments, else kept as long as it runs
+            self._value = await begun
 
     async def wait(self, timeout: float | None = None) -> T:
         """Wait, at most `timeout` seconds, for its end: what the function returned. For one caller, once.
@@ -286,7 +288,9 @@ def _id(fn: object) -> str:
 
 async def _forgetful(fn: Callable[..., Awaitable[object]], *args: Any, task_status: Incarnation) -> None:
     task_status.started()
-    await fn(*args)
+    begun = fn(*args)
+    del fn, args  # else kept as long as it runs
+    await begun
 
 
 def task_supervisor_spec(
