@@ -71,10 +71,10 @@ class Address(ABC):
         """
         task, cell = current_task(), self.find()
         if cell is None or not cell.accepting:
-            cell = await self._await_cell(cell, wait_for)
+            cell = await self._await_cell(cell, msg, wait_for)
         if cell.task is task:
             await checkpoint()
-            raise CallingSelf(self)
+            raise CallingSelf(self).carrying(msg)
         now = cell.system.now()
         limit = seconds_left(timeout, task, now)
         call, unheld = Call(msg, cell, now + limit), limit
@@ -84,20 +84,20 @@ class Address(ABC):
         if not call.settled:
             await call.asleep(task, unheld)
         if call.expired:
-            raise CallTimeout(self, limit)
+            raise CallTimeout(self, limit).carrying(msg)
         return call.outcome()
 
     @enable_ki_protection
-    async def _await_cell(self, stopping: Cell | None, wait_for: float | None) -> Cell:
+    async def _await_cell(self, stopping: Cell | None, msg: object, wait_for: float | None) -> Cell:
         await checkpoint()
         if stopping is not None and stopping.task is current_task():
-            raise CallingSelf(self)
+            raise CallingSelf(self).carrying(msg)
         if wait_for is not None:
             with trio.move_on_after(seconds_left(wait_for, current_task(), trio.current_time())):
                 await self.until_found()
         cell = self.find()
         if cell is None or not cell.accepting:
-            raise NoProc(self)
+            raise NoProc(self).carrying(msg)
         return cell
 
     async def until_found(self) -> None:
@@ -115,7 +115,7 @@ class Address(ABC):
         limit = seconds_left(timeout, current_task(), now)
         request, cell = Request(self, limit), self.find()
         if cell is None or not cell.accepting:
-            request.settle(None, NoProc(self))
+            request.settle(None, NoProc(self).carrying(msg))
         else:
             Question(msg, cell, now + limit, request).send(limit)
         return request

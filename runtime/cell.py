@@ -20,6 +20,7 @@ Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -53,6 +54,8 @@ class Control(Protocol):
 
 class Message(Protocol):
     """Something in a mailbox."""
+
+    msg: object
 
     def undelivered(self, cell: Cell, error: DeliveryError) -> None:
         """Nobody will handle it, because of `error`."""
@@ -149,7 +152,7 @@ class Cell:
         try:
             mailbox.displace(message).undelivered(self, MailboxFull(self.ref))
         except Full:
-            raise MailboxFull(self.ref) from None
+            raise MailboxFull(self.ref).carrying(message.msg) from None
         except trio.BrokenResourceError:
             message.undelivered(self, self.gone())
 
@@ -168,7 +171,7 @@ class Cell:
             self.system.registry.unregister(name, self.ref)
         self._empty_mailbox(reason)
         for call in tuple(self.calls):
-            call.fail(ActorExited(self.ref, reason))
+            call.fail(ActorExited(self.ref, reason).carrying(call.msg))
         if self.links:
             break_links(self, reason)
         down = Down(self.ref, reason)
@@ -180,7 +183,7 @@ class Cell:
     def _empty_mailbox(self, reason: ExitReason) -> None:
         left = [] if self.mailbox is None else self.mailbox.close()
         if self.keeper is not None:
-            self.keeper.keep(self, left, ActorRestarting(self.ref, reason))
+            self.keeper.keep(self, left, partial(ActorRestarting, self.ref, reason))
             return
         for message in left:
             message.undelivered(self, ActorExited(self.ref, reason))

@@ -8,7 +8,7 @@ reports it, a call raises it. Nothing here waits or knows what a task is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import attrs
 
@@ -134,7 +134,14 @@ class RuntimeFault(Exception):
 
 
 class DeliveryError(RuntimeFault):
-    """A message that did not reach its target, or got no answer."""
+    """A message, `msg`, that did not reach its target, or got no answer; `None` where there was no message."""
+
+    msg: object = None
+
+    def carrying(self, msg: object) -> Self:
+        """The same error, with the message that it is about."""
+        self.msg = msg
+        return self
 
 
 class NoProc(DeliveryError):

@@ -40,8 +40,8 @@ class Kept(dict[Any, Any]):
         """Call `fn` once, when the spec is dropped or the supervisor has ended."""
         self.dropped += (fn,)
 
-    def keep(self, cell: Cell, left: Sequence[Message], error: DeliveryError) -> None:
-        """Keep the casts of what `cell` has left over; all else fails with `error`."""
+    def keep(self, cell: Cell, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
+        """Keep the casts of what `cell` has left over; all else fails with an `error` of its own."""
         if self._mail is None:
             self._mail = _Mail()
             self.at_rest(self._mail.discard)
@@ -49,7 +49,7 @@ class Kept(dict[Any, Any]):
             if type(message) is Cast:
                 self._mail.casts.append((cell, message))
             else:
-                message.undelivered(cell, error)
+                message.undelivered(cell, error())
 
     def take_mail(self) -> list[Message]:
         """What was kept, for the next incarnation."""

@@ -148,7 +148,7 @@ class Call:
             return
         if isinstance(error, MailboxFull):
             cell.dead_letter(self.msg, str(error))
-        self.fail(error)
+        self.fail(error.carrying(self.msg))
 
 
 class Question(Call):

@@ -54,7 +54,7 @@ class Request:
         if self.abandoned:
             raise trio.ClosedResourceError
         if not self.settled:
-            raise CallTimeout(self.target, timeout or 0.0)
+            raise self._timed_out(timeout or 0.0)
         return self.result()
 
     async def _wait(self) -> None:
@@ -93,8 +93,11 @@ class Request:
         """It has ended. For the runtime."""
         self.settled = True
         self._answer = answer
-        self._error = CallTimeout(self.target, self._timeout) if expired else error
+        self._error = self._timed_out(self._timeout) if expired else error
         self._tell()
+
+    def _timed_out(self, timeout: float) -> CallTimeout:
+        return CallTimeout(self.target, timeout).carrying(None if self._call is None else self._call.msg)
 
     def _tell(self) -> None:
         self._told.set()

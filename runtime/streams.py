@@ -132,11 +132,11 @@ class Sink:
     def undelivered(self, cell: Cell, error: DeliveryError) -> None:
         """Nobody will handle the request."""
         cell.dead_letter(self.msg, str(error))
-        self._finish(error)
+        self._finish(error.carrying(self.msg))
 
     def deliver(self, down: Down) -> None:
         """The actor ended."""
-        self._finish(ActorExited(down.ref, down.reason))
+        self._finish(ActorExited(down.ref, down.reason).carrying(self.msg))
 
     def _finish(self, error: BaseException | None) -> None:
         if self.ended:
@@ -200,9 +200,9 @@ class Stream:
     async def _open(self) -> Sink:
         cell = self._target.find()
         if cell is not None and cell.task is trio.lowlevel.current_task():
-            raise CallingSelf(self._target)
+            raise CallingSelf(self._target).carrying(self._msg)
         if cell is None or not cell.accepting:
-            raise NoProc(self._target)
+            raise NoProc(self._target).carrying(self._msg)
         sink = Sink(self._msg, cell, self._demand)
         cell.watchers[sink] = None
         queued = False
