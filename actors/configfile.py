@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from proctor.actors.errors import ConfigRefused
+from proctor.runtime.tags import write_all
 
 PATIENCE = 5.0
 """Seconds to wait for another program's lock."""
@@ -95,11 +96,12 @@ def check(file: ConfigFile, *, anchor: Path) -> None:
 def _replace(file: ConfigFile, data: bytes) -> None:
     fd, name = tempfile.mkstemp(dir=file.target.parent, prefix=f".{file.target.name}.")
     try:
-        with os.fdopen(fd, "wb") as made:
-            made.write(data)
-            made.flush()
-            _look_alike(file.target, made.fileno())
-            os.fsync(made.fileno())
+        try:
+            write_all(fd, data)
+            _look_alike(file.target, fd)
+            os.fsync(fd)  # before the rename: a lost machine must not leave an empty file under the name
+        finally:
+            os.close(fd)
         Path(name).replace(file.target)
     except BaseException:
         Path(name).unlink()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from proctor.actors.errors import RecordingFailed
+from proctor.runtime.tags import write_all
 
 
 def write_whole(fd: int, data: bytes, path: Path | None) -> None:
@@ -27,9 +28,7 @@ def replace_file(path: Path, data: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        written = 0
-        while written < len(data):
-            written += os.write(fd, memoryview(data)[written:])
+        write_all(fd, data)
     except OSError:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)

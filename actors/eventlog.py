@@ -90,7 +90,11 @@ class EventLog:
         self._finalizer = weakref.finalize(self, SegmentedFile.close, self._file)
         self._index: list[tuple[int, int]]
         self._batches: dict[int, _Batch] = {}
-        self._recover()
+        try:
+            self._recover()
+        except RecordingFailed:
+            self._finalizer()
+            raise
         self._start = self._end = self._newest = self._file.units
         self._held = 0
         self._lot = trio.lowlevel.ParkingLot()

@@ -65,6 +65,7 @@ class SegmentedFile:
             self.fd = os.open(path, _FLAGS, 0o600)
             self._find_earlier()
         except OSError as error:
+            self.close()
             raise RecordingFailed(str(path), error) from error
 
     @property
@@ -124,13 +125,16 @@ class SegmentedFile:
         return b""
 
     def drop_oldest(self) -> bool:
-        """Remove the oldest segment; False when only the one being written is left."""
+        """Remove the oldest segment; False when only the one being written is left, or the system refuses."""
         if not self._old:
             return False
-        segment = self._old.popleft()
-        self.held -= segment.size
-        with suppress(OSError):
+        segment = self._old[0]
+        try:
             segment.path.unlink(missing_ok=True)
+        except OSError:  # it stays known: a file that nobody counts would leave a hole behind it
+            return False
+        self._old.popleft()
+        self.held -= segment.size
         return True
 
     def close(self) -> None:
@@ -147,7 +151,8 @@ class SegmentedFile:
 
     def _lose(self, place: int) -> None:
         while self._old and (self._old[0].begin <= place or not self._old[0].path.exists()):
-            self.drop_oldest()
+            if not self.drop_oldest():
+                return
 
     def _cut(self) -> None:
         try:

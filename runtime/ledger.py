@@ -50,7 +50,7 @@ from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_mark
 from proctor.runtime.procfs import Place
 from proctor.runtime.shortage import remedy_of
 from proctor.runtime.spawning import MARKER, Command
-from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder
+from proctor.runtime.tags import is_own_directory, is_tagged, read_tag, remove_tree, tag_folder, write_all
 
 WEEDED = 1000
 """Lines a ledger holds before it is weeded."""
@@ -108,6 +108,8 @@ class Ledger:
         self._born = self._lines = 0
         self._room = WEEDED
         self._torn = False
+        self._folders = list[Path]()
+        self._unnoted = list[Path]()
         self._around: Ledger | None = None
 
     def _choose_key(self) -> None:
@@ -130,9 +132,12 @@ class Ledger:
         """Make a temporary folder, mode 0700, that a sweep removes once this host is dead. Raises OSError."""
         while True:
             path = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(4)}")
-            with contextlib.suppress(OSError):  # as for a process: a full disk there forbids nothing here
+            try:
                 # before the folder is there: a kill between the two must leave none that is not noted
                 self._append(_folder_line(path))
+            except OSError:  # as for a process: a full disk there forbids nothing here
+                self._unnoted.append(path)
+            self._folders.append(path)
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
                 break
@@ -147,10 +152,13 @@ class Ledger:
     def _append(self, line: str) -> None:
         if self._fd == -1:
             return
+        line = "".join(map(_folder_line, self._unnoted)) + line
         data = f"\n{line}".encode() if self._torn else line.encode()
         # a line that was cut short must not swallow the next one
         self._torn = True
-        self._torn = os.write(self._fd, data) != len(data)
+        write_all(self._fd, data)
+        self._torn = False
+        self._unnoted.clear()
         self._lines += 1
         if self._lines > self._room:
             self._room += WEEDED  # a disk that refuses is not asked again for each line
@@ -172,7 +180,8 @@ class Ledger:
             known = toll.sure and looked is not None
             settled = [found for found in here if known and found.key not in unsettled]
             over = settled + [found for found in dead if self._is_void(found)]
-            emptied = await _remove_folders(over, limit=limit)
+            named = [(ledger.key, path) for ledger in over for path in ledger.folders]
+            emptied = await _remove_folders(named, limit=limit)
             for ledger in over:
                 if ledger.key not in emptied.unsettled:
                     ledger.remove()
@@ -226,7 +235,7 @@ class Ledger:
         fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that others look at
-            _write_whole(fd, self._title() + "".join(kept).encode(), fresh)
+            write_all(fd, self._title() + "".join(kept).encode())
             os.rename(fresh, self.path)
         except OSError:
             os.close(fd)
@@ -234,6 +243,7 @@ class Ledger:
             raise
         os.close(self._fd)
         self._fd, self._lines, self._room = fd, len(kept), max(WEEDED, 2 * len(kept))
+        self._folders = [path for path in self._folders if os.path.lexists(path)]
 
     def _title(self) -> bytes:
         place = self._place
@@ -261,30 +271,22 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _LEDGER.set(self._around)
-        toll, emptied, text = Toll(), _Emptied(), None
+        toll, emptied = Toll(), _Emptied()
         try:
             # shielded: whoever cancels the host wants nothing of it left
             with trio.CancelScope(shield=True):
                 if self._born:
                     toll = await kill_marked({self.key}, limit=_CLOSING)
-                text = self._text()
-                own = None if text is None else _parse(self.path, text, 0.0)
-                if own is not None and own.folders and toll.sure and not toll.left:
-                    emptied = await _remove_folders([own], limit=_CLOSING)
+                if toll.sure and not toll.left:
+                    emptied = await _remove_folders(
+                        [(self.key, path) for path in self._folders], limit=_CLOSING
+                    )
         finally:
-            if toll.sure and not toll.left and not emptied.unsettled and text is not None:
-                with contextlib.suppress(OSError):  # its lock is free in a moment: the next sweep removes it
+            if toll.sure and not toll.left and not emptied.unsettled:
+                with contextlib.suppress(OSError):  # the next sweep takes it for the dead one that it is
                     self.path.unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = -1
-
-    def _text(self) -> bytes | None:
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:  # somebody has removed it: nothing is known, as after a full disk
-            return b""
-        except OSError:  # the folders it names cannot be known: it stays for the next sweep
-            return None
 
 
 def open_ledger(folder: Path) -> Ledger:
@@ -365,7 +367,7 @@ def _claim(path: Path, title: bytes) -> int | None:
     claimed = False
     try:
         if _locked(fd):
-            _write_whole(fd, title, path)
+            write_all(fd, title)
             claimed = os.fstat(fd).st_nlink > 0
     finally:
         if not claimed:
@@ -441,12 +443,6 @@ def _folders(lines: list[str]) -> Iterator[Path]:
                 pass
 
 
-def _write_whole(fd: int, data: bytes, path: Path) -> None:
-    """Raises OSError also when the disk takes only a part."""
-    if os.write(fd, data) != len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-
 @attrs.define
 class _Emptied:
     """`unsettled` are the keys of hosts of which a folder is still there."""
@@ -457,8 +453,8 @@ class _Emptied:
     sure: bool = True
 
 
-async def _remove_folders(ledgers: list[_Dead], *, limit: float) -> _Emptied:
-    named = [(ledger.key, path) for ledger in ledgers for path in ledger.folders]
+async def _remove_folders(named: list[tuple[str, Path]], *, limit: float) -> _Emptied:
+    """`named` are the folders, each with the key of its host."""
     if not named:
         return _Emptied()
     removed, left, keys = list[Path](), list[Path](), {key for key, _ in named}
@@ -479,15 +475,17 @@ async def _remove_folders(ledgers: list[_Dead], *, limit: float) -> _Emptied:
 
 def _remove_folder(path: Path, key: str) -> bool | None:
     """Whether it was removed; None when it was gone or is another's by now, and was not touched."""
-    if is_tagged(path, FOLDER, key):
-        return remove_tree(path)
     try:
-        if is_own_directory(path) and not any(path.iterdir()):  # killed between making and tagging it
-            path.rmdir()
-            return True
-    except OSError:
-        pass
-    return None
+        if read_tag(path, FOLDER) == key:
+            return remove_tree(path)
+        if not is_own_directory(path) or any(path.iterdir()):
+            return None
+        path.rmdir()  # killed between making and tagging it
+    except FileNotFoundError:
+        return None
+    except OSError:  # what it is cannot be seen: it stays noted
+        return False
+    return True
 
 
 def _key_above() -> str:

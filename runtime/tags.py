@@ -28,14 +28,20 @@ def tag_folder(folder: Path, kind: str, name: str) -> None:
         # O_NOFOLLOW: somebody who can write in the folder must not lead us to another file
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            if os.write(fd, line) != len(line):
-                raise OSError(28, os.strerror(28), str(path))
+            write_all(fd, line)
         finally:
             os.close(fd)
     except OSError:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         raise
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, in as many parts as the system wants. Raises OSError; then a part may have been written."""
+    written = 0
+    while written < len(data):
+        written += os.write(fd, memoryview(data)[written:])
 
 
 def is_tagged(folder: Path, kind: str, name: str) -> bool:
@@ -46,8 +52,16 @@ def is_tagged(folder: Path, kind: str, name: str) -> bool:
 def tag_of(folder: Path, kind: str) -> str | None:
     """The name in the tag of a directory of this user, None where it has no tag of this kind. Never raises."""
     try:
-        line = _read(folder / TAG) if is_own_directory(folder) else b""
+        return read_tag(folder, kind)
     except OSError:
+        return None
+
+
+def read_tag(folder: Path, kind: str) -> str | None:
+    """As `tag_of`, but a tag that cannot be read is an OSError: it may be there."""
+    try:
+        line = _read(folder / TAG) if is_own_directory(folder) else b""
+    except (FileNotFoundError, NotADirectoryError):
         return None
     head, end = _line(kind, "")[:-1], line[-1:]
     return os.fsdecode(line[len(head) : -1]) if line.startswith(head) and end == b"\n" else None

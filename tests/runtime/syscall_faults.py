@@ -1,7 +1,7 @@
-"""A machine whose n-th system call fails: the functions of the operating system that the process modules call.
+"""A machine whose n-th system call fails: the functions of the operating system that processes and files need.
 
 `faults.every(scenario)` runs a scenario once to count its calls, then once for each of them with that call failing. Only
-calls that come from `proctor.runtime` count, directly or through `subprocess` and `pathlib`; what the standard library
+calls that come from `proctor.runtime` count, and where `ours` says so of other modules, directly or through `subprocess` and `pathlib`; what the standard library
 does with the answer of a call that cannot fail in reality (reading the pipe of its own child) is left alone. It is the
 machine that fails: no function of ours is replaced.
 """
@@ -12,6 +12,7 @@ import builtins
 import errno
 import fcntl
 import inspect
+import io
 import os
 import signal
 import subprocess
@@ -26,24 +27,41 @@ import attrs
 import pytest
 import trio
 
-Failure = Literal["EMFILE", "EAGAIN", "ENOMEM", "EINTR", "short write"]
+Failure = Literal["EMFILE", "EAGAIN", "ENOMEM", "EINTR", "ENOSPC", "EIO", "short write"]
 FAILURES: tuple[Failure, ...] = ("EMFILE", "EAGAIN", "ENOMEM", "EINTR", "short write")
+ON_DISK: tuple[Failure, ...] = ("ENOSPC", "EIO", "EMFILE", "short write")
 
 CALLS: Mapping[Any, tuple[str, ...]] = {
     os: (
         *("pipe", "open", "read", "write", "set_blocking", "pidfd_open", "waitid", "kill", "killpg"),
         *("mkdir", "chmod", "stat", "fstat", "listdir", "scandir", "unlink", "rename", "rmdir"),
+        *("pread", "ftruncate", "fsync", "utime", "lstat", "replace"),
     ),
     fcntl: ("fcntl", "flock", "ioctl"),
     signal: ("pidfd_send_signal",),
     subprocess: ("_fork_exec",),
     builtins: ("open",),
+    io: ("open",),
     trio.lowlevel: ("wait_readable", "wait_writable"),
 }
 THROUGH: Mapping[str, frozenset[str]] = {
     "subprocess": frozenset({"pipe", "open", "_fork_exec"}),
-    "pathlib": frozenset({"mkdir", "chmod", "stat", "listdir", "scandir", "unlink", "rename", "open"}),
-    "tempfile": frozenset({"mkdir"}),
+    "pathlib": frozenset(
+        {
+            "mkdir",
+            "chmod",
+            "stat",
+            "lstat",
+            "listdir",
+            "scandir",
+            "unlink",
+            "rename",
+            "replace",
+            "rmdir",
+            "open",
+        }
+    ),
+    "tempfile": frozenset({"mkdir", "open"}),
 }
 """Modules that a call of ours may pass through → the calls that are then ours."""
 OURS = "proctor.runtime."
@@ -57,11 +75,12 @@ class Faults:
     nth: int = 0
     count: int = 0
     hit: str = ""
+    ours: tuple[str, ...] = (OURS,)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def strikes(self, name: str) -> bool:
         """Count a call; whether it is the one that fails."""
-        if not _is_ours(name) or (self.failure == "short write" and name != "write"):
+        if not _is_ours(name, self.ours) or (self.failure == "short write" and name != "write"):
             return False
         with self._lock:
             self.count += 1
@@ -76,13 +95,13 @@ class Faults:
         return OSError(number, os.strerror(number))
 
 
-def _is_ours(name: str) -> bool:
+def _is_ours(name: str, ours: tuple[str, ...]) -> bool:
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
     while frame is not None and name in THROUGH.get(frame.f_globals.get("__name__", ""), ()):
         frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith(OURS)
+    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith(ours)
 
 
 def _call(faults: Faults, name: str, real: Callable[..., Any], *args: Any, **more: Any) -> Any:
@@ -95,9 +114,9 @@ def _call(faults: Faults, name: str, real: Callable[..., Any], *args: Any, **mor
 
 
 @contextmanager
-def failing(failure: Failure, nth: int = 0) -> Generator[Faults]:
+def failing(failure: Failure, nth: int = 0, ours: tuple[str, ...] = (OURS,)) -> Generator[Faults]:
     """The block runs on a machine whose `nth` call fails; 0: none, they are counted only."""
-    faults = Faults(failure, nth)
+    faults = Faults(failure, nth, ours=ours)
     with pytest.MonkeyPatch.context() as patch:
         for module, names in CALLS.items():
             for name in names:
@@ -137,9 +156,20 @@ class Trial:
     left: tuple[str, ...]
 
 
-async def trials(scenario: Scenario, failure: Failure, *, dense: int = 1000) -> list[Trial]:
+def _nothing() -> tuple[str, ...]:
+    return ()
+
+
+async def trials(
+    scenario: Scenario,
+    failure: Failure,
+    *,
+    dense: int = 1000,
+    left: Callable[[], tuple[str, ...]] = _nothing,
+    ours: tuple[str, ...] = (OURS,),
+) -> list[Trial]:
     """The scenario once for each of its calls, with that call failing; above `dense` for some of them, where a scenario
-    looks at one process after the other."""
+    looks at one process after the other. `left` says what else it has left behind."""
     await scenario()  # caches and imports: what the first run alone opens is no leak
     found: list[Trial] = []
     nth = 0
@@ -147,7 +177,7 @@ async def trials(scenario: Scenario, failure: Failure, *, dense: int = 1000) -> 
         nth += 1 if nth < dense else 9
         before = descriptors(), children()
         raised: BaseException | None = None
-        with failing(failure, nth) as faults:
+        with failing(failure, nth, ours) as faults:
             try:
                 with trio.fail_after(10):
                     await scenario()
@@ -159,4 +189,4 @@ async def trials(scenario: Scenario, failure: Failure, *, dense: int = 1000) -> 
             return found
         more = [f"descriptor {n}: {what}" for n, what in descriptors().items() if before[0].get(n) != what]
         more += [f"process {pid}" for pid in children() - before[1]]
-        found.append(Trial(faults.hit, nth, raised, tuple(more)))
+        found.append(Trial(faults.hit, nth, raised, (*more, *left())))

@@ -597,7 +597,7 @@ async def test_a_line_that_the_disk_cut_short_does_not_swallow_the_next(
     write = os.write
     async with open_ledger(folder) as own:
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", lambda fd, data: write(fd, data[:5]))
+            patched.setattr(os, "write", lambda fd, data: write(fd, data[:5]) if len(data) > 20 else refuse())
             own.note(os.getpid(), f"{own.key}/1/a")
         path = own.make_folder("proctor-")
         lines = own.path.read_text().splitlines()
