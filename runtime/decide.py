@@ -113,7 +113,7 @@ class Member:
     id: str
     restart: Restart
     alive: bool
-    final: bool = False
+    final: bool
 
     @property
     def comes_back(self) -> bool:
