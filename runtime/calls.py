@@ -76,7 +76,7 @@ class Address(ABC):
             await checkpoint()
             raise CallingSelf(self).carrying(msg)
         now = cell.system.now()
-        limit = seconds_left(timeout, task, now)
+        limit = seconds_left(timeout, task, now, cell)
         call, unheld = Call(msg, cell, now + limit), limit
         if cell.mailbox is None or not cell.mailbox.offer(call):
             await _deliver_in_time(call, cell)

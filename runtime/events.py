@@ -37,6 +37,7 @@ EventKind: TypeAlias = Literal[
     "supervisor_stopped",
     "dead_letter",
     "late_reply",
+    "deadlock",
     "kept_error",
     "run_skipped",
     "child_orphaned",
@@ -169,6 +170,17 @@ class LateReply(SupervisorEvent):
 
     kind = "late_reply"
     msg: object
+
+
+@attrs.frozen(kw_only=True)
+class Deadlock(SupervisorEvent):
+    """An actor, `path`, calls one that waits for it: `cycle` has the paths of all that wait, each for the next.
+
+    Reported when the call is made; what ends it is its time-out, or a stop.
+    """
+
+    kind = "deadlock"
+    cycle: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)

@@ -27,7 +27,7 @@ from trio.lowlevel import (
 
 from proctor.runtime.cell import OWN, Cell
 from proctor.runtime.errors import MailboxFull
-from proctor.runtime.events import LateReply
+from proctor.runtime.events import Deadlock, LateReply
 from proctor.runtime.exits import DeliveryError
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class Call:
             self._cell.calls.pop(self, None)
         if self._held is not None:
             self._held.pop(self, None)
+
+    @property
+    def sleeper(self) -> Task | None:
+        """The task that sleeps until it is settled."""
+        return self._task
 
     def is_for(self, task: Task) -> bool:
         """Whether `task` is the one that is to handle it."""
@@ -211,9 +216,31 @@ def _is_in_its_step(task: Task | None) -> bool:
         return False
 
 
-def seconds_left(timeout: float | None, task: Task, now: float) -> float:
-    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling (X14)."""
+def seconds_left(timeout: float | None, task: Task, now: float, target: Cell | None = None) -> float:
+    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling (X14).
+
+    Reports a call to a `target` that waits, over whatever others, for the answer to the call being handled.
+    """
     limit, own = math.inf if timeout is None else timeout, OWN.get()
     if own is None or own.handling is None or own.task is not task:
         return limit
+    if target is not None:
+        _report_deadlock(own, target)
     return min(limit, max(0.0, own.handling.deadline - now))
+
+
+def _report_deadlock(own: Cell, target: Cell) -> None:
+    waiting: list[Cell] = [own]
+    while (caller := _caller(waiting[-1])) is not None and caller not in waiting:
+        waiting.append(caller)
+        if caller is target:
+            cycle = (*(cell.path for cell in reversed(waiting)), target.path)
+            own.system.events.emit(Deadlock(path=own.path, cycle=cycle))
+            return
+
+
+def _caller(cell: Cell) -> Cell | None:
+    """The actor that waits in its own task for the call that `cell` is handling, if it is one."""
+    task = None if cell.handling is None else cell.handling.sleeper
+    caller = None if task is None else task.context.get(OWN)
+    return caller if caller is not None and caller.task is task else None

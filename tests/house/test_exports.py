@@ -185,6 +185,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Continue",
         "Crash",
         "DeadLetter",
+        "Deadlock",
         "DeliveryError",
         "DoNotRestart",
         "Down",
