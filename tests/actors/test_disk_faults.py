@@ -40,7 +40,7 @@ class Disk:
     neighbour: RunDirectory
     log: EventLog
     numbers: count[int] = attrs.field(factory=count)
-    wrong: list[str] = attrs.field(factory=list)
+    wrong: list[str] = attrs.field(factory=list[str])
 
     def place(self) -> Path:
         return self.root / f"{next(self.numbers)}"
