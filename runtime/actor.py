@@ -66,7 +66,11 @@ class Reply:
 
 @attrs.frozen
 class Stop:
-    """From any hook but `terminate`: end with `reason`, after answering with `reply` if it is given (M20)."""
+    """From any hook but `terminate`: end with `reason`; from `handle_call`, `reply` is the answer (M20).
+
+    As in gen_server, `terminate` comes first: the caller gets the reply when the actor has ended, also if `terminate`
+    raised. If it is killed before, the caller gets `ActorExited`.
+    """
 
     reason: ExitReason = attrs.field(factory=Normal)
     reply: Any = NO_REPLY

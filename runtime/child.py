@@ -46,6 +46,7 @@ from proctor.runtime.exits import (
     normalised,
     without_directive,
 )
+from proctor.runtime.grace import EndClock
 from proctor.runtime.kept import Kept
 from proctor.runtime.loop import Ended, live, raise_one_of
 from proctor.runtime.mailbox import Mailbox
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from proctor.runtime.cell import Message
     from proctor.runtime.health import Watch
     from proctor.runtime.links import ExitSignal
+    from proctor.runtime.messages import Call
     from proctor.runtime.supervisor import AnySupervisor
     from proctor.runtime.system import System
 
@@ -122,6 +124,10 @@ class Incarnation:
         self.started_at = self.ended_at = self.beaten_at = 0.0
         self.patience: trio.CancelScope | None = None
         self.watch: Watch | None = None
+        self.grace, self.own_grace = spec.grace, spec.own_grace
+        self._clock: EndClock | None = None
+        self._last_reply: tuple[Call, object] | None = None
+        self._cause: Crash | None = None
         self._verdict: Crash | None = None
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
@@ -212,6 +218,20 @@ class Incarnation:
 
     def _begin_end(self) -> None:
         self.cell.refuse()
+        # not where a coroutine is closed after its event loop: no clock runs there
+        if self._clock is None and self.cell.exit is None and trio.lowlevel.in_trio_run():
+            self._clock = EndClock(self, self.own_grace)
+
+    def reply_at_end(self, call: Call, value: object) -> None:
+        """Answer `call` in the step in which it ends, after its `terminate`; not if it is killed before (M20)."""
+        self._last_reply = call, value
+
+    def shut_down(self, reason: ExitReason) -> None:
+        """Stop it by its `shutdown`: asked, with that time to end in, or killed if there is none (S37, S38)."""
+        if self.grace != "brutal_kill":
+            self.stop(reason)
+        if self.grace == "brutal_kill" or self.grace == 0:
+            self.kill()
 
     def _cancel_run(self, reason: ExitReason) -> None:
         if self.mailbox is not None:
@@ -239,13 +259,25 @@ class Incarnation:
     @trio.lowlevel.enable_ki_protection
     def kill(self) -> None:
         """End it by force."""
-        self._killed = True
+        begins, self._killed = not self._killed, True
         self.ending()
+        if begins and self._clock is not None:
+            self._clock.begin_kill()
         self._end_probes()
         if self.warden is not None:
             self.warden.kill()
         elif self._kill_scope is not None:
             self._kill_scope.cancel(reason="killed")
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it was killed, though it may live."""
+        return self._killed
+
+    def kill_overdue(self) -> None:
+        """Its time to end in is over: kill it. What had crashed before ends with its crash, which says more."""
+        self._verdict = self._verdict or self._cause
+        self.kill()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -285,6 +317,11 @@ class Incarnation:
         self.actor = None  # refs and events lead here, and may be kept for long
         if isinstance(reason, Crash):
             drop_locals(reason.error)
+        if self._clock is not None:
+            self._clock.stop()
+        if self._last_reply is not None and not self._killed:
+            call, value = self._last_reply
+            call.reply(value)  # before the cell closes, which fails the calls that have no answer
         self.cell.close(reason)
         self.ended.set()
         self.settled.set()
@@ -336,6 +373,7 @@ class Incarnation:
         if self.actor is None or not self._owes_terminate():
             return reason
         self._terminating = True
+        self._cause = reason if isinstance(reason, Crash) else None
         hook = partial(self._terminate, self.actor, reason)
         return _both(reason, await self._contained(hook) or reason)
 

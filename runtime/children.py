@@ -2,8 +2,8 @@
 
 Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind
 (S8, S11); a start that is aborted or takes too long is ended first (D5, X4): a worker is killed, a supervisor stops its
-children that are ready (S10, S72). `stop` returns when the child is dead,
-whatever that takes: asked, then killed after its grace (S36-S39), then waited for (S44, T10). Events follow the
+children that are ready (S10, S72). `stop` returns when the child is dead, whatever that takes: asked, then killed by
+its clock (`grace`) when its time is over (S36-S39), then waited for (S44). Events follow the
 state they describe (X11).
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
@@ -24,11 +24,11 @@ from proctor.runtime import decide, events
 from proctor.runtime.child import Incarnation
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
-from proctor.runtime.health import KILL_PATIENCE, Watch
+from proctor.runtime.health import Watch
 from proctor.runtime.kept import Kept
 from proctor.runtime.once import Once
 from proctor.runtime.slots import ChildState, Slot
-from proctor.runtime.spec import ChildSpec, Grace
+from proctor.runtime.spec import ChildSpec
 from proctor.runtime.waiting import waited_for
 
 if TYPE_CHECKING:
@@ -71,8 +71,6 @@ class Children:
                 slot.kept.home.kill()
             if incarnation is not None:
                 incarnation.kill()
-            if incarnation is not None and incarnation.patience is not None:
-                incarnation.patience.cancel(reason="the supervisor was killed")
 
     def waits_for_current_task(self) -> bool:
         """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
@@ -108,7 +106,7 @@ class Children:
     def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
         watched = incarnation.spec.watchdog is not None or incarnation.spec.probe is not None
         if watched and incarnation.reason is None:
-            incarnation.watch = Watch(slot, incarnation, self._system)
+            incarnation.watch = Watch(incarnation, self._system)
             incarnation.watch.begin(self.nursery)
 
     def path_of(self, spec: ChildSpec) -> str:
@@ -150,7 +148,7 @@ class Children:
     async def _abort(self, incarnation: Incarnation) -> None:
         # children of a supervisor that are ready already get their own `shutdown`, within that of the supervisor
         is_partly_ready = incarnation.spec.type == "supervisor" and incarnation.warden is not None
-        await self._end(incarnation, incarnation.spec.grace if is_partly_ready else "brutal_kill")
+        await self._end(incarnation, by_force=not is_partly_ready)
 
     async def _settled(self, incarnation: Incarnation, limit: float | None) -> float | None:
         if limit is None:
@@ -238,29 +236,16 @@ class Children:
             return
         slot.state = "stopping"
         self.awaited[incarnation] = incarnation.ended
-        if incarnation.watch is not None:
-            incarnation.watch.hand_over()
-        await self._end(incarnation, slot.spec.grace)
+        await self._end(incarnation, by_force=False)
         del self.awaited[incarnation]
         self._stopped(slot, incarnation)
 
-    async def _end(self, incarnation: Incarnation, grace: Grace) -> None:
-        if grace != "brutal_kill" and not self._killed:
-            incarnation.stop(Shutdown())
-            if grace > 0:
-                with trio.move_on_after(grace) as incarnation.patience:
-                    await incarnation.ended.wait()
-        if not incarnation.ended.is_set():
+    async def _end(self, incarnation: Incarnation, *, by_force: bool) -> None:
+        if self._killed or by_force:
             incarnation.kill()
-        await self._await_death(incarnation)
-
-    async def _await_death(self, incarnation: Incarnation) -> None:
-        with trio.move_on_after(KILL_PATIENCE):
-            await incarnation.ended.wait()
-        if not incarnation.ended.is_set():
-            unresponsive = events.ChildUnresponsive(path=incarnation.cell.path, ref=incarnation.cell.ref)
-            self._system.events.emit(unresponsive)
-            await incarnation.ended.wait()
+        else:
+            incarnation.shut_down(Shutdown())
+        await incarnation.ended.wait()
 
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
         reason = incarnation.reason or Killed()

@@ -39,6 +39,7 @@ from proctor.runtime.errors import (
     WouldDeadlock,
 )
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown, TreeTerminated, raised_above
+from proctor.runtime.grace import LateStop, StopReport
 from proctor.runtime.kept import Kept
 from proctor.runtime.messages import Call
 from proctor.runtime.monitors import Down
@@ -80,6 +81,7 @@ class Core:
         self._killed = False
         self.was_ready = False
         """Whether all its first children were ready, while nobody had stopped it."""
+        self._report: StopReport | None = None
         cell.watchers[self] = None
 
     def stop(self, reason: ExitReason) -> None:
@@ -91,6 +93,7 @@ class Core:
     def _end_with(self, reason: ExitReason) -> None:
         if self._reason is None:
             self._reason = reason
+            self._report = self.system.late.report(self.path)
             self.cell.control.ending()
 
     def kill(self) -> None:
@@ -101,6 +104,8 @@ class Core:
 
     def deliver(self, down: Down) -> None:
         """The supervisor's own end, told by its cell."""
+        if self._report is not None:
+            self._report.close()
         if self.was_ready:
             self.system.events.emit(events.SupervisorStopped(path=self.path, reason=down.reason))
 
@@ -108,6 +113,11 @@ class Core:
     def reason(self) -> ExitReason:
         """Why it ended, or is going to."""
         return Killed() if self._killed else self._reason or Shutdown()
+
+    @property
+    def late(self) -> tuple[LateStop, ...]:
+        """What did not end in time since its own end began."""
+        return () if self._report is None else self._report.events
 
     @property
     def left(self) -> Mapping[str, Kept]:
@@ -385,12 +395,14 @@ class Core:
                 self.children.drop(id)
         self._rest_those_not_due()
 
-    async def terminate_child(self, id: str) -> None:
+    async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
         """S49."""
         slot = self.held(id)
-        await self.children.stop(slot)
+        with self.system.late.report(self.children.path_of(slot.spec)) as report:
+            await self.children.stop(slot)
         self.children.come_to_rest(slot)
         self._rest_those_not_due()
+        return report.events
 
     def _rest_those_not_due(self) -> None:
         """Bring to rest who is down and was to be started after a child whose restart is not due any more."""

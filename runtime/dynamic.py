@@ -26,6 +26,7 @@ import trio
 from proctor.runtime.calls import Ref
 from proctor.runtime.core import Core
 from proctor.runtime.errors import MaxChildren, NotFound
+from proctor.runtime.grace import LateStop
 from proctor.runtime.root import open_root
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
 from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
@@ -85,13 +86,15 @@ class DynamicCore(Core):
         await super().change(specs, given)
         self._limit = given.get("max_children", self._limit)
 
-    async def terminate(self, ref: Ref) -> None:
+    async def terminate(self, ref: Ref) -> tuple[LateStop, ...]:
         """S66."""
         slot = self.slots.get(ref.path.rpartition("/")[2])
         if slot is None or slot.latest is not ref:
             raise NotFound(ref.path)
-        await self.children.stop(slot)
+        with self.system.late.report(ref.path) as report:
+            await self.children.stop(slot)
         self.children.drop(slot.spec.id)
+        return report.events
 
     async def _stop_children(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -118,15 +121,17 @@ class DynamicSupervisor(AnySupervisor):
         """
         return await self._dynamic.start(spec)
 
-    async def terminate_child(self, ref: Ref) -> None:
+    async def terminate_child(self, ref: Ref) -> tuple[LateStop, ...]:
         """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
+
+        Returns what did not end in time, of the child and of what is below it: see `late`.
 
         Raises `NotFound` if it is gone already, or never was a child of this supervisor, and `TypeError` for what is no
         `Ref`: ids need not be unique here.
         """
         if not isinstance(ref, Ref):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a child of {self.path!r} is known by the Ref of its start, got {ref!r}")
-        await self._core.ask(partial(self._dynamic.terminate, ref))
+        return await self._core.ask(partial(self._dynamic.terminate, ref))
 
     async def change(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -31,6 +31,7 @@ EventKind: TypeAlias = Literal[
     "start_error",
     "shutdown_error",
     "max_restarts",
+    "child_overdue",
     "child_unresponsive",
     "child_ready",
     "supervisor_started",
@@ -123,11 +124,25 @@ class MaxRestarts(SupervisorEvent):
 
 
 @attrs.frozen(kw_only=True)
+class ChildOverdue(SupervisorEvent):
+    """A child whose end had begun did not end within its `grace`, in seconds, and is killed (S38).
+
+    `doing` says where its tasks were waiting, a line each, as in `root/a: terminate (shop.py:12) > upload (net.py:4)`.
+    """
+
+    kind = "child_overdue"
+    ref: Ref
+    grace: float
+    doing: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class ChildUnresponsive(SupervisorEvent):
-    """A kill did not take; the supervisor goes on waiting (T10)."""
+    """A kill did not take; the supervisor goes on waiting (T10). `doing` as for `ChildOverdue`."""
 
     kind = "child_unresponsive"
     ref: Ref
+    doing: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -220,6 +235,9 @@ class ChildAdopted(SupervisorEvent):
     ref: Ref
 
 
+Event = TypeVar("Event", bound=SupervisorEvent)
+
+
 class Events:
     """The one source of a tree's events."""
 
@@ -231,12 +249,20 @@ class Events:
     @trio.lowlevel.enable_ki_protection
     def emit(self, event: SupervisorEvent) -> None:
         """Number `event`, stamp it, and hand it to every subscription. Never waits."""
+        if self._subscriptions:
+            self.publish(self.number(event))
+        else:
+            self._seq += 1
+
+    def number(self, event: Event) -> Event:
+        """The same event with the next number and the time, to be published at once."""
         self._seq += 1
-        if not self._subscriptions:
-            return
-        stamped = attrs.evolve(event, seq=self._seq, time=trio.current_time())
+        return attrs.evolve(event, seq=self._seq, time=trio.current_time())
+
+    def publish(self, numbered: SupervisorEvent) -> None:
+        """Hand a numbered event to every subscription."""
         for subscription in self._subscriptions:
-            subscription.offer(stamped)
+            subscription.offer(numbered)
 
     def subscribe(self, buffer: int = 1000) -> Subscription:
         """A subscription from now on that holds at most `buffer` events."""

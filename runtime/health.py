@@ -2,8 +2,7 @@
 
 Guarantees: a child that did not beat for `watchdog` seconds, or failed its probe `failures` times in a row, is asked
 to stop, killed when its `shutdown` time is over, and ends with that failure as its reason; its supervisor serves
-meanwhile and treats the end as any exit. A child that is being stopped, or ends by itself, is condemned no more; a
-supervisor that stops a condemned child takes it over, with a grace of its own. One probe at a time per incarnation;
+meanwhile and treats the end as any exit. A child that is being stopped, or ends by itself, is condemned no more. One probe at a time per incarnation;
 no probe outlives the request to stop by more than a shield of its own, and none holds it up.
 
 A watchdog costs one alarm per child, put at the last beat's end and moved on when it rings; a probe costs a task.
@@ -13,34 +12,27 @@ Not here: waiting for the end, restarting (`core`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from proctor.runtime import events
 from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
 from proctor.runtime.exits import Crash
 
 if TYPE_CHECKING:
     from proctor.runtime.child import Incarnation
-    from proctor.runtime.slots import Slot
     from proctor.runtime.spec import Probe
     from proctor.runtime.system import System
 
-KILL_PATIENCE = 5.0
-"""Seconds after which a child that was killed and lives is reported (T10)."""
-
 
 class Watch:
-    """The watch over one incarnation, from ready to the request to stop; then over a condemned one to its end."""
+    """The watch over one incarnation, from ready to the request to stop."""
 
-    def __init__(self, slot: Slot, incarnation: Incarnation, system: System) -> None:
-        self._slot, self._incarnation, self._system = slot, incarnation, system
+    def __init__(self, incarnation: Incarnation, system: System) -> None:
+        self._incarnation, self._system = incarnation, system
         self._probing = trio.CancelScope()
-        self._taken_over = False
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Start watching; probes run in `nursery`."""
@@ -54,14 +46,10 @@ class Watch:
         """The child is asked to stop, or has ended."""
         self._probing.cancel(reason="the child stops")
 
-    def hand_over(self) -> None:
-        """The supervisor sees to the child's end from here."""
-        self._taken_over = True
-
     @property
     def over(self) -> bool:
         """Whether nothing is left to watch."""
-        return self._taken_over or self._incarnation.reason is not None
+        return not self._incarnation.cell.accepting
 
     def _at(self, time: float, step: Callable[[], None]) -> None:
         self._system.timers.at(time, Step(self, step))
@@ -74,24 +62,8 @@ class Watch:
             self._condemn(Crash(WatchdogTimeout(seconds)))
 
     def _condemn(self, verdict: Crash) -> None:
-        if not self._incarnation.condemn(verdict):
-            return
-        self._slot.condemned(self._incarnation)
-        grace = self._slot.spec.grace
-        if grace != "brutal_kill":
-            self._incarnation.stop(verdict)
-        if grace == "brutal_kill" or grace == 0:
-            self._kill()
-        elif grace < math.inf:
-            self._at(trio.current_time() + grace, self._kill)
-
-    def _kill(self) -> None:
-        self._incarnation.kill()
-        self._at(trio.current_time() + KILL_PATIENCE, self._report)
-
-    def _report(self) -> None:
-        cell = self._incarnation.cell
-        self._system.events.emit(events.ChildUnresponsive(path=cell.path, ref=cell.ref))
+        if self._incarnation.condemn(verdict):
+            self._incarnation.shut_down(verdict)
 
     @trio.lowlevel.enable_ki_protection
     async def _probe(self, probe: Probe) -> None:

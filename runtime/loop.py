@@ -43,6 +43,9 @@ class Owner(Protocol):
     def ending(self) -> None:
         """The actor handles nothing more."""
 
+    def reply_at_end(self, call: Call, value: object) -> None:
+        """The actor ends, and `value` answers `call` when it has terminated."""
+
 
 @trio.lowlevel.disable_ki_protection
 async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) -> Ended:
@@ -107,7 +110,7 @@ async def _serve(
                 continue
             cell.handling = message
             try:
-                outcome = _answered(message, await actor.handle_call(message.msg, message))
+                outcome = _answered(message, await actor.handle_call(message.msg, message), owner)
             finally:
                 _handled(message, cell)
         elif isinstance(message, Info):
@@ -136,12 +139,12 @@ def _handled(call: Call, cell: Cell) -> None:
         cell.calls[call] = None
 
 
-def _answered(call: Call, outcome: object) -> Stop | None:
+def _answered(call: Call, outcome: object, owner: Owner) -> Stop | None:
     if outcome is NO_REPLY:
         return None
     if isinstance(outcome, Stop):
         if outcome.reply is not NO_REPLY:
-            call.reply(outcome.reply)
+            owner.reply_at_end(call, outcome.reply)
         return outcome
     call.reply(outcome.value if isinstance(outcome, Reply) else outcome)
     return None

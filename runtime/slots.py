@@ -45,6 +45,8 @@ class Slot:
     def change(self, spec: ChildSpec) -> None:
         """Another spec, for the next start; a temporary child that runs needs no arguments any more (S16)."""
         begun = spec.restart == "temporary" and self.incarnation is not None
+        if self.incarnation is not None:
+            self.incarnation.grace, self.incarnation.own_grace = spec.grace, spec.own_grace
         self.spec = attrs.evolve(spec, args=()) if begun else spec
 
     def begin(self, incarnation: Incarnation) -> None:
@@ -58,11 +60,6 @@ class Slot:
         assert self.incarnation is not None
         self.latest = self.incarnation.cell.ref
         self.state = "running"
-
-    def condemned(self, incarnation: Incarnation) -> None:
-        """The incarnation is being stopped for its failing health."""
-        if self.incarnation is incarnation:
-            self.state = "stopping"
 
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
         """The incarnation ended; nobody stands here."""

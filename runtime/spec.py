@@ -227,7 +227,13 @@ class ChildSpec:
         """`shutdown` with the default filled in."""
         if self.shutdown is not None:
             return self.shutdown
-        return math.inf if self.type == "supervisor" else WORKER_SHUTDOWN
+        return default_grace(self.type)
+
+    @property
+    def own_grace(self) -> float:
+        """Seconds to end in where the end is not begun by the supervisor, which alone may give none at all."""
+        given = self.grace
+        return default_grace(self.type) if given == "brutal_kill" or given == 0 else given
 
 
 @attrs.frozen(kw_only=True)
@@ -292,6 +298,11 @@ class RoutingOptions:
 
     def __attrs_post_init__(self) -> None:
         _check(self, ROUTING_RULES)
+
+
+def default_grace(type: ChildType) -> float:
+    """The `shutdown` of a spec that does not give it, in seconds (S1)."""
+    return math.inf if type == "supervisor" else WORKER_SHUTDOWN
 
 
 def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:

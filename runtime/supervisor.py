@@ -23,6 +23,7 @@ from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.errors import InvalidSpec, StartError, WouldDeadlock
 from proctor.runtime.events import Subscription
 from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, TreeShutdown
+from proctor.runtime.grace import LateStop
 from proctor.runtime.registry import Registry
 from proctor.runtime.root import open_root
 from proctor.runtime.slots import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
@@ -130,8 +131,8 @@ class AnySupervisor:
             children=_below(core),
         )
 
-    async def stop(self, reason: ExitReason | None = None) -> None:
-        """Stop this supervisor and all below it, in order, and wait for that (S36, S42).
+    async def stop(self, reason: ExitReason | None = None) -> tuple[LateStop, ...]:
+        """Stop this supervisor and all below it, in order, and wait for that (S36, S42): what did not end in time.
 
         It ends with `reason`, whatever that is: `Normal()` too, by which `ref.exit` would do nothing (M28). Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
         waiting.
@@ -142,6 +143,14 @@ class AnySupervisor:
         else:
             self._core.cell.control.stop(reason or Shutdown())
         await self.wait_stopped()
+        return self.late
+
+    @property
+    def late(self) -> tuple[LateStop, ...]:
+        """What did not end in time when this supervisor stopped: a `ChildOverdue` for each child that was killed after
+        its `shutdown` time, a `ChildUnresponsive` for each that did not end by a kill. Also after the `async with`.
+        """
+        return self._core.late
 
     async def wait_stopped(self) -> ExitReason:
         """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
@@ -171,9 +180,12 @@ class Supervisor(AnySupervisor):
         """
         return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
 
-    async def terminate_child(self, id: str) -> None:
-        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`."""
-        await self._core.ask(partial(self._core.terminate_child, self._checked(id)))
+    async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
+        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`.
+
+        Returns what did not end in time, of the child and of what is below it: see `late`.
+        """
+        return await self._core.ask(partial(self._core.terminate_child, self._checked(id)))
 
     async def restart_child(self, id: str) -> Ref:
         """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
@@ -241,13 +253,15 @@ def _below(core: Core | None) -> tuple[TreeNode, ...]:
 
 
 def _node(core: Core, slot: Slot) -> TreeNode:
-    incarnation = slot.incarnation
+    incarnation, state = slot.incarnation, slot.state
+    if state == "running" and incarnation is not None and not incarnation.cell.accepting:
+        state = "stopping"  # not by the supervisor's doing
     return TreeNode(
         path=f"{core.path}/{slot.spec.id}",
         id=slot.spec.id,
         type=slot.spec.type,
-        state=slot.state,
-        ready=slot.state == "running" and incarnation is not None and incarnation.is_ready,
+        state=state,
+        ready=state == "running" and incarnation is not None and incarnation.is_ready,
         incarnation=slot.count,
         restarts=slot.restarts,
         ref=None if incarnation is None else incarnation.cell.ref,

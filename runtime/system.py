@@ -13,6 +13,7 @@ import trio
 
 from proctor.runtime.deadlines import Deadlines
 from proctor.runtime.events import Events
+from proctor.runtime.grace import LateStops
 from proctor.runtime.registry import Registry
 from proctor.runtime.timers import Timers
 
@@ -30,6 +31,7 @@ class System:
         self.events = Events()
         self.deadlines = Deadlines()
         self.timers = Timers()
+        self.late = LateStops()
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
         """`trio.current_time`, without the way to the run's clock: each call looks at it."""
         self.casts = 0

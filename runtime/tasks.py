@@ -28,6 +28,7 @@ from proctor.runtime.deadlines import until
 from proctor.runtime.dynamic import DynamicCore, NestedDynamic
 from proctor.runtime.errors import ActorExited, CallTimeout, ResultTaken
 from proctor.runtime.exits import Crash, ExitReason, Normal, Shutdown
+from proctor.runtime.grace import LateStop
 from proctor.runtime.monitors import Down, watch
 from proctor.runtime.protected import protected_context
 from proctor.runtime.root import open_root
@@ -187,9 +188,12 @@ class TaskSupervisor(AnySupervisor):
             ChildSpec(_id(fn), _forgetful, (fn, *args), restart=restart, shutdown=shutdown)
         )
 
-    async def terminate_child(self, ref: Ref) -> None:
-        """Stop the task whose last incarnation is `ref`, and forget it (S66). Raises `NotFound` if it is gone."""
-        await self._core.ask(partial(self._dynamic.terminate, ref))
+    async def terminate_child(self, ref: Ref) -> tuple[LateStop, ...]:
+        """Stop the task whose last incarnation is `ref`, and forget it (S66): what did not end in time, see `late`.
+
+        Raises `NotFound` if it is gone.
+        """
+        return await self._core.ask(partial(self._dynamic.terminate, ref))
 
     async def async_nolink(
         self,

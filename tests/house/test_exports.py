@@ -180,6 +180,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "ChildStarted",
         "ChildStatus",
         "ChildTerminated",
+        "ChildOverdue",
         "ChildUnresponsive",
         "Command",
         "Continue",

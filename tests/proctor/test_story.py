@@ -73,6 +73,7 @@ def restarting(path: str = "team/a", why: ExitReason = KILLED) -> e.ChildRestart
         (e.StartFailed(path="team/a", reason=Crash(ValueError("no\nway"))), Line("a", "could not start: no way", "bad")),
         (e.StartFailed(path="team/a", reason=Killed()), Line("a", "its start was cut short", "faint")),
         (e.ShutdownFailed(path="team/a", ref=REF, reason=Killed()), Line("a", "did not stop as asked: killed", "bad")),
+        (e.ChildOverdue(path="team/a", ref=REF, grace=5), Line("a", "did not stop within 5 s; killing it", "bad")),
         (e.ChildUnresponsive(path="team/a", ref=REF), Line("a", "was killed and does not end; waiting for it", "bad")),
         (
             e.MaxRestarts(path="team/g", id="b", reason=KILLED),

@@ -236,7 +236,7 @@ async def test_a_child_that_ends_by_itself_need_not_beat_X6(autojump_clock: Mock
         assert (down.reason, trio.current_time()) == (Normal(), 4)
 
 
-async def test_terminate_takes_a_condemned_child_over_with_a_grace_of_its_own_X6_S49(
+async def test_terminate_of_a_condemned_child_grants_it_no_second_grace_X6_S49(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -244,9 +244,9 @@ async def test_terminate_takes_a_condemned_child_over_with_a_grace_of_its_own_X6
         with sup.events() as events:
             await trio.sleep(3)
             await sup.terminate_child("a")
-            assert trio.current_time() == 8
+            assert trio.current_time() == 2 + 5
             assert await picture(sup) == {"a": "down"}
-            assert kinds(events) == ["child_exited root/a", "shutdown_error root/a"]
+            assert kinds(events) == ["child_overdue root/a", "child_exited root/a", "shutdown_error root/a"]
 
 
 async def test_a_stop_takes_a_condemned_child_over_X6_S36(autojump_clock: MockClock) -> None:
@@ -275,7 +275,8 @@ async def test_a_condemned_child_that_cannot_be_killed_is_reported_once_and_has_
             await trio.sleep(59)
             assert await picture(sup) == {"a": "stopping"}
             assert [(event.kind, event.time) for event in heard(events)] == [
-                ("child_unresponsive", 2 + 3 + 5)
+                ("child_overdue", 2 + 3),
+                ("child_unresponsive", 2 + 3 + 5),
             ]
             await trio.sleep(2)
             assert await picture(sup) == {"a": 2}

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.model import Guide
 
+PATIENCE = 5.0
+"""Seconds after which one that was killed and lives is reported (T10)."""
+
 
 class Child:
     """One incarnation. `reason` is final once `ended` has happened."""
@@ -24,9 +27,11 @@ class Child:
         self.guide: Guide | None = None
         self.settled, self.ended = Signal(), Signal()
         self._asked, self._killed = Signal(), Signal()
+        self.ends = self._overdue = self._crashed = False
         self.ready_at = self.ended_at = 0.0
         if not isinstance(node, Worker):
             self.guide = type(under)(node, path, self._universe, self._become_ready)
+            self.guide.begin_end = self._begin_end
 
     def take_names(self) -> bool:
         """Hold its place and its name, unless the name is held by somebody alive (S12, M29)."""
@@ -46,6 +51,7 @@ class Child:
     def stop(self) -> None:
         """Ask it to end."""
         self._notice_race()
+        self._begin_end()
         self._happen(self._asked)
         if self.guide is not None:
             self.guide.stop()
@@ -53,9 +59,31 @@ class Child:
     def kill(self) -> None:
         """End it by force."""
         self._notice_race()
+        if not self._killed.happened:
+            self._universe.clock.start(self._report())
         self._happen(self._killed)
         if self.guide is not None:
             self.guide.kill()
+
+    def _begin_end(self) -> None:
+        """The time to end in runs from here, whoever began it (S38)."""
+        if not self.ends and not self.ended.happened:
+            self.ends = True
+            self._universe.clock.start(self._expire(self._universe.clock.now + self._under.own_grace(self)))
+
+    def _expire(self, limit: float) -> Steps:
+        yield Wait((self.ended, self._killed), limit)
+        if not self.ended.happened and not self._killed.happened:
+            self._under.see("killed after its grace")
+            self._universe.tell("child_overdue", self.path)
+            self._overdue = True
+            self.kill()
+
+    def _report(self) -> Steps:
+        yield Wait((self.ended,), self._universe.clock.now + PATIENCE)
+        if not self.ended.happened:
+            self._under.see("unresponsive")
+            self._universe.tell("child_unresponsive", self.path)
 
     def _happen(self, signal: Signal) -> None:
         self._universe.clock.happen(signal)
@@ -70,8 +98,8 @@ class Child:
             yield from self._supervise(self.guide)
         else:
             yield from self._work()
-        if self._killed.happened:
-            self.reason = "killed"
+        if self._killed.happened:  # one that had crashed says so (S38)
+            self.reason = "crash" if self._overdue and self._crashed else "killed"
         self.ended_at = self._universe.clock.now
         self._give_back()
         if self.guide is not None:
@@ -102,6 +130,8 @@ class Child:
             interrupted = yield from self._lasts(life)
         if interrupted:
             self.reason = "shutdown"
+        self._begin_end()
+        self._crashed = self.reason == "crash" and self.ready and not self.node.stubborn
         if self.node.stubborn:
             yield from self._clean_up(life, () if interrupted else None)
         else:

@@ -27,7 +27,6 @@ from tests.simulation.universe import Place, Universe
 if TYPE_CHECKING:
     from tests.simulation.requests import Request
 
-PATIENCE = 5.0
 WORKER_GRACE = 5.0
 
 T = TypeVar("T")
@@ -40,6 +39,7 @@ class Guide:
     def __init__(self, tree: Tree | Pool, path: str, universe: Universe, ready: Callable[[], None]) -> None:
         self.tree, self.path, self.universe, self._ready = tree, path, universe, ready
         self.acts_at = -1.0
+        self.begin_end: Callable[[], None] = lambda: None
         self.forgets, self.numbers = isinstance(tree, Pool), count(2)
         self.places: dict[str, Place] = {}
         self.reason: str | None = None
@@ -193,7 +193,7 @@ class Guide:
             self.see("start of a supervisor given up")
             yield from self._ask(child)
         child.kill()
-        yield from self._death_of(child)
+        yield Wait((child.ended,))
         if child.ready:
             self.see("ready too late")
         return late if late == "crash" else child.reason
@@ -201,15 +201,9 @@ class Guide:
     def _specified(self, ticks: int, child: Child, what: str) -> float:
         return self.universe.program.specified(ticks, child.path, what)
 
-    def _death_of(self, child: Child) -> Steps:
-        yield Wait((child.ended,), self.universe.clock.now + PATIENCE)
-        if not child.ended.happened:
-            self.see("unresponsive")
-            self.universe.tell("child_unresponsive", child.path)
-            yield Wait((child.ended,))
-
     def _stop_children(self) -> Steps:
         """In reverse order (S36), a pool's all together (S65)."""
+        self.begin_end()
         places = list(self.places.values())
         if any(place.owed is not None for place in places):
             self.see("stop while a restart is owed")
@@ -243,24 +237,24 @@ class Guide:
             self.see("death consumed by a stop phase")
         place.state = "stopping"
         yield from self._ask(child)
-        if not child.ended.happened:
-            self.see(
-                "brutal kill"
-                if self._grace(child) == "brutal_kill"
-                else "killed with its supervisor"
-                if self.killed
-                else "killed after its grace"
-            )
-            child.kill()
-        yield from self._death_of(child)
         self._stopped(place, child)
+
+    def own_grace(self, child: Child) -> float:
+        """The time for an end that its supervisor has not begun: the spec's, or the default where that gives none."""
+        grace = self._grace(child)
+        if grace == "brutal_kill" or grace == 0:
+            return WORKER_GRACE if isinstance(child.node, Worker) else math.inf
+        return grace
 
     def _ask(self, child: Child) -> Steps:
         grace = self._grace(child)
         if grace != "brutal_kill" and not self.killed:
             child.stop()
-            if grace:  # none at all: asked and killed in one breath (S38)
-                yield Wait((child.ended, self.dying), self.universe.clock.now + grace)
+        if grace in ("brutal_kill", 0) or self.killed:  # none at all: asked and killed in one breath (S38)
+            if not child.ended.happened:
+                self.see("killed with its supervisor" if self.killed else "brutal kill")
+            child.kill()
+        yield Wait((child.ended,))
 
     def _grace(self, child: Child) -> float | Literal["brutal_kill"]:
         given = child.node.shutdown

@@ -156,4 +156,12 @@ def _below(guide: Guide | None) -> Result:
 
 def _node(place: Place) -> Result:
     below = _below(None if place.child is None else place.child.guide)
-    return (place.node.id, place.state, place.count, place.restarts, place.exit, below)
+    ends_itself = place.state == "running" and place.child is not None and place.child.ends
+    return (
+        place.node.id,
+        "stopping" if ends_itself else place.state,
+        place.count,
+        place.restarts,
+        place.exit,
+        below,
+    )

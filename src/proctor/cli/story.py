@@ -106,6 +106,10 @@ class Story:
                 return self._too_often(event)
             case e.ShutdownFailed():
                 return self._line(event.path, f"did not stop as asked: {told(event.reason)}", "bad")
+            case e.ChildOverdue():
+                return self._line(
+                    event.path, f"did not stop within {spelled(event.grace)}; killing it", "bad"
+                )
             case e.ChildUnresponsive():
                 return self._line(event.path, "was killed and does not end; waiting for it", "bad")
             case _:
