@@ -343,7 +343,7 @@ async def test_one_that_drains_is_stopping_for_who_comes_now_M8_X17(autojump_clo
         async def terminate(self, reason: ExitReason) -> None:
             pass
 
-    async with open_supervisor([ChildSpec("a", Drains, name="a", drain=True)]) as sup:
+    async with open_supervisor([ChildSpec("a", Drains, name="a", drain=True, shutdown=60)]) as sup:
         for _ in range(2):
             await sup.name("a").cast("work")
         await settled()
