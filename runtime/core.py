@@ -1,8 +1,9 @@
 """A supervisor's one inbox, and the loop that carries out what `decide` says.
 
 Guarantees: one thing at a time (S55): an exit, a request or a retry is handled when the one before is done.
-Exits come before requests (M6); a stop or kill is a flag, seen before either, and ends a wait for a start at
-once (D5, S43). Once ending, nothing is started (S41, T6). A stop phase is complete before the first start (S25).
+Exits come before requests (M6), but after each restart a request has its turn: a child that crashes as fast as it is
+restarted keeps nobody waiting. A stop or kill is a flag, seen before either, and ends a wait for a start at once (D5,
+S43). Once ending, nothing is started (S41, T6). A stop phase is complete before the first start (S25).
 An exit counts only for the incarnation that its slot holds (S17), so what died during a stop phase is consumed by it
 (S29).
 
@@ -78,7 +79,7 @@ class Core:
         self._requests: deque[Callable[[], Awaitable[None]]] = deque()
         self._news = trio.Event()
         self._reason: ExitReason | None = None
-        self._killed = False
+        self._killed = self._restarted = False
         self.was_ready = False
         """Whether all its first children were ready, while nobody had stopped it."""
         self._report: StopReport | None = None
@@ -195,10 +196,11 @@ class Core:
 
     async def _serve(self) -> None:
         while not self._ending:
-            if self._exits:
-                await self._on_exit(self._exits.popleft())
-            elif self._requests and self.may_start:
+            if self._requests and self.may_start and (self._restarted or not self._exits):
+                self._restarted = False
                 await self._requests.popleft()()
+            elif self._exits:
+                await self._on_exit(self._exits.popleft())
             else:
                 self._news = trio.Event()
                 await self._news.wait()
@@ -273,6 +275,7 @@ class Core:
             events.ChildRestarting(path=path, attempt=slot.attempt, delay=put_off, reason=reason)
         )
         if slot.spec.backoff is None:
+            self._restarted = True
             await self._carry_out(self._plan(slot))
         else:
             self.system.timers.at(trio.current_time() + put_off, PutOff(self, slot))

@@ -44,7 +44,7 @@ class Guide:
         self.places: dict[str, Place] = {}
         self.reason: str | None = None
         self.failed = ""
-        self.served = self.killed = self.dead = False
+        self.served = self.killed = self.dead = self.restarted = False
         self.stopping, self.dying, self.settled, self.ended = Signal(), Signal(), Signal(), Signal()
         self.exits: deque[Child] = deque()
         self.requests: deque[Callable[[], Steps]] = deque()
@@ -133,10 +133,11 @@ class Guide:
 
     def _serve(self) -> Steps:
         while not self.ending:
-            if self.exits:
-                yield from self._exited(self.exits.popleft())
-            elif self.requests and self.may_start:
+            if self.requests and self.may_start and (self.restarted or not self.exits):
+                self.restarted = False
                 yield from self.requests.popleft()()
+            elif self.exits:
+                yield from self._exited(self.exits.popleft())
             else:
                 self._news = Signal()
                 yield Wait((self._news,))
@@ -315,6 +316,7 @@ class Guide:
         if not isinstance(place.node, Worker):
             self.see("restart of a supervisor")
         if place.node.backoff is None:
+            self.restarted = True
             yield from self._carry_out(place)
         else:
             place.owed = object()
