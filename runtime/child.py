@@ -188,7 +188,9 @@ class Incarnation:
     async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
         """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
         CONTEXT.set(self.context)
-        outcome = await self._contained(partial(_ask, probe, timeout))
+        time_up = TimeUp()
+        self.cell.system.timers.judge_at(trio.current_time() + timeout, time_up)
+        outcome = await self._contained(partial(_ask, probe, time_up))
         if outcome is None:
             return trio.TooSlowError(f"no answer within {timeout:g} s")
         if isinstance(outcome, Normal):
@@ -452,13 +454,26 @@ def _is_unbegun(hook: Awaitable[None]) -> bool:
     return inspect.iscoroutine(hook) and inspect.getcoroutinestate(hook) == inspect.CORO_CREATED
 
 
-async def _ask(probe: Callable[[], Awaitable[object]], timeout: float) -> ExitReason | None:
-    with trio.move_on_after(timeout):
-        try:
+class TimeUp:
+    """The end of a check's time: cancels `scope`, unless it is `over`."""
+
+    def __init__(self) -> None:
+        self.scope, self.over = trio.CancelScope(), False
+
+    def ring(self) -> None:
+        """Cancel the check."""
+        self.scope.cancel(reason="no answer in time")
+
+
+async def _ask(probe: Callable[[], Awaitable[object]], time_up: TimeUp) -> ExitReason | None:
+    try:
+        with time_up.scope:
             said = await _unprotected(probe)
-        except Exit as error:  # ends no child from here
-            return Crash(error)
-        return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
+            return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
+    except Exit as error:  # ends no child from here
+        return Crash(error)
+    finally:
+        time_up.over = True
     return None
 
 

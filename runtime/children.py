@@ -26,6 +26,7 @@ from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
 from proctor.runtime.health import Watch
 from proctor.runtime.kept import Kept
+from proctor.runtime.lateness import wait_in_time
 from proctor.runtime.once import Once
 from proctor.runtime.slots import ChildState, Slot
 from proctor.runtime.spec import ChildSpec
@@ -155,9 +156,9 @@ class Children:
             await incarnation.settled.wait()
             return None
         begun = trio.current_time()
-        with trio.CancelScope(deadline=begun + limit) as incarnation.patience:
-            await incarnation.settled.wait()
-        return round(incarnation.patience.deadline - begun, 6)
+        incarnation.patience = patience = trio.CancelScope(deadline=begun + limit)
+        await wait_in_time(incarnation.settled, patience)
+        return round(patience.deadline - begun, 6)
 
     def _ignored(self, slot: Slot) -> None:
         slot.ended(None, "down")

@@ -1,8 +1,9 @@
 """Ends calls whose time is up: one task per tree, instead of a cancel scope per call.
 
-Guarantees: a call is expired at its deadline or as soon after as the loop runs, unless it was settled before. A settled
-call is not held: it takes itself out, so that nothing keeps its message and its answer until a deadline that does not
-matter any more. Adding one and taking it out cost the same however many others wait, and whatever their time-outs.
+Guarantees: a call is expired at its deadline, or after a stall of the loop when those that it held up have had their turn
+(`lateness`), unless it was settled before. A settled call is not held: it takes itself out, so that nothing keeps its
+message and its answer until a deadline that does not matter any more. Adding one and taking it out cost the same however
+many others wait, and whatever their time-outs.
 
 A scope per call costs as much as half the call, so deadlines wait in lanes, one per time-out in use, and one scope
 sleeps until the earliest. Time goes forward, so appending keeps a lane sorted; a deadline that does not fit (of a call
@@ -23,6 +24,8 @@ from itertools import count
 from typing import Protocol, TypeAlias
 
 import trio
+
+from proctor.runtime.lateness import catch_up
 
 LANES = 16
 SLACK = 64
@@ -107,7 +110,9 @@ class Deadlines:
         while True:
             with trio.CancelScope(deadline=self._next) as self._scope:
                 await trio.sleep_forever()
-            self._expire(trio.current_time())
+            now = trio.current_time()
+            await catch_up(self._next)  # what is answered meanwhile is settled
+            self._expire(now)
 
     def _expire(self, now: float) -> None:
         for lane in self._lanes.values():

@@ -47,12 +47,12 @@ class EndClock:
         self._grace = grace
         self._late, self._timers = incarnation.cell.system.late, incarnation.cell.system.timers
         if self._grace < math.inf:
-            self._timers.at(trio.current_time() + self._grace, _Alarm(self, self._expire))
+            self._timers.judge_at(trio.current_time() + self._grace, _Alarm(self, self._expire))
 
     def begin_kill(self) -> None:
         """It is killed: from here it has 5 seconds until that is reported as without effect."""
         if self._incarnation is not None:
-            self._timers.at(trio.current_time() + KILL_PATIENCE, _Alarm(self, self._report))
+            self._timers.judge_at(trio.current_time() + KILL_PATIENCE, _Alarm(self, self._report))
 
     def stop(self) -> None:
         """It has ended. What is left of its alarms holds nothing of it."""

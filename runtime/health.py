@@ -52,7 +52,7 @@ class Watch:
         return not self._incarnation.cell.accepting
 
     def _at(self, time: float, step: Callable[[], None]) -> None:
-        self._system.timers.at(time, Step(self, step))
+        self._system.timers.judge_at(time, Step(self, step))
 
     def _look(self, seconds: float) -> None:
         due = self._incarnation.beaten_at + seconds

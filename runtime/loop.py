@@ -5,7 +5,7 @@ An exception in a hook, or in a task of `self.nursery`, is a crash of the actor 
 itself, not wrapped in the nursery's group. The tasks of `self.nursery` have ended when the loop has.
 
 A call whose time was up before its turn is not handled (X14). The clock is looked at only for one that waited for
-other messages, because the deadlines of the tree have had no turn since; of one that came by itself they say it.
+other messages of this turn, because the deadlines of the tree have had none since; of any other they say it.
 
 It is flat on purpose: each wake-up of an actor goes through every frame that stands between its task and its
 mailbox, and an idle one keeps them all in memory.
@@ -90,6 +90,8 @@ async def _serve(
     if isinstance(outcome, Stop | Ignore):
         return outcome
     owner.started()
+    now = cell.system.now
+    begun = now()
     while True:
         while outcome is not None:
             if isinstance(outcome, Stop):
@@ -102,11 +104,12 @@ async def _serve(
             outcome = await (
                 mailbox.pause() if actor.idle_timeout is None else _pause_in_time(actor, mailbox)
             )
+            begun = now()
             continue
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
-            if message.expired or (mailbox.burst > 1 and _is_late(message)):
+            if message.expired or (mailbox.burst > 1 and _is_late(message, begun)):
                 continue
             cell.handling = message
             try:
@@ -127,8 +130,9 @@ async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message]) -> Any:
     return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
 
 
-def _is_late(call: Call) -> bool:
-    if call.deadline < trio.current_time():
+def _is_late(call: Call, begun: float) -> bool:
+    # one that was late when the actor had its turn is judged by the deadlines of the tree, which may have had none yet
+    if begun <= call.deadline < trio.current_time():
         call.expire()
     return call.expired
 

@@ -29,6 +29,7 @@ from proctor.runtime.dynamic import DynamicCore, NestedDynamic
 from proctor.runtime.errors import ActorExited, CallTimeout, ResultTaken
 from proctor.runtime.exits import Crash, ExitReason, Normal, Shutdown
 from proctor.runtime.grace import LateStop
+from proctor.runtime.lateness import lateness
 from proctor.runtime.monitors import Down, watch
 from proctor.runtime.protected import protected_context
 from proctor.runtime.root import open_root
@@ -122,7 +123,9 @@ class Task(Generic[T]):
         self._dismissed = self._dismissed or self.ref.exit_reason is None
         if grace != "brutal_kill":
             self.ref.exit(Shutdown())
-            with trio.move_on_after(grace):
+            with trio.move_on_after(grace) as asked:
+                return await self.wait_ended()
+            with trio.move_on_after(lateness(asked.deadline)):
                 return await self.wait_ended()
         self.ref.kill()
         return await self.wait_ended()

@@ -20,6 +20,8 @@ from typing import Protocol
 
 import trio
 
+from proctor.runtime.lateness import lateness
+
 SLACK = 64
 
 
@@ -61,6 +63,10 @@ class Timers:
             self.nursery.start_soon(self._run, name="timers")
         self._scope.deadline = self._next()
 
+    def judge_at(self, time: float, alarm: Alarm) -> None:
+        """Ring an alarm that is the end of somebody's time: at the second look at the clock (`lateness`)."""
+        self.at(time, _SecondLook(self, time, alarm))
+
     def _forget_those_over(self) -> None:
         self._heap = [entry for entry in self._heap if not entry[2].over]
         heapq.heapify(self._heap)
@@ -82,3 +88,19 @@ class Timers:
     def _ring_until(self, now: float) -> None:
         while self._next() <= now:
             heapq.heappop(self._heap)[2].ring()
+
+
+class _SecondLook:
+    """The first look at the clock that was `due` for `alarm`: rings it at the second."""
+
+    def __init__(self, timers: Timers, due: float, alarm: Alarm) -> None:
+        self._timers, self._due, self._alarm = timers, due, alarm
+
+    @property
+    def over(self) -> bool:
+        """Whether the alarm is."""
+        return self._alarm.over
+
+    def ring(self) -> None:
+        """Look again, by as much later as this look is late."""
+        self._timers.at(trio.current_time() + lateness(self._due), self._alarm)
