@@ -51,6 +51,7 @@ from proctor.runtime.spec import (
     ChildSpec,
     Flags,
     Restart,
+    StopOrder,
     Strategy,
     check_significance,
 )
@@ -65,6 +66,7 @@ class Group:
     intensity: int | None = None
     period: Positive | None = None
     auto_shutdown: AutoShutdown | None = None
+    stop_order: StopOrder | None = None
     servers: tuple[Server, ...] = ()
     agents: tuple[AnyMember, ...] = ()
     supervisors: tuple[Nested, ...] = ()
@@ -74,8 +76,11 @@ class Group:
         return [child.spec(record) for child in (*self.servers, *self.agents, *self.supervisors)]
 
     def flags(self) -> dict[str, Any]:
-        """The flags that were written, as keywords of `open_supervisor`."""
-        return given(self, ("strategy", "intensity", "period", "auto_shutdown"))
+        """The flags that were written, as keywords of `open_supervisor`; children that depend on none stop together."""
+        flags = given(self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order"))
+        if (self.strategy or "one_for_one") == "one_for_one" and not self.servers:
+            flags.setdefault("stop_order", "parallel")
+        return flags
 
     def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
         """Every agent at any depth with its path in the tree, in starting order."""

@@ -36,7 +36,7 @@ from proctor.actors.served import served_plan
 from proctor.protocols.acp import Profile
 from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
-from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, Strategy
+from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, StopOrder, Strategy
 
 Handle = TypeVar("Handle")
 
@@ -141,12 +141,14 @@ def open_supervisor(
     intensity: int = 1,
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
+    stop_order: StopOrder = "reverse",
     name: str | None = None,
     seed: int | None = None,
     budget: Budget | None = None,
     stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[Supervisor]:
-    """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36).
+    """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36), or
+    all together where `stop_order` is "parallel".
 
     `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
     bounds what all agents below spend together; `stagger` (seconds) lies between the first prompts of those that come
@@ -159,6 +161,7 @@ def open_supervisor(
         intensity=intensity,
         period=period,
         auto_shutdown=auto_shutdown,
+        stop_order=stop_order,
         name=name,
         handle=Supervisor,
         seed=seed,

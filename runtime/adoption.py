@@ -85,7 +85,7 @@ class AdoptingCore(Core):
             await super()._stop_children()
             return
         ended = [slot for slot in self.slots.values() if slot.incarnation and slot.incarnation.reason]
-        await self.children.stop_all(reversed(ended))
+        await self._stop(reversed(ended))
         self._home.keep(self.children)
 
 

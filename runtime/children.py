@@ -227,6 +227,13 @@ class Children:
         for slot in list(slots):
             await self.stop(slot)
 
+    async def stop_together(self, slots: Iterable[Slot]) -> None:
+        """Stop children all at once, each by its own `shutdown` (S65)."""
+        async with trio.open_nursery() as nursery:
+            for slot in list(slots):
+                nursery.start_soon(self.stop, slot)
+
+    @trio.lowlevel.enable_ki_protection
     async def stop(self, slot: Slot) -> None:
         """Stop a child by its `shutdown`, and wait for its death, however long that takes (S38, S44)."""
         incarnation = slot.incarnation

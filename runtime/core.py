@@ -183,7 +183,13 @@ class Core:
         return trio.open_nursery()
 
     async def _stop_children(self) -> None:
-        await self.children.stop_all(reversed(self.slots.values()))
+        await self._stop(reversed(self.slots.values()))
+
+    async def _stop(self, slots: Iterable[Slot]) -> None:
+        if self.flags.stop_order == "parallel":
+            await self.children.stop_together(slots)
+        else:
+            await self.children.stop_all(slots)
 
     @property
     def _ending(self) -> bool:
@@ -323,7 +329,7 @@ class Core:
         return decide.group_plan(self.flags.strategy, members, slot.spec.id)
 
     async def _carry_out(self, plan: decide.Plan) -> None:
-        await self.children.stop_all([self.slots[id] for id in plan.stop])
+        await self._stop([self.slots[id] for id in plan.stop])
         self.children.drop(*plan.drop)
         for at, id in enumerate(plan.start, 1):
             if not self.may_start:

@@ -21,7 +21,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import attrs
-import trio
 
 from proctor.runtime.calls import Ref
 from proctor.runtime.core import Core
@@ -95,15 +94,6 @@ class DynamicCore(Core):
             await self.children.stop(slot)
         self.children.drop(slot.spec.id)
         return report.events
-
-    async def _stop_children(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for slot in self.slots.values():
-                nursery.start_soon(self._stop_child, slot)
-
-    @trio.lowlevel.enable_ki_protection
-    async def _stop_child(self, slot: Slot) -> None:
-        await self.children.stop(slot)
 
 
 class DynamicSupervisor(AnySupervisor):

@@ -18,6 +18,7 @@ from proctor.runtime.errors import InvalidSpec
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+StopOrder: TypeAlias = Literal["reverse", "parallel"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
 Routing: TypeAlias = Literal["key", "round_robin", "least_loaded", "sticky"]
 Shed: TypeAlias = Literal["newest", "oldest"]
@@ -106,13 +107,15 @@ FLAG_RULES: Mapping[str, Rule] = {
     "intensity": _count(0),
     "period": _SECONDS,
     "auto_shutdown": _one_of("never", "any_significant", "all_significant"),
+    "stop_order": _one_of("reverse", "parallel"),
 }
 
-# S5, S63: one_for_one, and never by itself
+# S5, S63, S65: one_for_one, never by itself, all asked together
 DYNAMIC_RULES: Mapping[str, Rule] = {
     **FLAG_RULES,
     "strategy": _one_of("one_for_one"),
     "auto_shutdown": _one_of("never"),
+    "stop_order": _one_of("parallel"),
     "max_children": _or_none(_count(0)),
 }
 
@@ -238,15 +241,23 @@ class ChildSpec:
 
 @attrs.frozen(kw_only=True)
 class Flags:
-    """How a supervisor treats its children together (S4). `period` is in seconds. Raises `InvalidSpec`."""
+    """How a supervisor treats its children together (S4). `period` is in seconds. Raises `InvalidSpec`.
+
+    `stop_order="parallel"` asks the children that are to stop all together, each with its own `shutdown`. It is for
+    children that do not depend on each other, which those of `rest_for_one` do.
+    """
 
     strategy: Strategy = "one_for_one"
     intensity: int = 1
     period: float = 5.0
     auto_shutdown: AutoShutdown = "never"
+    stop_order: StopOrder = "reverse"
 
     def __attrs_post_init__(self) -> None:
         _check(self, FLAG_RULES)
+        if self.strategy == "rest_for_one" and self.stop_order == "parallel":
+            accepted = "'reverse' under rest_for_one, whose children depend on those before them"
+            raise InvalidSpec("stop_order", self.stop_order, accepted)
 
 
 @attrs.frozen(kw_only=True)
@@ -256,6 +267,7 @@ class DynamicFlags(Flags):
     At most `max_children` at a time, `None` sets no such limit; `extra_arguments` come before each spec's own.
     """
 
+    stop_order: StopOrder = "parallel"
     max_children: int | None = None
     extra_arguments: tuple[Any, ...] = attrs.field(default=(), converter=_as_tuple)
 

@@ -33,6 +33,7 @@ from proctor.runtime.spec import (
     Flags,
     OrphanPolicy,
     Orphans,
+    StopOrder,
     Strategy,
     check_childspecs,
 )
@@ -203,6 +204,7 @@ class Supervisor(AnySupervisor):
         intensity: int | None = None,
         period: float | None = None,
         auto_shutdown: AutoShutdown | None = None,
+        stop_order: StopOrder | None = None,
     ) -> None:
         """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
 
@@ -216,6 +218,7 @@ class Supervisor(AnySupervisor):
             "intensity": intensity,
             "period": period,
             "auto_shutdown": auto_shutdown,
+            "stop_order": stop_order,
         }
         given = {name: value for name, value in flags.items() if value is not None}
         await self._core.ask(partial(self._core.change, tuple(children or ()), given))
@@ -338,6 +341,7 @@ def supervisor_spec(
     auto_shutdown: AutoShutdown = "never",
     orphans: Orphans = "stop",
     orphan_timeout: float = 30.0,
+    stop_order: StopOrder = "reverse",
     **spec: Any,
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
@@ -346,10 +350,17 @@ def supervisor_spec(
     returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
     With `orphans="keep"` its children outlive its giving up or being killed, for at most `orphan_timeout` seconds: its
     next incarnation adopts those whose spec is the same, with `Ref` and names, and stops the others.
+    `stop_order="parallel"` stops children that do not depend on each other all together.
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
-    flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+    flags = Flags(
+        strategy=strategy,
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        stop_order=stop_order,
+    )
     if not callable(children):
         check_childspecs(children, auto_shutdown)
         children = tuple(children)
@@ -370,6 +381,7 @@ def open_supervisor(
     intensity: int = ...,
     period: float = ...,
     auto_shutdown: AutoShutdown = ...,
+    stop_order: StopOrder = ...,
     name: str | None = ...,
     restarts: RestartTable = ...,
     seed: int | None = ...,
@@ -384,6 +396,7 @@ def open_supervisor(
     intensity: int = ...,
     period: float = ...,
     auto_shutdown: AutoShutdown = ...,
+    stop_order: StopOrder = ...,
     name: str | None = ...,
     handle: Callable[[Core], Handle],
     restarts: RestartTable = ...,
@@ -398,6 +411,7 @@ def open_supervisor(
     intensity: int = 1,
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
+    stop_order: StopOrder = "reverse",
     name: str | None = None,
     handle: Callable[[Core], AnySupervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
@@ -405,11 +419,18 @@ def open_supervisor(
 ) -> AbstractAsyncContextManager[AnySupervisor]:
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
-    `period` is in seconds. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
+    `period` is in seconds. `stop_order="parallel"` stops children that do not depend on each other all together, each with
+    its own `shutdown`. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
     the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), of the
     root itself if one of its children stopped it before it was ready; leaving raises `MaxRestartsExceeded` (S35).
     """
-    flags = Flags(strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown)
+    flags = Flags(
+        strategy=strategy,
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        stop_order=stop_order,
+    )
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
     made = partial(Core, specs, flags, handle=handle)

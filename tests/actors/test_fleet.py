@@ -73,7 +73,12 @@ name = "fixer"
 script = "a.ndjson"
 """)
     )
-    assert fleet.flags() == {"strategy": "one_for_one", "intensity": 3, "period": 60.0}
+    assert fleet.flags() == {
+        "strategy": "one_for_one",
+        "intensity": 3,
+        "period": 60.0,
+        "stop_order": "parallel",
+    }
     reviewer, fixers = fleet.specs()
     assert (reviewer.id, reviewer.name, reviewer.restart, reviewer.shutdown) == (
         "reviewer",
@@ -436,3 +441,37 @@ timeout = "2m"
 )
 def test_a_fault_of_a_server_of_mcp_is_told_with_its_place(written: Written, text: str, fault: str) -> None:
     assert [one for one in faults(written(CLAUDE + text)) if one.startswith(fault)] != []
+
+
+def test_agents_that_do_not_depend_on_each_other_stop_together(written: Written) -> None:
+    path = written(
+        """
+        [[agents]]
+        kind = "codex"
+        name = "one"
+        [[supervisors]]
+        name = "in order"
+        stop_order = "reverse"
+        [[supervisors]]
+        name = "on a server"
+        [[supervisors.servers]]
+        name = "hub"
+        [[supervisors]]
+        name = "after each other"
+        strategy = "rest_for_one"
+        """
+    )
+    fleet = load_fleet(path)
+    orders = {name: group.flags().get("stop_order") for name, group in fleet.groups("fleet")}
+    assert orders == {
+        "fleet": "parallel",
+        "fleet/in order": "reverse",
+        "fleet/on a server": None,
+        "fleet/after each other": None,
+    }
+
+
+def test_a_stop_order_that_the_strategy_does_not_have_is_a_fault_of_its_line(written: Written) -> None:
+    [fault] = faults(written('strategy = "rest_for_one"\nstop_order = "parallel"\n' + CLAUDE))
+    assert fault.startswith("stop_order: ")
+    assert "rest_for_one" in fault
