@@ -33,7 +33,6 @@ from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell
     from proctor.runtime.child import Incarnation
-    from proctor.runtime.slots import Slot
     from proctor.runtime.system import System
 
 

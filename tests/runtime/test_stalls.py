@@ -105,7 +105,9 @@ async def test_calls_whose_answers_need_no_time_are_answered_after_a_stall_M16(
     assert sorted(answers) == list(range(30))
 
 
-async def test_calls_that_wait_in_one_mailbox_are_answered_after_a_stall_X14(autojump_clock: MockClock) -> None:
+async def test_calls_that_wait_in_one_mailbox_are_answered_after_a_stall_X14(
+    autojump_clock: MockClock,
+) -> None:
     async with open_supervisor([ChildSpec("a", Answers, name="a")]) as sup:
         requests = [sup.name("a").send_request(number, 1) for number in range(30)]
         autojump_clock.jump(5)
@@ -127,7 +129,9 @@ async def test_a_call_that_is_not_answered_times_out_after_a_stall_all_the_same_
             await request.wait()
 
 
-async def test_a_start_that_needs_less_than_its_time_is_ready_after_a_stall_X4(autojump_clock: MockClock) -> None:
+async def test_a_start_that_needs_less_than_its_time_is_ready_after_a_stall_X4(
+    autojump_clock: MockClock,
+) -> None:
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep(0.1)
         await trio.sleep(0.1)
