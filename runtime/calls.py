@@ -28,7 +28,7 @@ from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
 from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Normal
 from proctor.runtime.mailbox import Mailbox
-from proctor.runtime.messages import Call, Cast, Question, seconds_left
+from proctor.runtime.messages import Call, Cast, Question, cycle_of, seconds_left
 from proctor.runtime.monitors import Monitor
 from proctor.runtime.requests import Request
 from proctor.runtime.streams import Stream
@@ -84,7 +84,7 @@ class Address(ABC):
         if not call.settled:
             await call.asleep(task, unheld)
         if call.expired:
-            raise CallTimeout(self, limit).carrying(msg)
+            raise CallTimeout(self, limit, cycle_of(task)).carrying(msg)
         return call.outcome()
 
     @enable_ki_protection

@@ -90,6 +90,7 @@ class Cell:
         "system",
         "task",
         "watchers",
+        "woken_at",
     )
 
     ref: Ref
@@ -107,9 +108,16 @@ class Cell:
         self.watchers: dict[Watcher, None] = {}
         self.names: tuple[str, ...] = ()
         self.task: trio.lowlevel.Task | None = None
+        self.woken_at = system.now()
         self.keeper: Kept | None = None
         self.linked: Linked | None = None
         self.links: dict[Cell, None] | None = None
+
+    def busy_for(self) -> float | None:
+        """Seconds since its actor last waited for messages, None while it waits, has ended or is no actor."""
+        if self.exit is not None or self.mailbox is None or self.mailbox.is_waited_for():
+            return None
+        return self.system.now() - self.woken_at
 
     def refuse(self) -> None:
         """Take no more messages: it is stopping. It keeps its names until its end (M29)."""

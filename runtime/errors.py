@@ -169,11 +169,15 @@ class ActorRestarting(ActorExited):
 
 
 class CallTimeout(DeliveryError):
-    """No answer within `timeout` seconds; the callee was not interrupted and may still act (M16)."""
+    """No answer within `timeout` seconds; the callee was not interrupted and may still act (M16).
 
-    def __init__(self, target: Address, timeout: float) -> None:
-        super().__init__(f"no answer from {target} within {timeout:g} s")
-        self.target, self.timeout = target, timeout
+    `cycle` has the paths of the actors that waited for each other, each for the next, where that is why; else it is empty.
+    """
+
+    def __init__(self, target: Address, timeout: float, cycle: tuple[str, ...] = ()) -> None:
+        why = f": deadlock, each waited for the next: {' > '.join(cycle)}" if cycle else ""
+        super().__init__(f"no answer from {target} within {timeout:g} s{why}")
+        self.target, self.timeout, self.cycle = target, timeout, cycle
 
 
 class TaskTimeout(RuntimeFault):

@@ -11,9 +11,9 @@ Not here: keeping events that nobody subscribed to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 import attrs
 import trio
@@ -264,9 +264,12 @@ class Events:
         for subscription in self._subscriptions:
             subscription.offer(numbered)
 
-    def subscribe(self, buffer: int = 1000) -> Subscription:
-        """A subscription from now on that holds at most `buffer` events."""
-        subscription = Subscription(buffer, self._forget)
+    def subscribe(self, buffer: int = 1000, kinds: Iterable[EventKind] | None = None) -> Subscription:
+        """A subscription from now on that holds at most `buffer` events, of these `kinds` only; None: of all.
+
+        Raises `ValueError` for a kind that does not exist.
+        """
+        subscription = Subscription(buffer, self._forget, _known(kinds))
         if self._closed:
             subscription.end()
         else:
@@ -287,7 +290,10 @@ class Events:
 class Subscription:
     """An async iterator over events, and a context manager that ends it. For one consumer."""
 
-    def __init__(self, buffer: int, forget: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, buffer: int, forget: Callable[[Subscription], None], kinds: frozenset[str] | None = None
+    ) -> None:
+        self._kinds = kinds
         self._events: deque[SupervisorEvent] = deque(maxlen=buffer)
         self._forget = forget
         self._news = trio.Event()
@@ -295,7 +301,9 @@ class Subscription:
         self.dropped = 0
 
     def offer(self, event: SupervisorEvent) -> None:
-        """Take one event, at the cost of the oldest when full."""
+        """Take one event, at the cost of the oldest when full; one of another kind is passed over."""
+        if self._kinds is not None and event.kind not in self._kinds:
+            return
         if len(self._events) == self._events.maxlen:
             self.dropped += 1
         self._events.append(event)
@@ -337,3 +345,15 @@ class Subscription:
             self._news = trio.Event()
             await self._news.wait()
         return self._events.popleft()
+
+
+def _known(kinds: Iterable[str] | None) -> frozenset[str] | None:
+    if kinds is None:
+        return None
+    chosen = frozenset((kinds,) if isinstance(kinds, str) else kinds)
+    if unknown := chosen.difference(get_args(EventKind)):
+        accepted = ", ".join(get_args(EventKind))
+        raise ValueError(
+            f"there are no events of kind {', '.join(map(repr, sorted(unknown)))}; kinds: {accepted}"
+        )
+    return chosen

@@ -200,6 +200,10 @@ class Mailbox(Generic[Item]):
             reschedule(task)
 
     @trio.lowlevel.enable_ki_protection
+    def is_waited_for(self) -> bool:
+        """Whether the taker sleeps until something is put in."""
+        return self._sleeper is not None
+
     def forget_sleeper(self) -> None:
         """Nobody sleeps here any more: whoever took from it has left."""
         self._sleeper = None

@@ -42,7 +42,14 @@ class Call:
     waited for any more; `expired`, that its time was up first.
     """
 
-    __slots__ = ("_answer", "_cell", "_error", "_held", "_task", "deadline", "expired", "msg", "settled")
+    __slots__ = (
+        *("_answer", "_cell", "_error", "_held", "_task"),
+        *("cycle", "deadline", "expired", "msg", "settled"),
+    )
+
+    cycle: tuple[str, ...]
+    """While it is handled: the actors that wait for each other since the last call that its handler made; unset before
+    one was made."""
 
     _answer: object
     _error: BaseException | None
@@ -225,18 +232,27 @@ def seconds_left(timeout: float | None, task: Task, now: float, target: Cell | N
     if own is None or own.handling is None or own.task is not task:
         return limit
     if target is not None:
-        _report_deadlock(own, target)
+        own.handling.cycle = cycle = _cycle_with(own, target)
+        if cycle:
+            own.system.events.emit(Deadlock(path=own.path, cycle=cycle))
     return min(limit, max(0.0, own.handling.deadline - now))
 
 
-def _report_deadlock(own: Cell, target: Cell) -> None:
+def cycle_of(task: Task) -> tuple[str, ...]:
+    """The actors that wait for each other because of the call that `task` made last; empty where they do not."""
+    own = OWN.get()
+    if own is None or own.handling is None or own.task is not task:
+        return ()
+    return getattr(own.handling, "cycle", ())
+
+
+def _cycle_with(own: Cell, target: Cell) -> tuple[str, ...]:
     waiting: list[Cell] = [own]
     while (caller := _caller(waiting[-1])) is not None and caller not in waiting:
         waiting.append(caller)
         if caller is target:
-            cycle = (*(cell.path for cell in reversed(waiting)), target.path)
-            own.system.events.emit(Deadlock(path=own.path, cycle=cycle))
-            return
+            return (*(cell.path for cell in reversed(waiting)), target.path)
+    return ()
 
 
 def _caller(cell: Cell) -> Cell | None:

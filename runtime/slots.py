@@ -95,7 +95,8 @@ class TreeNode:
 
     `ready`: it runs, and has not marked itself otherwise (X5).
     `incarnation` is 0 before the first start, `restarts` counts the automatic ones. `exit` is how the last
-    incarnation that ended did, at `exited_at` seconds of the run's clock.
+    incarnation that ended did, at `exited_at` seconds of the run's clock. `busy_for` is how many seconds ago an actor last
+    waited for messages, None while it waits; `handling` the type of the message of the call that it handles.
     """
 
     path: str
@@ -108,6 +109,8 @@ class TreeNode:
     ref: Ref | None = None
     exit: ExitReason | None = None
     exited_at: float | None = None
+    busy_for: float | None = None
+    handling: str | None = None
     children: tuple[TreeNode, ...] = ()
 
 

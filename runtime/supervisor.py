@@ -6,7 +6,7 @@ that gives up cancels the body and raises; one that is stopped before it was rea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar, overload
@@ -17,11 +17,12 @@ import trio
 from proctor.runtime.actor import Ignore
 from proctor.runtime.adoption import AdoptingCore, open_home
 from proctor.runtime.calls import Name, Ref
+from proctor.runtime.cell import Cell
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.errors import InvalidSpec, StartError, WouldDeadlock
-from proctor.runtime.events import Subscription
+from proctor.runtime.events import EventKind, Subscription
 from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, TreeShutdown
 from proctor.runtime.grace import LateStop
 from proctor.runtime.registry import Registry
@@ -112,9 +113,13 @@ class AnySupervisor:
             raise TypeError(f"supervisor {core.path!r} is a {type(core.handle).__name__}")
         return core.handle
 
-    def events(self, buffer: int = 1000) -> Subscription:
-        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest (T20)."""
-        return self._core.system.events.subscribe(buffer)
+    def events(self, buffer: int = 1000, kinds: Iterable[EventKind] | None = None) -> Subscription:
+        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest (T20).
+
+        With `kinds` only those, such as `("dead_letter",)` for whoever keeps what was not delivered: the others take no
+        room. Raises `ValueError` for a kind that does not exist.
+        """
+        return self._core.system.events.subscribe(buffer, kinds)
 
     def tree(self) -> TreeNode:
         """This supervisor and all below it, as they are now."""
@@ -270,8 +275,14 @@ def _node(core: Core, slot: Slot) -> TreeNode:
         ref=None if incarnation is None else incarnation.cell.ref,
         exit=slot.exit,
         exited_at=slot.exited_at,
+        busy_for=None if incarnation is None else incarnation.cell.busy_for(),
+        handling=None if incarnation is None else _handled_by(incarnation.cell),
         children=_below(_nested(slot)),
     )
+
+
+def _handled_by(cell: Cell) -> str | None:
+    return None if cell.handling is None else type(cell.handling.msg).__qualname__
 
 
 async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:

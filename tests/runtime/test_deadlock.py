@@ -61,3 +61,60 @@ async def test_an_actor_that_answered_before_it_calls_back_is_in_no_circle() -> 
             assert await a.call([b, a]) == "at once"
             assert await b.call([]) == "at once"
         assert not any(isinstance(event, Deadlock) for event in heard(events))
+
+
+async def test_the_time_out_of_a_call_in_a_circle_names_the_circle_and_of_another_call_none(
+    autojump_clock: MockClock,
+) -> None:
+    ends: list[tuple[tuple[str, ...], str]] = []
+
+    class Tries(Passes):
+        async def handle_call(self, msg: list[Name], from_: Call) -> Any:
+            for target in msg[:1]:
+                try:
+                    await target.call(msg[1:], 1)
+                except CallTimeout as error:
+                    ends.append((error.cycle, str(error).partition("deadlock")[2]))
+            return "end"
+
+    class Sleeps(Actor):
+        async def handle_call(self, msg: object, from_: Call) -> Any:
+            await trio.sleep_forever()
+
+    class TriesTwice(Tries):
+        async def handle_call(self, msg: list[Name], from_: Call) -> Any:
+            await super().handle_call(msg, from_)
+            return await super().handle_call(msg[1:], from_)
+
+    specs = [SPECS[0], ChildSpec("b", TriesTwice, name="b"), ChildSpec("s", Sleeps, name="s", shutdown=0)]
+    async with open_supervisor(specs) as sup:
+        a, b, s = (sup.name(id) for id in "abs")
+        assert await a.call([b, a, s], 10) == "end"
+    cycle = ("root/a", "root/b", "root/a")
+    assert ends == [(cycle, ", each waited for the next: root/a > root/b > root/a"), ((), "")]
+
+
+async def test_a_handler_that_does_not_end_shows_in_the_tree(autojump_clock: MockClock) -> None:
+    class Works(Actor):
+        async def handle_call(self, msg: object, from_: Call) -> Any:
+            await trio.sleep(30)
+
+        async def handle_cast(self, msg: object) -> None:
+            await trio.sleep(30)
+
+    async with open_supervisor([ChildSpec("a", Works, name="a")]) as sup, trio.open_nursery() as nursery:
+        await trio.sleep(5)
+
+        def seen() -> tuple[float | None, str | None]:
+            [node] = sup.tree().children
+            return node.busy_for, node.handling
+
+        assert seen() == (None, None)
+        nursery.start_soon(sup.name("a").call, 1.5, None)
+        await trio.sleep(10)
+        assert seen() == (10.0, "float")
+        await trio.sleep(25)
+        assert seen() == (None, None)
+        await sup.name("a").cast("x")
+        await trio.sleep(10)
+        assert seen() == (10.0, None)

@@ -16,6 +16,7 @@ from proctor.runtime import (
     CallingSelf,
     CallTimeout,
     ChildSpec,
+    DeadLetter,
     MailboxFull,
     Name,
     NoMailbox,
@@ -24,7 +25,7 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.exits import DeliveryError
-from tests.runtime.stage import forever, settled
+from tests.runtime.stage import forever, heard, settled
 
 
 class Desk(Actor):
@@ -129,3 +130,18 @@ async def test_a_call_to_oneself_has_its_message_M18() -> None:
     cause = getattr(raised.value.reason, "error", None)
     assert isinstance(cause, CallingSelf)
     assert cause.msg == "inner"
+
+
+async def test_whoever_keeps_dead_letters_gets_all_of_them_whatever_else_happens() -> None:
+    async with open_supervisor([ChildSpec("desk", Desk, name="desk", restart="temporary")]) as sup:
+        letters, everything = sup.events(5, kinds=("dead_letter",)), sup.events(5)
+        for number in range(5):
+            await sup.name("nobody").cast(number)
+        sup.name("desk").kill()
+        await settled()
+        assert [cast("DeadLetter", event).msg for event in heard(letters)] == [0, 1, 2, 3, 4]
+        assert (letters.dropped, everything.dropped > 0) == (0, True)
+        with pytest.raises(ValueError, match="no events of kind 'dead_leter'; kinds: child_started"):
+            sup.events(kinds=["dead_leter"])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="no events of kind 'deadletters'"):
+            sup.events(kinds="deadletters")  # type: ignore[arg-type]
