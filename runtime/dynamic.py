@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import attrs
 
@@ -28,7 +28,7 @@ from proctor.runtime.errors import MaxChildren, NotFound
 from proctor.runtime.grace import LateStop
 from proctor.runtime.root import open_root
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
-from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
+from proctor.runtime.supervisor import AnySupervisor, following, nested_spec, run_nested
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell
@@ -102,6 +102,11 @@ class DynamicSupervisor(AnySupervisor):
         super().__init__(core)
         self._dynamic = core
 
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
+        super().follow(core)
+        self._dynamic = cast("DynamicCore", core)
+
     async def start_child(self, spec: ChildSpec) -> Ref:
         """Start a child, of any id (S63); of a start that ignores, the `Ref` has ended already (S67).
 
@@ -151,7 +156,8 @@ class NestedDynamic:
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
         cell = task_status.cell
-        await run_nested(DynamicCore(self.flags, self.handle, cell, cell.system), task_status)
+        handle = following(cell, self.handle)
+        await run_nested(DynamicCore(self.flags, handle, cell, cell.system), task_status)
 
 
 def dynamic_supervisor_spec(

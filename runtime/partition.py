@@ -37,7 +37,7 @@ from proctor.runtime.spec import (
     Strategy,
     check_childspecs,
 )
-from proctor.runtime.supervisor import AnySupervisor, nested_spec, run_nested
+from proctor.runtime.supervisor import AnySupervisor, following, nested_spec, run_nested
 
 if TYPE_CHECKING:
     from proctor.runtime.cell import Cell
@@ -58,9 +58,10 @@ class PartitionCore(Core):
         routing: RoutingOptions,
         cell: Cell,
         system: System,
+        handle: Callable[[PartitionCore], PartitionSupervisor],
     ) -> None:
         self.partitions = len(specs)
-        super().__init__(specs, flags, cell, system, lambda _: PartitionSupervisor(self))
+        super().__init__(specs, flags, cell, system, lambda _: handle(self))
         self._specs = specs
         self.router = Router(self.path, self.slots, routing)
 
@@ -110,6 +111,11 @@ class PartitionSupervisor(AnySupervisor):
         super().__init__(core)
         self._partitioned = core
 
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
+        super().follow(core)
+        self._partitioned = cast("PartitionCore", core)
+
     @property
     def partitions(self) -> int:
         """How many there are now."""
@@ -154,7 +160,8 @@ class NestedPartition:
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
         cell = task_status.cell
-        core = PartitionCore(self.specs, self.flags, self.routing, cell, cell.system)
+        handle = following(cell, PartitionSupervisor)
+        core = PartitionCore(self.specs, self.flags, self.routing, cell, cell.system, handle)
         await run_nested(core, task_status)
 
 
@@ -211,7 +218,9 @@ def open_partition_supervisor(
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
     specs = _specs(spec, partitions, arguments)
     options = RoutingOptions(routing=routing, max_queued=max_queued, shed=shed, max_keys=max_keys)
-    opened = open_root(partial(PartitionCore, specs, flags, options), name or "root", seed=seed)
+    opened = open_root(
+        partial(PartitionCore, specs, flags, options, handle=PartitionSupervisor), name or "root", seed=seed
+    )
     return cast("AbstractAsyncContextManager[PartitionSupervisor]", opened)
 
 

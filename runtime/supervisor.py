@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NoReturn, TypeAlias, TypeVar, overload
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast, overload
 
 import attrs
 import trio
+from trio_util import wait_any
 
 from proctor.runtime.actor import Ignore
 from proctor.runtime.adoption import AdoptingCore, open_home
@@ -21,7 +22,7 @@ from proctor.runtime.cell import Cell
 from proctor.runtime.child import Incarnation
 from proctor.runtime.core import Core
 from proctor.runtime.decide import RESTARTS, RestartTable
-from proctor.runtime.errors import InvalidSpec, StartError, WouldDeadlock
+from proctor.runtime.errors import ActorExited, InvalidSpec, StartError, WouldDeadlock
 from proctor.runtime.events import EventKind, Subscription
 from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, TreeShutdown
 from proctor.runtime.grace import LateStop
@@ -44,7 +45,10 @@ Handle = TypeVar("Handle", bound="AnySupervisor")
 
 
 class AnySupervisor:
-    """What the handle on one incarnation of a supervisor can do, of whatever kind it is.
+    """What the handle on a supervisor can do, of whatever kind it is.
+
+    The handle on a nested supervisor follows its restarts, and those of the supervisors above it, as a name does. Between
+    two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
 
     Its async methods are requests, done one at a time in order, without a time-out of their own (S54, S55); each
     raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
@@ -53,6 +57,7 @@ class AnySupervisor:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._followed = trio.Event()
 
     @property
     def core(self) -> Core:
@@ -62,6 +67,8 @@ class AnySupervisor:
     def follow(self, core: Core) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
         self._core = core
+        followed, self._followed = self._followed, trio.Event()
+        followed.set()
 
     @property
     def ref(self) -> Ref:
@@ -102,9 +109,9 @@ class AnySupervisor:
     def supervisor(self, path: str, kind: type[Handle]) -> Handle: ...
 
     def supervisor(self, path: str, kind: type[AnySupervisor] | None = None) -> AnySupervisor:
-        """The handle on a supervisor below this one, in its present incarnation, of a `kind` left out: `Supervisor`.
+        """The handle on a supervisor below this one, which follows its restarts; of a `kind` left out: `Supervisor`.
 
-        Raises `NoProc`, and `TypeError` if it is of another kind.
+        Raises `NoProc` where none runs now, and `TypeError` if it is of another kind.
         """
         core = self._core
         for id in path.split("/"):
@@ -144,12 +151,13 @@ class AnySupervisor:
         waiting.
         """
         self._refuse_inside()
+        core = self._core  # the parent may have restarted it by the time its end is seen here
         if isinstance(reason, Killed):
-            self._core.cell.control.kill()
+            core.cell.control.kill()
         else:
-            self._core.cell.control.stop(reason or Shutdown())
+            core.cell.control.stop(reason or Shutdown())
         await self.wait_stopped()
-        return self.late
+        return core.late
 
     @property
     def late(self) -> tuple[LateStop, ...]:
@@ -160,12 +168,35 @@ class AnySupervisor:
 
     async def wait_stopped(self) -> ExitReason:
         """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
-        if self.ref.exit_reason is None:
+        ref = self.ref
+        if ref.exit_reason is None:
             self._refuse_inside()
-            with self.ref.monitor() as monitor:
+            with ref.monitor() as monitor:
                 await monitor
-        assert self.ref.exit_reason is not None
-        return self.ref.exit_reason
+        assert ref.exit_reason is not None
+        return ref.exit_reason
+
+    async def wait_ready(self) -> None:
+        """Wait until it serves: at once, when it is ready, or after its restart. Raises `NoProc` once its tree is ending.
+
+        A supervisor that is down for good is waited for until then: `trio.move_on_after` sets a limit. Raises `WouldDeadlock` as
+        other requests do.
+        """
+        while not await self._serves():
+            ref = await self.registry.wait(f"/{self.path}")
+            with ref.monitor() as monitor:  # its start may fail before this handle follows
+                await wait_any(partial(self._wait_for, ref), monitor.wait)
+
+    async def _serves(self) -> bool:
+        try:
+            await self._core.ask(partial(_later, lambda: None))
+        except (NoProc, ActorExited):
+            return False
+        return True
+
+    async def _wait_for(self, ref: Ref) -> None:
+        while self.ref is not ref:
+            await self._followed.wait()
 
     def _refuse_inside(self) -> None:
         if any(incarnation.context.supervisor.ref is self.ref for incarnation in waited_for()):
@@ -312,6 +343,22 @@ def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -
     return spec
 
 
+def following(cell: Cell, kind: Callable[[Any], Handle]) -> Callable[[Core], Handle]:
+    """What makes the handle of the nested supervisor at `cell`: the one that its path has had, or a new one of `kind`."""
+
+    def handle(core: Core) -> Handle:
+        known = cell.system.handles.get(cell.path)
+        if (
+            known is not None and type(known) is kind
+        ):  # else a changed spec made another kind of supervisor of it
+            known.follow(core)
+        else:
+            known = cell.system.handles[cell.path] = kind(core)
+        return cast("Handle", known)
+
+    return handle
+
+
 @attrs.frozen
 class NestedSupervisor:
     """The `start` of a supervisor that is a child."""
@@ -327,7 +374,8 @@ class NestedSupervisor:
             return children
         cell = task_status.cell
         if self.orphan_timeout is None:
-            core = Core(children, self.flags, cell, cell.system, Supervisor)
+            handle = following(cell, Supervisor)
+            core = Core(children, self.flags, cell, cell.system, handle)
         else:
             home = await open_home(task_status, self.orphan_timeout, Supervisor)
             core = AdoptingCore(home, task_status.context.supervisor, children, self.flags, cell)

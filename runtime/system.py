@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -19,6 +20,7 @@ from proctor.runtime.timers import Timers
 
 if TYPE_CHECKING:
     from proctor.runtime.decide import RestartTable
+    from proctor.runtime.supervisor import AnySupervisor
 
 Interrupt = KeyboardInterrupt | SystemExit
 
@@ -28,6 +30,8 @@ class System:
 
     def __init__(self, restarts: RestartTable, seed: int | None = None) -> None:
         self.registry = Registry()
+        # weak: a path that nobody stands at, and whose handle nobody has, costs nothing
+        self.handles: WeakValueDictionary[str, AnySupervisor] = WeakValueDictionary()
         self.events = Events()
         self.deadlines = Deadlines()
         self.timers = Timers()

@@ -48,6 +48,7 @@ from proctor.runtime.task_stream import TaskStream, open_task_stream
 if TYPE_CHECKING:
     from proctor.runtime.calls import Ref
     from proctor.runtime.child import Incarnation
+    from proctor.runtime.core import Core
 
 Args = TypeVarTuple("Args")
 Item = TypeVar("Item")
@@ -175,6 +176,11 @@ class TaskSupervisor(AnySupervisor):
     def __init__(self, core: DynamicCore) -> None:
         super().__init__(core)
         self._dynamic = core
+
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
+        super().follow(core)
+        self._dynamic = cast("DynamicCore", core)
 
     async def start_child(
         self,

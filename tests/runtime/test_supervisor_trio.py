@@ -249,14 +249,15 @@ async def test_a_root_that_cannot_start_raises_bare() -> None:
             raise AssertionError("not reached")
 
 
-async def test_a_root_that_is_stopped_while_it_starts_runs_its_body_over_nothing() -> None:
+async def test_a_root_that_is_stopped_while_it_starts_has_not_started() -> None:
     class Ends(Actor):
         async def init(self) -> None:
             self.supervisor.ref.exit(Shutdown("early"))
             await trio.sleep_forever()
 
-    async with open_supervisor([ChildSpec("a", Ends)]) as sup:
-        assert await sup.wait_stopped() == Shutdown("early")
+    with pytest.raises(StartError, match=r"child 'root' did not start: shutdown \(early\)"):
+        async with open_supervisor([ChildSpec("a", Ends)]):
+            raise AssertionError("not reached")
 
 
 async def test_an_interrupt_beside_a_kill_is_not_lost_T5() -> None:
