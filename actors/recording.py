@@ -174,7 +174,8 @@ class Recording:
             self._close_files()
             raise
         self._stdout, self._stdin, self._stderr = self._files
-        self._divided = self._closed = False
+        self._divided = list[str]()
+        self._closed = False
 
     @property
     def held(self) -> int:
@@ -231,9 +232,9 @@ class Recording:
 
     def _append(self, file: SegmentedFile, data: bytes) -> None:
         file.append(data)
-        if file.divided and not self._divided:
-            self._divided = True
-            self.begin(divided=True)  # who wants to play it learns that it may not be whole
+        if file.divided and file.path.name not in self._divided:
+            self._divided.append(file.path.name)
+            self.begin(divided=self._divided)  # by which a reader knows whether all parts are there
         self._grown()
 
     def _close_files(self) -> None:

@@ -22,7 +22,9 @@ import msgspec
 from proctor.actors.errors import BadOption
 from proctor.actors.permissions import Verdict
 from proctor.actors.plan import AgentMode, AgentOptions, Plan, scripted_plan
+from proctor.actors.scripted import ScriptError
 from proctor.actors.scripted.launch import PLAYER
+from proctor.actors.scripted.script import read_stream
 from proctor.protocols.acp import PROFILES, acp_dialect
 from proctor.protocols.codex import CODEX
 from proctor.protocols.dialect import Command, Dialect, Launch
@@ -82,12 +84,12 @@ def find_recording(path: str | Path) -> str:
 def read_recording(path: str | Path) -> Recorded:
     """What is known of the recording that `path` names. Raises `BadOption` when there is none or nothing to send."""
     prefix = find_recording(path)
-    stdin = _bytes(f"{prefix}stdin.ndjson")
     meta = _frame(_bytes(f"{prefix}meta.json"))
-    if meta.get("divided"):
-        raise BadOption(
-            f"{str(path)!r} cannot be played: it came near its limit (record_limit) and is in segments, or not whole"
-        )
+    try:
+        stdin = read_stream(prefix, "stdin.ndjson")
+        read_stream(prefix, "stdout.ndjson")
+    except ScriptError as error:
+        raise BadOption(f"{str(path)!r} cannot be played: {error}") from error
     lines = [line for line in stdin.split(b"\n") if line.strip()]
     frames = [_frame(line) for line in lines]
     wire: Wire = "jsonrpc" if any("method" in frame for frame in frames) else "claude"

@@ -455,8 +455,8 @@ class _Emptied:
 
 async def _remove_folders(named: list[tuple[str, Path]], *, limit: float) -> _Emptied:
     """`named` are the folders, each with the key of its host."""
-    # most are gone, removed by those that made them: no thread is needed to find that out
-    named = [(key, path) for key, path in named if os.path.lexists(path)]
+    # most are gone, removed by those that made them: a thread would cost more than the look
+    named = [(key, path) for key, path in named if os.path.lexists(path)]  # noqa: ASYNC240
     if not named:
         return _Emptied()
     removed, left, keys = list[Path](), list[Path](), {key for key, _ in named}

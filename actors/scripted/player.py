@@ -66,12 +66,12 @@ class Recording:
     """What was said. `asked` are the host's requests in order; `aside` their replies that wait to be asked for."""
 
     def __init__(self, prefix: str) -> None:
-        from proctor.actors.scripted.script import ScriptError, parse, read_bytes
+        from proctor.actors.scripted.script import ScriptError, parse, read_bytes, read_stream
 
         if not os.path.isfile(prefix + "stdout.ndjson"):
             raise ScriptError(prefix + "stdout.ndjson", 0, "no such recording")
-        host = [parse(line) for line in read_bytes(prefix + "stdin.ndjson").split(b"\n") if line.strip()]
-        raws = [line for line in read_bytes(prefix + "stdout.ndjson").split(b"\n") if line.strip()]
+        host = [parse(line) for line in read_stream(prefix, "stdin.ndjson").split(b"\n") if line.strip()]
+        raws = [line for line in read_stream(prefix, "stdout.ndjson").split(b"\n") if line.strip()]
         self.meta = parse(read_bytes(prefix + "meta.json"))
         times: list[float | None] = self.meta.get("line_times_s") or self.meta.get("timing_s") or []
         if len(times) != len(raws):

@@ -299,6 +299,32 @@ def read_bytes(path: str) -> bytes:
         return b""
 
 
+def read_stream(prefix: str, name: str) -> bytes:
+    """The recorded stream `name` of the run `prefix`, behind the parts that were written before it
+    (`stdout.0-5321.ndjson`).
+
+    Raises `ScriptError` when a part was removed, because the recording came to its limit.
+    """
+    stem, suffix = os.path.splitext(prefix + name)
+    parts = _parts(stem, suffix)
+    divided = parse(read_bytes(prefix + "meta.json")).get("divided") or []
+    ends = [0, *(behind for _, behind, _ in parts)]
+    if [first for first, _, _ in parts] != ends[:-1] or (name in divided and not parts):
+        raise ScriptError(prefix + name, 0, "a part of it was removed (record_limit): this run is not whole")
+    return b"".join([*(read_bytes(part) for _, _, part in parts), read_bytes(prefix + name)])
+
+
+def _parts(stem: str, suffix: str) -> list[tuple[int, int, str]]:
+    folder, name = os.path.split(stem)
+    numbered = re.compile(rf"{re.escape(name)}\.(\d+)-(\d+){re.escape(suffix)}")
+    try:
+        names = os.listdir(folder or ".")
+    except OSError:
+        return []
+    found = [(numbered.fullmatch(other), other) for other in names]
+    return sorted((int(m[1]), int(m[2]), os.path.join(folder, other)) for m, other in found if m is not None)
+
+
 def parse(line: bytes) -> Frame:
     """The object in a line, empty when there is none."""
     try:
@@ -311,8 +337,8 @@ def load_recording(prefix: str) -> Script:
     """A run recorded as `PREFIXstdout.ndjson`, `stdin.ndjson`, `stderr.txt` and `meta.json`; only the first must be."""
     if not os.path.isfile(prefix + "stdout.ndjson"):
         raise ScriptError(prefix + "stdout.ndjson", 0, "no such recording")
-    script, script_in = Script(), [parse(line) for line in read_bytes(prefix + "stdin.ndjson").split(b"\n")]
-    lines = [line for line in read_bytes(prefix + "stdout.ndjson").split(b"\n") if line]
+    script, script_in = Script(), [parse(line) for line in read_stream(prefix, "stdin.ndjson").split(b"\n")]
+    lines = [line for line in read_stream(prefix, "stdout.ndjson").split(b"\n") if line]
     meta = parse(read_bytes(prefix + "meta.json"))
     times: list[float | None] = meta.get("line_times_s") or []
     if len(times) != len(lines):

@@ -23,6 +23,7 @@ from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted
 from proctor.actors.recording import Recording, RunDirectory, retain
 from proctor.actors.replaying import read_recording
+from proctor.actors.scripted.script import read_stream
 from proctor.protocols.vocabulary import Notice, Text, TextDelta
 from proctor.runtime.ledger import open_ledger
 
@@ -159,16 +160,32 @@ async def test_an_agent_that_restarts_all_the_time_is_bounded_too(tmp_path: Path
     run.close()
 
 
-async def test_a_recording_in_segments_is_not_played_and_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [slice(0), slice(1), slice(1, 2), slice(None)])
+async def test_a_recording_in_parts_is_played_only_when_none_of_them_was_removed(
+    lost: slice, tmp_path: Path
+) -> None:
     run = RunDirectory(tmp_path, "a", limit=LIMIT)
     recording = run.open_incarnation()
-    for number in range(100):
-        recording.stdout(b"z" * 9_999 + b"\n", number)
+    for number in range(30):
+        recording.stdout(b'{"n":"' + b"z" * 9_990 + b'"}\n', number)
     recording.stdin(b'{"type":"user","message":{"content":"hi"}}\n')
-    recording.close(stdout_lines=100)
+    recording.close(stdout_lines=30)
     run.close()
-    with pytest.raises(BadOption, match="is in segments"):
-        read_recording(run.path)
+    prefix = f"{recording.path}/"
+    parts = sorted(
+        recording.path.glob("stdout.*-*.ndjson"), key=lambda part: int(part.name.split(".")[1].split("-")[0])
+    )
+    assert len(parts) > 2
+    for part in parts[lost]:
+        part.unlink()
+    if lost == slice(0):
+        assert read_recording(run.path).prompts == ("hi",)
+        assert read_stream(prefix, "stdout.ndjson").count(b"\n") == 30
+    else:
+        with pytest.raises(
+            BadOption, match=r"a part of it was removed \(record_limit\): this run is not whole"
+        ):
+            read_recording(run.path)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "1 GB", 1000])

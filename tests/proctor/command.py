@@ -93,6 +93,16 @@ def wait_for(path: Path, pattern: str, *, patience: float = PATIENCE) -> Path:
     return found
 
 
+def wait_recorded(runs: Path, pattern: str = "*/1/meta.json", *, patience: float = PATIENCE) -> Path:
+    """The `meta.json` of a process whose recording is complete, when it is."""
+    limit = time.monotonic() + patience
+    meta = wait_for(runs, pattern, patience=patience)
+    while b'"wall_s"' not in meta.read_bytes():  # it is there from the start, and replaced at the end
+        assert time.monotonic() < limit, f"{meta} is not complete"
+        time.sleep(0.02)
+    return meta
+
+
 def processes_with(word: str) -> list[int]:
     """Processes whose command line holds `word`."""
     found: list[int] = []

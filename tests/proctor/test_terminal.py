@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, Terminal, wait_for
+from tests.proctor.command import EXAMPLES, Terminal, wait_recorded
 from tests.proctor.scripts import Script
 
 ASKS = (
@@ -142,7 +142,7 @@ def test_a_terminal_that_stops_reading_does_not_stop_the_fleet(home: Path) -> No
         terminal.until("reader")
         terminal.press("\x13")  # Ctrl-S
         runs = home / "state" / "proctor" / "runs"
-        wait_for(runs, "*sleeper*/1/meta.json")
+        wait_recorded(runs, "*sleeper*/1/meta.json")
         terminal.press("\x11")  # Ctrl-Q
         assert terminal.end() == 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_for
+from tests.proctor.command import EXAMPLES, ROOT, Ended, processes_with, proctor, running, wait_recorded
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent
 from tests.runtime.programs import installed
 
@@ -152,6 +152,7 @@ def test_an_interrupt_stops_the_fleet_in_reverse_order_and_leaves_nothing(
     home: Path, fleet: Fleet, number: signal.Signals, status: int
 ) -> None:
     path = fleet(
+        'stop_order = "reverse"',
         agent("first", script='"one.ndjson"'),
         '[[supervisors]]\nname = "others"',
         agent("second", script='"two.ndjson"', prompt='"x"').replace("[[agents]]", "[[supervisors.agents]]"),
@@ -194,7 +195,7 @@ def test_an_interrupt_ends_a_command_that_waits_for_its_reader_only(home: Path, 
     many = (*(f'{{"say": "line {n} {"x" * 150}"}}' for n in range(3000)), *ANSWERS)
     path = fleet(agent("a", script='"a.ndjson"', prompt='"x"'), a=many)
     with running("up", str(path), home=home) as command:
-        wait_for(home / "state" / "proctor" / "runs", "*/1/meta.json")
+        wait_recorded(home / "state" / "proctor" / "runs")
         command.signal(signal.SIGINT)
         assert command.end(20) == 130
 

@@ -117,7 +117,7 @@ def test_readiness_names_the_agent_whose_command_line_is_stopped_and_comes_back_
     home: Path, fleet: Fleet
 ) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), agent("b", script='"b.ndjson"'), a=HANGS, b=ANSWERS)
-    with running("web", str(path), "--listen", "127.0.0.1:0", home=home) as command:
+    with running("web", str(path), "--listen", "127.0.0.1:0", "--no-token", home=home) as command:
         with httpx2.Client(base_url=address(command), timeout=30, verify=False) as client:
             assert ready(client)["checks"] == {}
             client.post("/agents/a/turns", json={"prompt": "hang"}, headers={"prefer": "respond-async"})
