@@ -88,14 +88,17 @@ class EndClock:
 class _Alarm:
     """A step of a clock at some time."""
 
-    __slots__ = ("_clock", "ring")
+    __slots__ = ("_clock", "_step")
 
     def __init__(self, clock: EndClock, step: Callable[[], None]) -> None:
-        self._clock, self.ring = clock, step
+        self._clock, self._step = clock, step
 
     @property
     def over(self) -> bool:
         return self._clock.over
+
+    def ring(self) -> None:
+        self._step()
 
 
 class LateStops:

@@ -115,11 +115,14 @@ def test_what_a_full_disk_took_of_a_write_is_cut_off(tmp_path: Path, monkeypatch
             raise OSError(errno.ENOSPC, "full")
         return write(fd, data[:4])
 
+    def truncated(fd: int, size: int) -> None:
+        truncate(-1 if full else fd, size)
+
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", half)
         with pytest.raises(RecordingFailed, match="full"):
             file.append(line(3))
-        patched.setattr(os, "ftruncate", lambda fd, size: truncate(-1 if full else fd, size))
+        patched.setattr(os, "ftruncate", truncated)
         with pytest.raises(RecordingFailed, match="full"):
             file.append(line(3))
     file.append(line(4))

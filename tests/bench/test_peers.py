@@ -27,7 +27,16 @@ ALL = (
 )
 WORKS = {
     "NDJSON": {"NDJSON": 9},
-    "Mailbox": {"call, 1": 14, "call, 2": 14, "cast, 1": 13, "cast, 2": 13, "stream items": 3},
+    "Mailbox": {
+        "call, 1": 14,
+        "call, 2": 14,
+        "cast, 1": 13,
+        "cast, 2": 13,
+        "stream items": 3,
+        "open requests, 10000": 2,
+        "notices, 12500": 1,
+        "notices, 50000": 1,
+    },
     "Starts": {"start, 1": 8, "start, 64": 8, "guarded start, 1": 2},
     "Restarts": {"restart, 1": 9, "restart, 2": 9},
 }

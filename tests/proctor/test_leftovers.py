@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def temporary(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def host_with_secrets(agent: str, home: Path, temporary: Path) -> Iterator[Running]:
+def host_with_secrets(agent: str, home: Path, temporary: Path) -> Generator[Running]:
     words = ("run", agent, "hi", "--home", "private", "--no-record", "--permission", "allow")
     env = {"TMPDIR": str(temporary)}
     with running(*words, "--env", f"TOKEN={SECRET}", home=home, env=env) as command:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 import attrs
@@ -214,6 +215,7 @@ async def test_a_process_that_may_not_be_looked_at_is_told_and_not_killed(folder
 SWEEPER = """
 import os, sys, trio
 from pathlib import Path
+from typing import NoReturn
 from proctor.runtime.ledger import open_ledger
 async def main(folder):
     async with open_ledger(Path(folder)) as ledger:
@@ -558,12 +560,16 @@ async def test_the_folders_of_a_host_before_a_reboot_are_removed(folder: Path, t
     assert not path.exists()
 
 
+def left_alone(path: Path) -> bool:
+    return False
+
+
 async def test_a_folder_that_cannot_be_removed_is_told_and_left_to_the_next(
     folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = with_secrets(noted(folder, temporary / "a"))
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "remove_tree", lambda path: False)
+        patched.setattr(ledger, "remove_tree", left_alone)
         found = await swept(folder)
     assert (found.folders, found.folders_left) == ((), (path,))
     assert left_in(folder) == [f"{KEY}.ledger"]
@@ -587,7 +593,7 @@ async def test_a_folder_is_noted_before_it_is_made_and_goes_with_its_host(
     assert left_in(temporary) == left_in(folder) == []
 
 
-def refuse(*args: object, **kwargs: object) -> None:
+def refuse(*args: object, **kwargs: object) -> NoReturn:
     raise PermissionError(13, "no")
 
 
@@ -595,9 +601,13 @@ async def test_a_line_that_the_disk_cut_short_does_not_swallow_the_next(
     folder: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
+
+    def cut(fd: int, data: memoryview) -> int:
+        return write(fd, data[:5]) if len(data) > 20 else refuse()
+
     async with open_ledger(folder) as own:
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", lambda fd, data: write(fd, data[:5]) if len(data) > 20 else refuse())
+            patched.setattr(os, "write", cut)
             own.note(os.getpid(), f"{own.key}/1/a")
         path = own.make_folder("proctor-")
         lines = own.path.read_text().splitlines()

@@ -163,7 +163,9 @@ async def test_a_ledger_is_whole_or_refused_with_its_cause(tmp_path: Path, failu
     ended = await trials(keep, failure, dense=40)
     wrong = [trial for trial in ended if trial.left or not named(trial.raised)]
     assert wrong == []
-    assert set(lines) == {1, 2}
+    assert ended
+    # what the system has cut short is written in a second part: that costs no line
+    assert set(lines) == ({2} if failure == "short write" else {1, 2})
     await swept(folder)
     assert list(folder.iterdir()) == []
 
