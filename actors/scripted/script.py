@@ -307,7 +307,7 @@ def read_stream(prefix: str, name: str) -> bytes:
     """
     stem, suffix = os.path.splitext(prefix + name)
     parts = _parts(stem, suffix)
-    divided = parse(read_bytes(prefix + "meta.json")).get("divided") or []
+    divided: list[str] = parse(read_bytes(prefix + "meta.json")).get("divided") or []
     ends = [0, *(behind for _, behind, _ in parts)]
     if [first for first, _, _ in parts] != ends[:-1] or (name in divided and not parts):
         raise ScriptError(prefix + name, 0, "a part of it was removed (record_limit): this run is not whole")
