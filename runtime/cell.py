@@ -77,6 +77,7 @@ class Cell:
         "accepting",
         "calls",
         "control",
+        "cycle",
         "exit",
         "handling",
         "info",
@@ -109,6 +110,7 @@ class Cell:
         self.names: tuple[str, ...] = ()
         self.task: trio.lowlevel.Task | None = None
         self.woken_at = system.now()
+        self.cycle: tuple[str, ...] = ()
         self.keeper: Kept | None = None
         self.linked: Linked | None = None
         self.links: dict[Cell, None] | None = None
@@ -131,6 +133,10 @@ class Cell:
     def let_go(self, name: str) -> None:
         """Forget a name."""
         self.names = tuple(other for other in self.names if other != name)
+
+    def is_awaited(self) -> bool:
+        """Whether messages wait to be handled."""
+        return self.mailbox is not None and self.mailbox.load() > 0
 
     def waits(self) -> bool:
         """Whether a sender is to wait for room now."""

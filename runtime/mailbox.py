@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Iterable, Iterator
+from itertools import islice
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import trio
@@ -135,6 +136,10 @@ class Mailbox(Generic[Item]):
     def load(self) -> int:
         """How many user messages wait to be handled, those of senders without room included."""
         return len(self._user or ()) + len(self._senders or ())
+
+    def first_queued(self, number: int) -> list[Item]:
+        """At most so many of the user messages that wait to be handled, in order."""
+        return list(islice(self._user or (), number))
 
     def drop_oldest(self) -> Item | None:
         """Take out the user message that was queued first, if there is one; its room is for others."""

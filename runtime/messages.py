@@ -13,7 +13,7 @@ Not here: how they are sent (`calls`), what waits for them (`mailbox`, `deadline
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from trio.lowlevel import (
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from proctor.runtime.requests import Request
 
 
+LOOKED_AT = 64
+"""How many queued messages of an actor are looked at for a deadlock when it calls another."""
+
+
 class Call:
     """One question that waits for its answer; the `from_` of `handle_call`.
 
@@ -44,12 +48,8 @@ class Call:
 
     __slots__ = (
         *("_answer", "_cell", "_error", "_held", "_task"),
-        *("cycle", "deadline", "expired", "msg", "settled"),
+        *("deadline", "expired", "msg", "settled"),
     )
-
-    cycle: tuple[str, ...]
-    """While it is handled: the actors that wait for each other since the last call that its handler made; unset before
-    one was made."""
 
     _answer: object
     _error: BaseException | None
@@ -226,37 +226,59 @@ def _is_in_its_step(task: Task | None) -> bool:
 def seconds_left(timeout: float | None, task: Task, now: float, target: Cell | None = None) -> float:
     """How long a call of `task` may take: its own time-out, or what is left of the call it is handling (X14).
 
-    Reports a call to a `target` that waits, over whatever others, for the answer to the call being handled.
+    Reports a call of an actor to a `target` that waits, over whatever others, for this actor.
     """
     limit, own = math.inf if timeout is None else timeout, OWN.get()
-    if own is None or own.handling is None or own.task is not task:
+    if own is None or own.task is not task:
         return limit
-    if target is not None:
-        own.handling.cycle = cycle = _cycle_with(own, target)
-        if cycle:
-            own.system.events.emit(Deadlock(path=own.path, cycle=cycle))
+    if target is not None and (own.handling is not None or own.is_awaited()):
+        own.cycle = _cycle_with(own, target)
+        if own.cycle:
+            own.system.events.emit(Deadlock(path=own.path, cycle=own.cycle))
+    elif own.cycle:
+        own.cycle = ()
+    if own.handling is None:
+        return limit
     return min(limit, max(0.0, own.handling.deadline - now))
 
 
 def cycle_of(task: Task) -> tuple[str, ...]:
     """The actors that wait for each other because of the call that `task` made last; empty where they do not."""
     own = OWN.get()
-    if own is None or own.handling is None or own.task is not task:
-        return ()
-    return getattr(own.handling, "cycle", ())
+    return () if own is None or own.task is not task else own.cycle
 
 
 def _cycle_with(own: Cell, target: Cell) -> tuple[str, ...]:
-    waiting: list[Cell] = [own]
-    while (caller := _caller(waiting[-1])) is not None and caller not in waiting:
-        waiting.append(caller)
-        if caller is target:
-            return (*(cell.path for cell in reversed(waiting)), target.path)
+    waits_for: dict[Cell, Cell] = {own: target}
+    to_do = [own]
+    while to_do:
+        cell = to_do.pop()
+        for caller in _callers(cell):
+            if caller in waits_for:
+                continue
+            waits_for[caller] = cell
+            if caller is target:
+                return _around(waits_for, target)
+            to_do.append(caller)
     return ()
 
 
-def _caller(cell: Cell) -> Cell | None:
-    """The actor that waits in its own task for the call that `cell` is handling, if it is one."""
-    task = None if cell.handling is None else cell.handling.sleeper
-    caller = None if task is None else task.context.get(OWN)
-    return caller if caller is not None and caller.task is task else None
+def _around(waits_for: dict[Cell, Cell], target: Cell) -> tuple[str, ...]:
+    cycle, cell = [target.path], waits_for[target]
+    while cell is not target:
+        cycle.append(cell.path)
+        cell = waits_for[cell]
+    return (*cycle, target.path)
+
+
+def _callers(cell: Cell) -> Iterator[Cell]:
+    """The actors that wait, each in its own task, for a call that `cell` handles or has still to handle.
+
+    Of a long queue only the beginning is looked at: whoever stands further behind waits for those before it, too.
+    """
+    queued = () if cell.mailbox is None else cell.mailbox.first_queued(LOOKED_AT)
+    for message in (cell.handling, *queued):
+        task = message.sleeper if isinstance(message, Call) else None
+        caller = None if task is None else task.context.get(OWN)
+        if caller is not None and caller.task is task:
+            yield caller

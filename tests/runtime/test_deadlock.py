@@ -118,3 +118,35 @@ async def test_a_handler_that_does_not_end_shows_in_the_tree(autojump_clock: Moc
         await sup.name("a").cast("x")
         await trio.sleep(10)
         assert seen() == (10.0, None)
+
+
+@pytest.mark.parametrize("ahead", [0, 20])
+async def test_two_that_call_each_other_at_once_are_reported_whatever_they_were_at(
+    ahead: int, autojump_clock: MockClock
+) -> None:
+    class Both(Actor):
+        async def handle_cast(self, msg: Name | None) -> None:
+            if msg is not None:
+                await trio.sleep(1)  # the other has begun as well
+                with pytest.raises(CallTimeout) as caught:
+                    await msg.call("x", 3)
+                cycles.append(caught.value.cycle)
+
+        async def handle_call(self, msg: object, from_: Call) -> Any:
+            return msg
+
+    cycles: list[tuple[str, ...]] = []
+    async with open_supervisor([ChildSpec(id, Both, name=id, shutdown=1) for id in "ab"]) as sup:
+        a, b = sup.name("a"), sup.name("b")
+        events = sup.events(kinds=("deadlock",))
+        await a.cast(b)
+        await b.cast(a)
+        for _ in range(ahead):
+            await a.cast(None)
+        await trio.sleep(1.5)
+        [found] = [event for event in heard(events) if isinstance(event, Deadlock)]
+        await trio.sleep(5)
+        assert await a.call("now") == await b.call("now") == "now"
+    assert {*found.cycle} == {"root/a", "root/b"}
+    assert found.cycle[0] == found.cycle[-1]
+    assert found.cycle in cycles
