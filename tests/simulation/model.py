@@ -331,6 +331,7 @@ class Guide:
         yield Wait((), self.universe.clock.now + seconds)
         if not self._owes(place, owed):
             self.see("stopped or started while put off")
+            return  # it takes no turn among the requests
         self.ask(resume)
 
     def _owes(self, place: Place, owed: object) -> bool:
