@@ -156,7 +156,9 @@ def _below(guide: Guide | None) -> Result:
 
 def _node(place: Place) -> Result:
     below = _below(None if place.child is None else place.child.guide)
-    ends_itself = place.state == "running" and place.child is not None and place.child.ends
+    child = place.child
+    ends = child is not None and (child.ends or (child.guide is not None and child.guide.ending))
+    ends_itself = place.state == "running" and ends
     return (
         place.node.id,
         "stopping" if ends_itself else place.state,
