@@ -204,11 +204,11 @@ class Mailbox(Generic[Item]):
         if task is not None:
             reschedule(task)
 
-    @trio.lowlevel.enable_ki_protection
     def is_waited_for(self) -> bool:
         """Whether the taker sleeps until something is put in."""
         return self._sleeper is not None
 
+    @trio.lowlevel.enable_ki_protection
     def forget_sleeper(self) -> None:
         """Nobody sleeps here any more: whoever took from it has left."""
         self._sleeper = None
