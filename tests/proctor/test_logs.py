@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.cli.commands import dispatch
 from proctor.cli.logs import ROOM, Behind, Json, Text
 from tests.proctor.command import proctor
 from tests.proctor.scripts import Script
@@ -95,3 +96,12 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_learns_how_much_it_miss
     handler.finish()
     os.close(read)
     os.close(write)
+
+
+def test_a_command_called_inside_a_program_leaves_its_logging_alone(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert dispatch(["up", str(tmp_path / "no-such.toml")]) == 2
+    logging.getLogger("proctor.agent").warning("still ours")
+    assert [record.message for record in caplog.records] == ["still ours"]
+    assert "no-such.toml" in capfd.readouterr().err

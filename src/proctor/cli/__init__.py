@@ -45,7 +45,11 @@ def _dispatch(argv: list[str]) -> int:
         _tell("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
     from proctor.cli.commands import dispatch
+    from proctor.cli.complaints import complain
+    from proctor.cli.logs import log_to_stderr
 
+    if wrong := log_to_stderr(os.environ):  # not in `dispatch`: what calls that keeps its own logging
+        complain(wrong)
     return dispatch(argv)
 
 

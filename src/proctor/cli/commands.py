@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -59,11 +58,7 @@ _Flag = Parameter(negative="", show_default=False)
 
 def dispatch(argv: Sequence[str]) -> int:
     """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
-    from proctor.cli.logs import log_to_stderr
     from proctor.cli.prompts import settle
-
-    if wrong := log_to_stderr(os.environ):
-        complain(wrong)
 
     words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
     try:
