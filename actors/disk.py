@@ -16,9 +16,7 @@ def write_whole(fd: int, data: bytes, path: Path | None) -> None:
     Raises `RecordingFailed`.
     """
     try:
-        written = os.write(fd, data)
-        while written < len(data):
-            written += os.write(fd, memoryview(data)[written:])
+        write_all(fd, data)
     except OSError as error:
         raise RecordingFailed(str(path or "(temporary)"), error) from error
 

@@ -47,7 +47,7 @@ from proctor.actors.errors import RecordingFailed
 from proctor.actors.eventlog import EventLog
 from proctor.actors.segments import SegmentedFile
 from proctor.runtime.ledger import make_folder, renew_folder
-from proctor.runtime.tags import is_own_directory, is_tagged, tag_folder
+from proctor.runtime.tags import is_tagged, restore_directory, tag_folder
 
 LIMIT = 256 * 2**20
 """Bytes that one agent's directory may have by default."""
@@ -117,7 +117,7 @@ class RunDirectory:
         """Both folders as they were made: a cleaner may have removed them, or what is old in them."""
         renew_folder(self.scratch)
         if self.kept:
-            _restore(self.path)
+            restore_directory(self.path)
             if not is_tagged(self.path, RUN, self.path.name):
                 tag_folder(self.path, RUN, self.path.name)
         if not (self.path / "lock").exists():
@@ -244,7 +244,7 @@ class Recording:
     def _write_meta(self) -> None:
         data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
         try:
-            _restore(self.path)
+            restore_directory(self.path)
             replace_file(self.path / "meta.json", data)
         except OSError as error:
             raise RecordingFailed(str(self.path), error) from error
@@ -255,14 +255,6 @@ class Recording:
 
 def _held(file: SegmentedFile) -> int:
     return file.held
-
-
-def _restore(folder: Path) -> None:
-    """Make a folder of ours again that was removed under us. Raises OSError where another's is in its place."""
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700, parents=True)
-    if not is_own_directory(folder):
-        raise PermissionError(13, "it is no directory of ours", str(folder))
 
 
 def write_private(path: Path, content: str | bytes) -> None:

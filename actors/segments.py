@@ -13,7 +13,6 @@ A rotation that the system refuses is put off, and does not fail the write that 
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import tempfile
@@ -25,7 +24,7 @@ import attrs
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.tags import is_own_directory
+from proctor.runtime.tags import restore_directory
 
 _LONGEST = 2
 """Segments' lengths after which one ends also in the middle of a line."""
@@ -168,7 +167,7 @@ class SegmentedFile:
         fresh, fd = self.path.with_name(f"{self.path.name}.new"), -1
         done = Segment(self._place_of(), self._first, self.units, self._begin, self._size)
         try:
-            _restore(self.path.parent)
+            restore_directory(self.path.parent, parents=False)
             # opened before anything is renamed: no descriptor left must not cost what is there
             fd = os.open(fresh, _FLAGS | os.O_TRUNC, 0o600)
             with suppress(FileNotFoundError):  # removed under us: what it held is lost, and found to be
@@ -217,13 +216,6 @@ def segments_of(path: Path) -> list[Segment]:
         segments.append(Segment(inner, first, end, begin, size))
         begin += size
     return segments
-
-
-def _restore(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    if not is_own_directory(folder):  # somebody else's by now: nothing of ours is written there
-        raise PermissionError(errno.EACCES, "it is no directory of ours", str(folder))
 
 
 def _take_back(fresh: Path, done: Path, path: Path) -> None:

@@ -50,7 +50,15 @@ from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_mark
 from proctor.runtime.procfs import Place
 from proctor.runtime.shortage import remedy_of
 from proctor.runtime.spawning import MARKER, Command
-from proctor.runtime.tags import is_own_directory, is_tagged, read_tag, remove_tree, tag_folder, write_all
+from proctor.runtime.tags import (
+    is_own_directory,
+    is_tagged,
+    read_tag,
+    remove_tree,
+    restore_directory,
+    tag_folder,
+    write_all,
+)
 
 WEEDED = 1000
 """Lines a ledger holds before it is weeded."""
@@ -314,10 +322,7 @@ def renew_folder(path: Path) -> None:
 
     Raises OSError, also where another's folder is in its place.
     """
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    if not is_own_directory(path):
-        raise PermissionError(errno.EACCES, "it is no directory of ours", str(path))
+    restore_directory(path)
     ledger = _LEDGER.get()
     if ledger is not None and not is_tagged(path, FOLDER, ledger.key):
         tag_folder(path, FOLDER, ledger.key)

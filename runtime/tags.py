@@ -9,6 +9,7 @@ folder is no longer ours, so renaming one keeps it. What has no tag is never rem
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -42,6 +43,17 @@ def write_all(fd: int, data: bytes) -> None:
     written = 0
     while written < len(data):
         written += os.write(fd, memoryview(data)[written:])
+
+
+def restore_directory(path: Path, *, parents: bool = True) -> None:
+    """Make a directory of this user again that something has removed.
+
+    Raises OSError, also where another user's is in its place.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=parents)
+    if not is_own_directory(path):
+        raise PermissionError(errno.EACCES, "it is no directory of ours", str(path))
 
 
 def is_tagged(folder: Path, kind: str, name: str) -> bool:
