@@ -34,10 +34,16 @@ class AdoptingCore(Core):
     """One incarnation of a supervisor whose children outlive its failures."""
 
     def __init__(
-        self, home: Home, parent: AnySupervisor, children: Sequence[ChildSpec], flags: Flags, cell: Cell
+        self,
+        home: Home,
+        parent: AnySupervisor,
+        children: Sequence[ChildSpec],
+        flags: Flags,
+        cell: Cell,
+        handle: Callable[[Core], AnySupervisor],
     ) -> None:
         self._home, self._parent = home, parent
-        super().__init__(children, flags, cell, cell.system, home.handle_for)
+        super().__init__(children, flags, cell, cell.system, handle)
         home.core = self
 
     def receive(self, incarnation: Incarnation) -> None:
@@ -89,14 +95,12 @@ class AdoptingCore(Core):
         self._home.keep(self.children)
 
 
-async def open_home(
-    incarnation: Incarnation, timeout: float, handle: Callable[[Core], AnySupervisor]
-) -> Home:
+async def open_home(incarnation: Incarnation, timeout: float) -> Home:
     """The home of the supervisor that `incarnation` is, made at its first start."""
     kept = incarnation.context.kept
     home = kept.home
     if home is None:
-        home = Home(timeout, handle)
+        home = Home(timeout)
         await incarnation.context.supervisor.core.children.nursery.start(home.run)
         kept.home = home
         kept.at_rest(home.expire)

@@ -39,14 +39,18 @@ if TYPE_CHECKING:
     from proctor.runtime.system import System
 
 
-class Control(Protocol):
-    """What stands behind a cell and can be ended from outside."""
+class Stoppable(Protocol):
+    """What can be ended from outside."""
 
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end with `reason`. Returns at once; a second request changes nothing."""
 
     def kill(self) -> None:
         """End it by force. Returns at once."""
+
+
+class Control(Stoppable, Protocol):
+    """What stands behind a cell."""
 
     def ending(self) -> None:
         """Take note that it begins to end, whoever began that. Returns at once; a second call changes nothing."""

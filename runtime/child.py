@@ -29,7 +29,7 @@ import trio
 
 from proctor.runtime.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
 from proctor.runtime.calls import open_cell
-from proctor.runtime.cell import OWN
+from proctor.runtime.cell import OWN, Stoppable
 from proctor.runtime.errors import MailboxFull
 from proctor.runtime.events import ChildReady
 from proctor.runtime.exits import (
@@ -67,14 +67,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Warden(Protocol):
+class Warden(Stoppable, Protocol):
     """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
-
-    def stop(self, reason: ExitReason) -> None:
-        """As for `Control`."""
-
-    def kill(self) -> None:
-        """As for `Control`."""
 
     @property
     def left(self) -> Mapping[str, Kept]:

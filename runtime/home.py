@@ -13,7 +13,7 @@ Not here: who leaves children and adopts them (`adoption`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from proctor.runtime.adoption import AdoptingCore
     from proctor.runtime.child import Incarnation
     from proctor.runtime.children import Children
-    from proctor.runtime.core import Core
     from proctor.runtime.slots import Slot
     from proctor.runtime.spec import ChildSpec, Grace
-    from proctor.runtime.supervisor import AnySupervisor
 
 
 class Home:
@@ -38,24 +36,16 @@ class Home:
     nursery: trio.Nursery
     task: trio.lowlevel.Task
 
-    def __init__(self, timeout: float, handle: Callable[[Core], AnySupervisor]) -> None:
+    def __init__(self, timeout: float) -> None:
         self.incarnation: Incarnation | None = None
         self.core: AdoptingCore | None = None
-        self._timeout, self._make_handle = timeout, handle
-        self._handle: AnySupervisor | None = None
+        self._timeout = timeout
         self._children: Children | None = None
         self._orphans: dict[str, Slot] = {}
         self._stopped: Slot | None = None
         self._deadline = math.inf
         self._closed = self._stopping = False
         self._news, self._empty = trio.Event(), trio.Event()
-
-    def handle_for(self, core: Core) -> AnySupervisor:
-        """One handle for all incarnations: what an adopted child knows as its supervisor is its present one."""
-        if self._handle is None:
-            self._handle = self._make_handle(core)
-        self._handle.follow(core)
-        return self._handle
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -373,12 +373,12 @@ class NestedSupervisor:
         if isinstance(children, Ignore):
             return children
         cell = task_status.cell
+        handle = following(cell, Supervisor)
         if self.orphan_timeout is None:
-            handle = following(cell, Supervisor)
             core = Core(children, self.flags, cell, cell.system, handle)
         else:
-            home = await open_home(task_status, self.orphan_timeout, Supervisor)
-            core = AdoptingCore(home, task_status.context.supervisor, children, self.flags, cell)
+            home = await open_home(task_status, self.orphan_timeout)
+            core = AdoptingCore(home, task_status.context.supervisor, children, self.flags, cell, handle)
         return await run_nested(core, task_status)
 
     async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
