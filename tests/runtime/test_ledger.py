@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import attrs
 import pytest
 import trio
 
-from proctor.runtime import ledger, procfs
+from proctor.runtime import procfs
 from proctor.runtime.ledger import FOLDER, WEEDED, Swept, current_ledger, make_folder, open_ledger
 from proctor.runtime.orphans import key_of
 from proctor.runtime.process import MARKER, Command, Process, open_process
@@ -560,8 +561,8 @@ async def test_the_folders_of_a_host_before_a_reboot_are_removed(folder: Path, t
     assert not path.exists()
 
 
-def left_alone(path: Path) -> bool:
-    return False
+def refuse(*args: object, **kwargs: object) -> NoReturn:
+    raise PermissionError(13, "no")
 
 
 async def test_a_folder_that_cannot_be_removed_is_told_and_left_to_the_next(
@@ -569,7 +570,7 @@ async def test_a_folder_that_cannot_be_removed_is_told_and_left_to_the_next(
 ) -> None:
     path = with_secrets(noted(folder, temporary / "a"))
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "remove_tree", left_alone)
+        patched.setattr(shutil, "rmtree", refuse)  # as on a file system that became read-only
         found = await swept(folder)
     assert (found.folders, found.folders_left) == ((), (path,))
     assert left_in(folder) == [f"{KEY}.ledger"]
@@ -591,10 +592,6 @@ async def test_a_folder_is_noted_before_it_is_made_and_goes_with_its_host(
             assert (await other.sweep()).folders == ()
         (path / "file").touch()
     assert left_in(temporary) == left_in(folder) == []
-
-
-def refuse(*args: object, **kwargs: object) -> NoReturn:
-    raise PermissionError(13, "no")
 
 
 async def test_a_line_that_the_disk_cut_short_does_not_swallow_the_next(
