@@ -1,4 +1,5 @@
-"""Whose account an agent uses, and which sessions are the same: by its CLI, that CLI's home, and the keys it is given.
+"""What kind of command line an agent is, whose account it uses, and which sessions are the same: by its CLI, that CLI's
+home, and the keys it is given.
 
 Nothing secret comes out: of keys and endpoints only a fingerprint.
 """
@@ -12,9 +13,24 @@ from collections.abc import Mapping
 from proctor.actors.environment import HOMES, SECRETS
 from proctor.actors.plan import Plan
 
+KINDS = ("claude", "codex", "opencode", "gemini", "acp", "scripted")
+"""The names of the kinds of command lines: in options, fleet files, pools and metrics alike."""
+
+_SPEAKING: Mapping[str, str] = {"opencode-serve": "opencode", "codex-acp": "acp", "claude-agent-acp": "acp"}
+"""Dialects that have another name than the kind that speaks them."""
+
+
+def kind_of(plan: Plan) -> str:
+    """Its kind, however it is held: one of `KINDS`, or the name of a dialect of the caller's own."""
+    if plan.product is None:
+        return _SPEAKING.get(plan.dialect.name, plan.dialect.name)
+    if plan.product.program in KINDS:
+        return plan.product.program
+    return plan.dialect.name if plan.dialect.name in KINDS else "acp"
+
 
 def family_of(plan: Plan) -> str:
-    """The CLI, however it is held."""
+    """The CLI as its makers call it, by which accounts and kept conversations are told apart, on disk too."""
     return plan.dialect.name if plan.product is None else plan.product.name
 
 

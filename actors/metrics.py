@@ -24,6 +24,7 @@ import trio
 from proctor.actors.errors import BadOption
 from proctor.actors.eventlog import EventLog
 from proctor.actors.handle import Agent
+from proctor.actors.identity import kind_of
 from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.states import Status
@@ -310,4 +311,4 @@ def _agents_in(specs: Sequence[ChildSpec], path: str) -> Iterator[tuple[str, Wat
             plan = plan_of(spec)
         except BadOption:  # no agent
             continue
-        yield below, Watched(plan.name, plan.dialect.name)
+        yield below, Watched(plan.name, kind_of(plan))

@@ -23,12 +23,12 @@ import trio
 from proctor.actors.capacity import default_limit, usable_cores
 from proctor.actors.errors import BadOption, NoPlace
 from proctor.actors.host import noted
-from proctor.actors.identity import family_of
+from proctor.actors.identity import KINDS, kind_of
 from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.places import Places
-from proctor.actors.plan import SHUTDOWN, Plan
+from proctor.actors.plan import SHUTDOWN, Plan, near
 from proctor.actors.runs import DEADLINE, Run, opened
 from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.trees import plan_of
@@ -240,9 +240,10 @@ class Pool:
 
 
 class Pools:
-    """A pool for each command line, made when it is first asked for, so that a full one delays no other (R124).
+    """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other (R124).
 
-    `limits` names those whose size is not `limit`, by command line (`claude`, `codex`, ...). Starts are limited for all.
+    `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
+    Starts are limited for all. Raises `BadOption`.
     """
 
     def __init__(
@@ -253,6 +254,7 @@ class Pools:
         queue: int = QUEUE,
         warm: Sequence[Warm] = (),
     ) -> None:
+        _check_limits(limit, limits or {}, queue)
         self._limit = limit
         self._limits = dict(limits or {})
         self._queue = queue
@@ -266,7 +268,7 @@ class Pools:
 
     def of(self, agent: ChildSpec | Plan) -> Pool:
         """The pool of this agent's command line. Raises `NoPlace` after the end of `serve`."""
-        name = family_of(plan_of(agent))
+        name = kind_of(plan_of(agent))
         if name not in self._pools:
             if self._closed:
                 raise NoPlace(f"pool {name!r}", "it was closed")
@@ -276,7 +278,7 @@ class Pools:
         return self._pools[name]
 
     def _made(self, name: str) -> Pool:
-        warm = [kept for kept in self._warm if family_of(plan_of(kept.agent)) == name]
+        warm = [kept for kept in self._warm if kind_of(plan_of(kept.agent)) == name]
         limit = self._limits.get(name, self._limit)
         return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts)
 
@@ -329,6 +331,16 @@ def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = SHUTDOWN, **spec
     """A pool as a child, to be put before those who use it: the tree stops it with all that runs in it. `spec` are further
     fields of `ChildSpec`."""
     return ChildSpec(id, pool.serve, shutdown=shutdown, **spec)
+
+
+def _check_limits(limit: int | None, limits: Mapping[str, int], queue: int) -> None:
+    if limit is not None:
+        _check("limit", limit, 1)
+    _check("queue", queue, 0)
+    for kind, its in limits.items():
+        if kind not in KINDS:
+            raise BadOption(f"limits names the kind {kind!r}{near(kind, KINDS)}")
+        _check(f"limit of {kind!r}", its, 1)
 
 
 def _check(name: str, value: object, least: int) -> None:
