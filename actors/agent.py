@@ -389,8 +389,13 @@ class AgentActor(Actor):
         reaction = REACTIONS[ENDINGS[event.ending]]
         resets_at = self.live.resets_at if self.live is not None else None
         if reaction == "park" and resets_at is not None:
-            self.gate.limited(resets_at)
-            if self.plan.conduct.park and not job.is_met and (hold := self.gate.hold()) is not None:
+            believed = self.gate.limited(resets_at)
+            if (
+                believed
+                and self.plan.conduct.park
+                and not job.is_met
+                and (hold := self.gate.hold()) is not None
+            ):
                 self._park(job, hold)
                 return
         else:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from proctor.actors.accounts import MARGIN
 from proctor.actors.errors import AgentError, is_retryable
-from proctor.actors.gate import seconds_to
+from proctor.actors.gate import until_reset
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.runs import DEADLINE
 from proctor.protocols.vocabulary import Ending
@@ -52,7 +52,8 @@ def judge(came: object) -> Again | None:
     """Whether a run that came to this, an `Answer` or an error, is repeated."""
     match came:
         case Answer(outcome="limited", resets_at=float() | int() as resets_at):
-            return Again("usage limit", seconds_to(resets_at) + MARGIN)
+            seconds = until_reset(resets_at)
+            return None if seconds is None else Again("usage limit", seconds + MARGIN)
         case Answer() if REPEATED[came.outcome] or came.ending in PASSING:
             return Again(f"{came.outcome}: {came.error or came.ending}")
         case Exception() if is_retryable(came):

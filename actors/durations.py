@@ -1,10 +1,11 @@
-"""Lengths of time as people write them: `30`, `1.5`, `"90"`, `"30s"`, `"1h30m"`. Seconds inside."""
+"""Times as people write them: lengths such as `30`, `1.5`, `"90"`, `"30s"`, `"1h30m"`, and moments. Seconds inside."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 UNITS: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 ACCEPTED = "a duration such as 90, '30s' or '1h30m'"
@@ -49,3 +50,13 @@ def spelled(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {name}" if count else "")
     return " ".join(part for part in parts[:2] if part)
+
+
+def moment(at: float, now: float) -> str:
+    """A moment for people, both in Unix seconds: `14:05:09`, with its date (`2026-11-23 14:05:09`) where that is not today's."""
+    try:
+        then = datetime.fromtimestamp(at)
+    except (OverflowError, ValueError, OSError):  # the window of a budget may be longer than any calendar
+        return f"{at:g} s after 1970"
+    day = "" if then.date() == datetime.fromtimestamp(now).date() else f"{then:%Y-%m-%d} "
+    return f"{day}{then:%H:%M:%S}"

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import attrs
 import trio
 
-from proctor.actors.accounts import Account
+from proctor.actors.accounts import Account, seconds_to_reset
 from proctor.actors.budgets import Alarm
+from proctor.actors.durations import moment
 from proctor.actors.fellows import Fellows
 from proctor.actors.identity import account_of
 from proctor.actors.plan import Plan
@@ -39,9 +40,7 @@ class Hold:
     def text(self) -> str:
         """For a person."""
         at = self.until
-        return (
-            self.why if at is None else f"{self.why}; until {time.strftime('%H:%M:%S', time.localtime(at))}"
-        )
+        return self.why if at is None else f"{self.why}; until {moment(at, time.time())}"
 
 
 class Gate:
@@ -78,10 +77,13 @@ class Gate:
         """Until it is worth asking again."""
         await self._fellows.told(hold.seconds, hold.changes)
 
-    def limited(self, resets_at: float) -> None:
-        """The agent ran into the limit, which resets then (Unix seconds)."""
-        self._account.limited(seconds_to(resets_at), trio.current_time())
+    def limited(self, resets_at: float) -> bool:
+        """The agent ran into the limit, which resets then (Unix seconds). False when that is not to be believed."""
+        if (seconds := until_reset(resets_at)) is None:
+            return False
+        self._account.limited(seconds, trio.current_time())
         self._fellows.tell()
+        return True
 
     def passed(self) -> None:
         """The account has taken its prompt."""
@@ -109,6 +111,6 @@ def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
     return Gate(path, fellows, fellows.account(account_of(plan)), limits, waits=plan.conduct.park)
 
 
-def seconds_to(moment: float) -> float:
-    """How long it is to a moment in Unix seconds; 0.0 when it is over."""
-    return max(0.0, moment - time.time())
+def until_reset(resets_at: float) -> float | None:
+    """The seconds from now to a limit's reset (Unix seconds); None where that is not to be believed."""
+    return seconds_to_reset(resets_at, time.time())

@@ -12,6 +12,7 @@ import msgspec
 from proctor.protocols.claude.turns import fold, notes
 from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, User
 from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.limits import reset_time
 from proctor.protocols.mcp import side_data
 from proctor.protocols.salvage import Refusal, decoded
 from proctor.protocols.vocabulary import (
@@ -153,11 +154,11 @@ def _result_text(memo: Memo, content: msgspec.Raw, out: list[AnyEvent]) -> str:
 
 def read_limit(memo: Memo, info: LimitInfo, *, rejected: bool) -> tuple[AnyEvent, ...]:
     """A usage limit that stops the turn, or one that is near or paid for, which is only a notice."""
-    windows = info.windows or {}
-    data = {"kind": info.kind, "resets_at": info.resets_at, "windows": windows}
+    windows, resets_at = info.windows or {}, reset_time(info.resets_at)
+    data = {"kind": info.kind, "resets_at": resets_at, "windows": windows}
     if rejected and not info.overage:
         notes(memo).limited = True
-        return (LimitReached(memo.frame, memo.turn, info.kind, info.resets_at),)
+        return (LimitReached(memo.frame, memo.turn, info.kind, resets_at),)
     if rejected:
         return (
             Notice(memo.frame, memo.turn, "limit_overage", "the limit is passed, extra usage is paid", data),

@@ -46,6 +46,7 @@ from proctor.protocols.codex.wire import (
     Window,
 )
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.limits import reset_time
 from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -283,7 +284,11 @@ def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
     if fullest is None or fullest.resets_at == own.warned:
         return tuple(odd)
     own.warned = fullest.resets_at
-    data = {"limit": limits.limit_id, "used_percent": fullest.used_percent, "resets_at": fullest.resets_at}
+    data = {
+        "limit": limits.limit_id,
+        "used_percent": fullest.used_percent,
+        "resets_at": reset_time(fullest.resets_at),
+    }
     return (*odd, Notice(memo.frame, memo.turn, "limit_near", "a usage limit is near", data))
 
 

@@ -20,6 +20,7 @@ import msgspec
 from proctor.protocols.codex.causes import Cause, cause_of, ending_of
 from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
 from proctor.protocols.dialect import Memo, OpenTurn, Out
+from proctor.protocols.limits import reset_time
 from proctor.protocols.salvage import UNKEPT, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -260,7 +261,7 @@ def reach_limit(memo: Memo) -> list[AnyEvent]:
     own.limited = True
     limits = own.limits
     full = [window for window in (limits.primary, limits.secondary) if window and window.used_percent >= 100]
-    resets = [window.resets_at for window in full if window.resets_at is not None]
+    resets = [moment for window in full if (moment := reset_time(window.resets_at)) is not None]
     kind = limits.rate_limit_reached_type or limits.limit_id
     return [LimitReached(memo.frame, memo.turn, kind, max(resets, default=None))]
 

@@ -19,6 +19,7 @@ import msgspec
 from proctor.actors import errors as e
 from proctor.actors.causes import chain
 from proctor.actors.completion import Completion
+from proctor.actors.gate import until_reset
 from proctor.actors.gateways.openai.asking import Refused
 from proctor.actors.speech import ToolUse
 from proctor.protocols.vocabulary import Usage
@@ -129,7 +130,8 @@ def _code(error: BaseException) -> str | None:
 def _retry_after(error: BaseException, status: int) -> int | None:
     for each in chain(error):
         if isinstance(each, e.ProviderError) and each.resets_at is not None:
-            return max(1, math.ceil(each.resets_at - time.time()))
+            seconds = until_reset(each.resets_at)
+            return None if seconds is None else max(1, math.ceil(seconds))
     return 1 if status == 503 else None
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from proctor.actors.durations import spelled
+from proctor.actors.durations import moment, spelled
 
 WIDTH = 160
 _TELLING = (
@@ -70,9 +69,7 @@ def until(resets_at: float | None, now: float) -> str:
     """`until 14:05:09 (in 3 min 2 s)` of two times in Unix seconds."""
     if resets_at is None:
         return "until a time it did not tell"
-    at = datetime.fromtimestamp(resets_at)
-    day = "" if at.date() == datetime.fromtimestamp(now).date() else f"{at:%Y-%m-%d} "
-    return f"until {day}{at:%H:%M:%S} (in {spelled(max(0.0, resets_at - now))})"
+    return f"until {moment(resets_at, now)} (in {spelled(max(0.0, resets_at - now))})"
 
 
 def money(cost: float | None) -> str:
