@@ -90,8 +90,10 @@ class Notes:
     interrupts: list[BaseException] = attrs.field(factory=list[BaseException])
     ready: set[Ref] = attrs.field(factory=set[Ref])
     terminated: Counter[Ref] = attrs.field(factory=Counter[Ref])
-    downs: list[Down] = attrs.field(factory=list[Down])
-    """What came to actors that watch others."""
+    monitors: Counter[tuple[Ref, str]] = attrs.field(factory=Counter[tuple[Ref, str]])
+    """How many monitors an actor has had on a place of the tree; two on one incarnation share their notice."""
+    downs: Counter[tuple[Ref, Ref]] = attrs.field(factory=Counter[tuple[Ref, Ref]])
+    """How many notices of each end came to an actor."""
 
     def fault(self, name: str) -> BaseException:
         """What is to be raised."""
@@ -161,11 +163,12 @@ class Faulty(Actor):
     async def handle_cast(self, msg: Any) -> None:
         if isinstance(msg, str):
             raise self.notes.fault(msg)
+        self.notes.monitors[self.ref, msg.name.removeprefix("/")] += 1
         self.monitor(msg)
 
     async def handle_info(self, msg: Any) -> None:
-        if isinstance(msg, Down):
-            self.notes.downs.append(msg)
+        if isinstance(msg, Down) and isinstance(msg.ref, Ref):  # else there was no incarnation to end
+            self.notes.downs[self.ref, msg.ref] += 1
 
     async def terminate(self, reason: ExitReason) -> None:
         self.notes.terminated[self.ref] += 1
@@ -391,9 +394,10 @@ class Trial:
         broken += [f"{r.path}: told {t.count} times" for r, t in registry.seen.items() if t.count != 1]
         broken += [f"the name {name!r} is held" for name in registry.names_used if registry.whereis(name)]
         broken += [f"the name {name!r} is due" for name in registry.names_used if registry.is_due(name)]
-        notices = Counter(id(down) for down in self._notes.downs)
         broken += [
-            f"{down.ref}: one notice came twice" for down in self._notes.downs if notices[id(down)] > 1
+            f"{ended}: one notice came twice"
+            for (watcher, ended), count in self._notes.downs.items()
+            if count > self._notes.monitors[watcher, ended.path]
         ]
         return broken + self._judge_terminate() + self._judge_outcome()
 

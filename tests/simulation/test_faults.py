@@ -60,6 +60,11 @@ def test_a_plan_comes_again_from_its_seed_and_as_it_is_written() -> None:
         assert eval(written(plan(seed)), known) == plan(seed)
 
 
+def test_two_monitors_of_one_actor_may_have_a_notice_each() -> None:
+    twice = Deed(1, "watch", path="a", word="b")
+    assert not broken_laws(Plan(Branch("root", (Leaf("a"), Leaf("b"))), (twice, twice)))
+
+
 def test_a_cell_that_never_closes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     raises = Plan(Branch("root", (Leaf("a", lasts=1, end="handler", fault="generator"),)))
     assert not broken_laws(raises)
