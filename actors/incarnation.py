@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -453,15 +453,19 @@ class Incarnation:
         return ladder(self.plan, self.conversation, self._outbox.said, wake=wake)
 
     def _finish(self) -> None:
-        try:
+        with ExitStack() as stack:  # all of it, whatever fails: the disk that refuses the log may refuse the recording
+            stack.callback(self.over.set)
+            stack.callback(self._close_recording)
             if self._transport is not None:
                 self._conclude(self._transport)
-            lines = self.conversation.frames
-            self._recording.close(
-                exit=str(self.exit), outcome=self.outcome, stopper=self.stopper, stdout_lines=lines
-            )
-        finally:
-            self.over.set()
+
+    def _close_recording(self) -> None:
+        self._recording.close(
+            exit=str(self.exit),
+            outcome=self.outcome,
+            stopper=self.stopper,
+            stdout_lines=self.conversation.frames,
+        )
 
     def _conclude(self, transport: Transport) -> None:
         self.exit = transport.exit or self.exit

@@ -17,6 +17,7 @@ import secrets
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from proctor.runtime import procfs
 from proctor.runtime.errors import Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.spec import Backoff, ChildSpec
+from tests.chaos.machine import full_disk, no_descriptors
 
 PATIENCE = 30.0
 """Seconds after which a request that has no end is called hanging. Longer than any clock of an agent in the storm."""
@@ -71,6 +73,9 @@ SCRIPT: Sequence[Mapping[str, Any]] = (
     {"turn": "tool", "when": "tool"},
     {"tool": "Bash", "run": "sleep 0.2; echo done"},
     {"reply": "after the tool"},
+    {"turn": "stuck", "when": "stuck"},
+    {"tool": "Bash", "run": "sleep 600"},
+    {"reply": "after a tool that never ended"},
     {"turn": "ask", "when": "ask"},
     {"tool": "Bash", "input": {"command": "ls"}, "ask": True, "result": "a b"},
     {"reply": "after the question"},
@@ -86,10 +91,22 @@ SCRIPT: Sequence[Mapping[str, Any]] = (
     {"reply": "{prompt}", "deltas": 4},
 )
 PROMPTS: Mapping[str, int] = {"plain": 8, "slow": 4, "tool": 2, "ask": 2} | dict.fromkeys(
-    ("silence", "stop", "mute", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
+    ("silence", "stop", "stuck", "mute", "crash", "cut", "garbage", "flood", "limit", "error", "daemon"), 1
 )
 """What agents are asked, and how often beside each other."""
 
+
+TRAITS: Sequence[tuple[str, ...]] = (
+    ("refuse_resume",),
+    ("slow:0.002",),
+    ("ignore_eof", "ignore_term"),
+    (),
+    (),
+)
+"""How an agent is by nature, one after the other."""
+
+MOMENT = 0.4
+"""Seconds that a shortage or a stop lasts."""
 
 EXPECTED = ("ok", "failed", "interrupted", "limited")
 """What an answer may say in a storm, in which nothing is configured wrongly."""
@@ -141,6 +158,7 @@ class Storm:
         self.chance = random.Random(weather.seed)
         self.ids = [f"agent-{n}" for n in range(weather.agents)]
         self.open: set[str] = set()
+        self.short = False
 
     async def run(self) -> Report:
         """Let it blow for its seconds, and look at what is left."""
@@ -168,13 +186,14 @@ class Storm:
         options: AgentOptions = {
             "env": env,
             "silence": 1.5,
+            "tool_silence": 2.0,
             "greeting": 10.0,
             "final": 0.5,
             "permission": self.chance.choice(("allow", "deny")),
             "on_crash": self.chance.choice(("fail", "fail", "resume", "retry")),
             "record": self.folder / "runs",
         }
-        faults = ("refuse_resume",) if number % 5 == 0 else ("slow:0.002",) if number % 5 == 1 else ()
+        faults = TRAITS[number % len(TRAITS)]
         dialect = self.weather.dialects[number % len(self.weather.dialects)]
         id = self.ids[number]
         plan = scripted_plan(id, script, options, dialect=dialect, faults=faults, shutdown=3.0)
@@ -247,9 +266,31 @@ class Storm:
     async def pause(self, pid: int | None) -> None:
         started = pid and procfs.stat_of(pid)
         self.signal(pid, signal.SIGSTOP)
-        await trio.sleep(0.4)
+        await trio.sleep(MOMENT)
         if pid and started and (now := procfs.stat_of(pid)) and now.start == started.start:
             self.signal(pid, signal.SIGCONT)
+
+    async def stop(self, _supervisor: Supervisor, id: str) -> None:
+        """Stopped and never continued: what its agent's clocks are for."""
+        self.signal(self.below(id, guard=False), signal.SIGSTOP)
+
+    async def stop_both(self, _supervisor: Supervisor, id: str) -> None:
+        program, guard = self.below(id, guard=False), self.below(id, guard=True)
+        self.signal(program, signal.SIGSTOP)
+        self.signal(guard, signal.SIGSTOP)
+
+    async def fill_disk(self, _supervisor: Supervisor, _id: str) -> None:
+        await self.lack(full_disk())
+
+    async def take_descriptors(self, _supervisor: Supervisor, _id: str) -> None:
+        await self.lack(no_descriptors())
+
+    async def lack(self, shortage: AbstractContextManager[None]) -> None:
+        if not self.short:  # each puts back what it found, so they cannot overlap
+            self.short = True
+            with shortage:
+                await trio.sleep(MOMENT)
+            self.short = False
 
     async def terminate(self, _supervisor: Supervisor, id: str) -> None:
         self.signal(self.below(id, guard=False), signal.SIGTERM)
@@ -344,6 +385,10 @@ DEEDS: Mapping[str, Callable[[Storm, Supervisor, str], Awaitable[None]]] = {
     "kill -9 of the guard": Storm.kill_guard,
     "SIGSTOP, then SIGCONT": Storm.freeze,
     "SIGSTOP of the guard": Storm.freeze_guard,
+    "SIGSTOP of the program, for good": Storm.stop,
+    "SIGSTOP of program and guard, for good": Storm.stop_both,
+    "a full disk": Storm.fill_disk,
+    "no descriptors": Storm.take_descriptors,
     "SIGTERM of the program": Storm.terminate,
     "terminate and restart": Storm.restart,
     "interrupt": Storm.interrupt,

@@ -1,0 +1,56 @@
+"""A disk that is full and stays full: at which moment of an agent's life it may be, and what is left open."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import trio
+
+import proctor
+from proctor.runtime.exits import DeliveryError
+from tests.actors.far_end import Step, write_script
+from tests.chaos.machine import full_disk
+from tests.runtime.syscall_faults import descriptors
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+
+SCRIPT: Sequence[Step] = ({"say": "begun", "deltas": 20, "delay": 0.02}, {"reply": "done"})
+FOREVER = 1_000_000
+
+
+async def live(folder: Path, moment: str) -> str:
+    """One life of an agent, whose disk becomes full at `moment`; how its request ended."""
+    script = write_script(folder, SCRIPT)
+    child = proctor.scripted("a", script, record=folder / "runs", env={"CLAUDE_CONFIG_DIR": str(folder)})
+    with ExitStack() as stack:
+        async with proctor.open_supervisor([child], intensity=FOREVER) as sup:
+            agent = sup.agent("a")
+            assert (await agent.ask("hello")).ok
+            if moment == "idle":
+                stack.enter_context(full_disk())
+            try:
+                with trio.move_on_after(3):
+                    async with agent.stream("hello") as events:
+                        async for _ in events:
+                            if moment == "working":
+                                moment = "struck"
+                                stack.enter_context(full_disk())
+            except (proctor.AgentError, DeliveryError) as error:
+                return type(error).__name__
+            if moment == "done":
+                stack.enter_context(full_disk())
+    return "ok"
+
+
+@pytest.mark.parametrize("moment", ["idle", "working", "done"])
+async def test_a_disk_that_stays_full_leaves_no_descriptor_open(tmp_path: Path, moment: str) -> None:
+    before = descriptors()
+    await live(tmp_path, moment)
+    gc.collect()
+    await trio.lowlevel.checkpoint()
+    assert {n: what for n, what in descriptors().items() if before.get(n) != what} == {}
