@@ -163,12 +163,20 @@ class Storm:
     async def run(self) -> Report:
         """Let it blow for its seconds, and look at what is left."""
         before = await self.belongings()
-        with trio.move_on_after(self.weather.seconds + 4 * PATIENCE) as whole:
+        here = trio.lowlevel.current_task()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.give_up, here, nursery.cancel_scope)
             await self.live()
-        if whole.cancelled_caught:
-            self.report.faults.append(f"the tree did not end; open: {sorted(self.open)}")
+            nursery.cancel_scope.cancel("the tree has ended")
         self.compare(before, await self.belongings())
         return self.report
+
+    async def give_up(self, main: trio.lowlevel.Task, scope: trio.CancelScope) -> None:
+        """End a tree that hangs, and report where its tasks wait."""
+        await trio.sleep(self.weather.seconds + 4 * PATIENCE)
+        waits = "; ".join(places_below(main))
+        self.report.faults.append(f"the tree did not end; open: {sorted(self.open)}; waiting: {waits}")
+        scope.cancel("it hangs")
 
     async def live(self) -> None:
         """The life of the tree, in a frame of its own: a log's file is open as long as somebody holds its agent."""
@@ -394,6 +402,16 @@ DEEDS: Mapping[str, Callable[[Storm, Supervisor, str], Awaitable[None]]] = {
     "interrupt": Storm.interrupt,
     "status": Storm.look,
 }
+
+
+def places_below(task: trio.lowlevel.Task) -> list[str]:
+    """Where a task and each below it waits, innermost frames last."""
+    frames = [f"{Path(f.f_code.co_filename).name}:{number}" for f, number in task.iter_await_frames()]
+    found = [f"{task.name} {' > '.join(frames[-5:])}"]
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            found += places_below(child)
+    return found
 
 
 def descriptors() -> list[str]:
