@@ -453,7 +453,8 @@ class Incarnation:
         return ladder(self.plan, self.conversation, self._outbox.said, wake=wake)
 
     def _finish(self) -> None:
-        with ExitStack() as stack:  # all of it, whatever fails: the disk that refuses the log may refuse the recording
+        # a stack, so that a disk that refuses the log's last event leaves no file of the recording open
+        with ExitStack() as stack:
             stack.callback(self.over.set)
             stack.callback(self._close_recording)
             if self._transport is not None:
