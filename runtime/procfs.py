@@ -36,15 +36,22 @@ class Stat:
 
 def stat_of(pid: int) -> Stat | None:
     """Who has this number now; None when nobody has, or the system hides others' processes."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as line:
-            before, _, after = line.read().rpartition(b")")
-    except (*_GONE, PermissionError):
+    read = _read_stat(pid)
+    if read is None:
         return None
-    fields = after.split()
-    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    name, fields = read
     exiting = fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
     return Stat(name, fields[0].decode(), int(fields[1]), int(fields[19]), exiting)
+
+
+def _read_stat(pid: int) -> tuple[str, list[bytes]] | None:
+    """The name of a process and the fields of its `stat` behind the name; None as for `stat_of`."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as line:
+            before, _, after = line.read().rpartition(b")")  # a name may have a bracket in it
+    except (*_GONE, PermissionError):
+        return None
+    return before.partition(b"(")[2].decode("utf-8", "replace"), after.split()
 
 
 def marker_of(pid: int) -> str | None:
@@ -110,13 +117,10 @@ def sample_tree(root: int) -> tuple[Sample, ...]:
 
 
 def _sample(pid: int) -> Sample | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as line:
-            before, _, after = line.read().rpartition(b")")
-    except (*_GONE, PermissionError):
+    read = _read_stat(pid)
+    if read is None:
         return None
-    fields = after.split()
-    name = before.partition(b"(")[2].decode("utf-8", "replace")
+    name, fields = read
     cpu = (int(fields[11]) + int(fields[12])) / _TICK
     return Sample(pid, name, fields[0].decode(), cpu, _io(pid))
 
