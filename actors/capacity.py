@@ -3,11 +3,15 @@
 A command line costs 200 to 500 MB while it works, and mostly waits for its model. So the places are as many as the memory
 holds at 500 MB each in half of it, but not more than four for each core, nor than ten. Starting one takes a core for a
 second or so: only as many start at once as there are cores.
+
+How many files may be open is shared by agents and by the clients of a server: the clients get half.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+from contextlib import suppress
 from pathlib import Path
 
 MOST = 10
@@ -17,6 +21,10 @@ EACH = 500 * 2**20
 SHARE = 0.5
 """Of the memory, for all agents."""
 PER_CORE = 4
+CONNECTIONS = 1000
+"""Connections of clients to one server, where the limit of open files bears them."""
+FILES = 65536
+"""The limit of open files is raised no further: agents inherit it, and some programs close every number below it."""
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -41,3 +49,22 @@ def total_memory(limit: Path = _LIMIT) -> int:
         return min(machine, int(limit.read_text()))
     except (OSError, ValueError):
         return machine
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may, at most `FILES`: the usual limit of 1024 is for a program of one user."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):  # a system that has a bound of its own below
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def connection_limit(files: int | None = None) -> int:
+    """How many clients may be connected where so many files may be open; by default in this process. At least 1.
+
+    Half of the files stay for the agents: each has pipes, a recording and a log.
+    """
+    if files is None:
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 2))

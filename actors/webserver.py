@@ -7,8 +7,8 @@ Guarantees: `serve` returns within `grace` seconds of the wish to stop (twice th
 takes its time, too), or at once when it is cancelled, whatever its clients do. On that wish nobody new is
 taken, idle connections are closed, and requests under way have `grace` seconds, then they are cancelled. A client that
 takes in no 64 KiB within `stall` seconds loses its connection, and its request is cancelled; so is what is left of a
-connection that is closed, a body that the application did not read included; its answer says so. Above `connections` a new one is closed
-at once: the host needs files for its agents.
+connection that is closed, a body that the application did not read included; its answer says so. Connections are bounded
+(`connections`), since the host needs files for its agents, and no client's bytes end more than its own.
 
 Uses inner classes of Hypercorn 0.18: the tests of this module are what says whether another version will do.
 
@@ -19,11 +19,12 @@ Not here: who may connect besides, what is answered, TLS (that is a proxy's).
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import socket
 import struct
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -31,23 +32,27 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from proctor.actors.capacity import connection_limit
+from proctor.actors.connections import CONNECTION, DOOR, Connection, ConnectionTable
+from proctor.actors.exchange import Application, Exchange, Message, Receive, Send
+from proctor.actors.http_connection import HttpConnection
 from proctor.actors.peers import refusal
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
+Table = Callable[[Callable[[str], None]], ConnectionTable]
 
 GRACE = 2.0
 STALL = 10.0
-CONNECTIONS = 1000
+PATIENCE = 10.0
+"""Seconds in which a client has a request let in."""
+IDLE = 5.0
 BACKLOG = 1024
-REFUSALS_EVERY = 60.0
 PIECE = 65536
+LINES_EVERY = 60.0
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+SHORTAGE_PAUSE = 0.1
 RESET = struct.pack("ii", 1, 0)
 
 _log = logging.getLogger("proctor.http")
@@ -92,9 +97,10 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         await self.aclose()
 
     def abort(self) -> None:
-        """No more writes, and the one under way is given up."""
+        """End the connection at once; a write that is under way is given up."""
         self._broken = True
-        self._write.cancel("the server stops")
+        self._write.cancel("the connection is given up")
+        self._connection.cancel("the connection is given up")
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._inner.wait_send_all_might_not_block()
@@ -116,23 +122,23 @@ class _Connections:
     """Those of one server."""
 
     def __init__(
-        self, application: Any, config: Config, state: dict[str, Any], stall: float, most: int
+        self, application: Application, config: Config, state: dict[str, Any], stall: float, table: Table
     ) -> None:
         self._application = application
         self._config = config
         self._state = state
         self._stall = stall
-        self._most = most
         self._context = WorkerContext(None)
         self._live: set[GuardedStream] = set()
-        self._refused, self._quiet_until = 0, -math.inf
+        self._table = table(self._log)
+        self._logged, self._quiet_until = 0, -math.inf
 
-    def _log_refusal(self, why: str) -> None:
-        """At most one line a minute: whoever is refused can try as often as it likes."""
-        self._refused += 1
+    def _log(self, what: str) -> None:
+        """At most one line a minute: clients can cause it as often as they like."""
+        self._logged += 1
         if trio.current_time() >= self._quiet_until:
-            _log.warning("a connection was refused: %s (%d so far)", why, self._refused)
-            self._quiet_until = trio.current_time() + REFUSALS_EVERY
+            _log.warning("%s (%d so far)", what, self._logged)
+            self._quiet_until = trio.current_time() + LINES_EVERY
 
     async def serve(
         self, listener: trio.SocketListener, shutdown: trio.Event, grace: float, ready: Callable[[], None]
@@ -152,12 +158,23 @@ class _Connections:
         connections: trio.Nursery,
         ready: Callable[[], None],
     ) -> None:
-        async with trio.open_nursery() as accepting:
-            serving = partial(trio.serve_listeners, self._connection, [listener], handler_nursery=connections)
-            await accepting.start(serving)
+        async with listener, trio.open_nursery() as accepting:
+            accepting.start_soon(self._accept_all, listener, connections)
             ready()
             await shutdown.wait()
             accepting.cancel_scope.cancel("the server stops")
+
+    async def _accept_all(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    raise
+                self._log(f"a connection could not be accepted: {error.strerror}")
+                await trio.sleep(SHORTAGE_PAUSE)  # it is still there, and ready: without a pause this spins
+            else:
+                connections.start_soon(self._connection, stream)
 
     async def _free_writers(self) -> None:
         """Whoever cancels the connections: those that sit in a shielded write cannot notice it themselves."""
@@ -168,23 +185,38 @@ class _Connections:
                 stream.abort()
 
     async def _connection(self, stream: trio.SocketStream) -> None:
-        if len(self._live) >= self._most:
-            await stream.aclose()
-            return
-        if (why := refusal(stream.socket)) is not None:
-            self._log_refusal(why)
-            await stream.aclose()
-            return
-        with trio.CancelScope() as scope:
-            guarded = GuardedStream(stream, self._stall, scope)
+        scope = trio.CancelScope()
+        guarded = GuardedStream(stream, self._stall, scope)
+        connection = Connection(self._table, scope, guarded.abort)
+        try:
+            if (why := refusal(stream.socket)) is not None:
+                self._log(f"a connection was refused: {why}")
+                return
             self._live.add(guarded)
-            try:
-                state = ConnectionState(self._state.copy())
-                await TCPServer(
-                    self._application, self._config, self._context, cast("Any", state), cast("Any", guarded)
-                ).run()
-            finally:
-                self._live.discard(guarded)
+            self._table.enter(connection)
+            with scope:
+                await self._http(guarded, connection).run()
+        except Exception as error:  # noqa: BLE001  # bytes that Hypercorn cannot read end their connection, not the server
+            self._log(f"a connection ended with an error: {error!r}")
+        finally:
+            self._live.discard(guarded)
+            self._table.leave(connection)
+            stream.socket.close()  # Hypercorn does not, where it is cancelled
+
+    def _http(self, stream: GuardedStream, connection: Connection) -> HttpConnection:
+        async def exchanged(scope: Message, receive: Receive, send: Send) -> None:
+            if not self._state.get(DOOR, False):
+                connection.admit()
+            if scope["type"] == "http":
+                exchange = Exchange(scope, receive, send)
+                receive, send = exchange.receive, exchange.send
+            await self._application(scope, receive, send)
+
+        state = ConnectionState({**self._state, CONNECTION: connection})
+        application = cast("Any", ASGIWrapper(cast("Any", exchanged)))
+        return HttpConnection(
+            application, self._config, self._context, cast("Any", state), cast("Any", stream)
+        )
 
 
 async def serve(
@@ -194,18 +226,24 @@ async def serve(
     shutdown: trio.Event,
     grace: float = GRACE,
     stall: float = STALL,
-    connections: int = CONNECTIONS,
+    connections: int | None = None,
+    unauthenticated: int | None = None,
+    patience: float = PATIENCE,
+    idle: float = IDLE,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `application` on `bound`, a bound TCP or Unix socket, until `shutdown` is set; the socket is closed then.
 
-    Started as soon as connections are accepted, after the application's own startup. `grace` and `stall` in seconds.
+    Started as soon as connections are accepted, after the application's own startup. `connections` are what the limit of
+    open files bears (`connection_limit`), `unauthenticated` a quarter of it. In seconds: `grace`, `stall`, `patience` for a
+    client to be let in, and `idle` until a connection on which nothing is asked is closed.
     Raises what the application's startup or shutdown raises.
     """
     config = Config()
     config.errorlog = config.accesslog = None
     config.include_server_header = False
-    wrapped = cast("Any", ASGIWrapper(cast("Any", _closing(application))))
+    config.keep_alive_timeout = idle
+    wrapped = cast("Any", ASGIWrapper(cast("Any", application)))
     state: dict[str, Any] = {}
     lifespan = Lifespan(wrapped, config, cast("Any", state))
     async with trio.open_nursery() as nursery:
@@ -213,39 +251,12 @@ async def serve(
         await lifespan.wait_for_startup()
         bound.listen(BACKLOG)
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
-        await _Connections(wrapped, config, state, stall, connections).serve(
+        most = connection_limit() if connections is None else connections
+        unknown = max(1, most // 4) if unauthenticated is None else unauthenticated
+        table = partial(ConnectionTable, most, unknown, patience)
+        await _Connections(application, config, state, stall, table).serve(
             listener, shutdown, grace, task_status.started
         )
         with trio.move_on_after(grace):
             await lifespan.wait_for_shutdown()
         nursery.cancel_scope.cancel("the server has stopped")
-
-
-def _closing(application: Application) -> Application:
-    """The same, but an answer that comes before the whole body was read says that the connection is closed."""
-
-    async def served(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["http_version"].startswith("1") or not _has_body(scope):
-            await application(scope, receive, send)
-            return
-        whole = False
-
-        async def read() -> Message:
-            nonlocal whole
-            message = await receive()
-            whole = whole or not message.get("more_body", False)
-            return message
-
-        async def write(message: Message) -> None:
-            if message["type"] == "http.response.start" and not whole:
-                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            await send(message)
-
-        await application(scope, read, write)
-
-    return served
-
-
-def _has_body(scope: Message) -> bool:
-    headers = dict(scope["headers"])
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

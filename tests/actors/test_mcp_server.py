@@ -362,6 +362,36 @@ async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops_R153_R15
     assert "stopping" in text_of(ended[0])
 
 
+STREAMS = {"accept": "application/json, text/event-stream"}
+
+
+async def test_http_forgets_a_session_in_which_nothing_is_asked() -> None:
+    listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with over_http(server(idle=0.05)) as address, httpx2.AsyncClient(headers=STREAMS) as client:
+        begun = await client.post(f"{address}/mcp", json={"jsonrpc": "2.0", **INITIALIZE})
+        client.headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+        known = (await client.post(f"{address}/mcp", json=listing)).status_code
+        await trio.sleep(1)  # far longer than it is kept
+        after = (await client.post(f"{address}/mcp", json=listing)).status_code
+    assert after == 404
+    assert known in (200, 404)  # a slow machine may have taken longer than that already
+
+
+async def test_http_closes_the_connection_of_a_client_whose_stream_has_ended() -> None:
+    body = json.dumps({"jsonrpc": "2.0", **INITIALIZE}).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in STREAMS.items())
+    sized = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    async with over_http(server()) as address:
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        with trio.fail_after(20):
+            async with await trio.open_tcp_stream(host, int(port)) as client:
+                start = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{head}{sized}"
+                await client.send_all(start.encode() + body)
+                answer = b"".join([part async for part in client])
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"0\r\n\r\n")
+
+
 TOKEN = "0123456789abcdef"
 
 

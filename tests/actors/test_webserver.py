@@ -5,105 +5,17 @@ import shlex
 import socket
 import stat
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
 import trio
 
 from proctor.actors.errors import BadOption
+from proctor.actors.exchange import Message, Receive, Send
 from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.peers import refusal
-from proctor.actors.webserver import Application, Message, Receive, Send, serve
-
-Handler = Callable[[Message, Receive, Send], Awaitable[None]]
-
-LOCAL = Endpoint()
-REQUEST = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
-
-
-@attrs.frozen
-class Running:
-    where: Endpoint
-    shutdown: trio.Event
-    stopped: trio.Event
-    scope: trio.CancelScope
-
-    async def connect(self) -> trio.SocketStream:
-        if self.where.path is not None:
-            return await trio.open_unix_socket(self.where.path)
-        return await trio.open_tcp_stream(self.where.host, self.where.port)
-
-
-@asynccontextmanager
-async def running(
-    application: Application, where: Endpoint = LOCAL, **options: Any
-) -> AsyncGenerator[Running]:
-    async def served(task_status: trio.TaskStatus[Running]) -> None:
-        with bound(where) as opened:
-            server = Running(endpoint_of(opened), trio.Event(), trio.Event(), trio.CancelScope())
-            with server.scope:
-                async with trio.open_nursery() as inner:
-                    await inner.start(
-                        partial(serve, application, opened, shutdown=server.shutdown, **options)
-                    )
-                    task_status.started(server)
-        server.stopped.set()
-
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            server = await nursery.start(served)
-            yield server
-            server.scope.cancel()
-
-
-def application(handler: Handler) -> Application:
-    async def app(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            await send({"type": "lifespan.shutdown.complete"})
-        else:
-            await handler(scope, receive, send)
-
-    return app
-
-
-async def begin(send: Send, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-
-
-async def hello(scope: Message, receive: Receive, send: Send) -> None:
-    await begin(send, 200, (b"content-length", b"5"))
-    await send({"type": "http.response.body", "body": b"hello"})
-
-
-async def flood(scope: Message, receive: Receive, send: Send) -> None:
-    await begin(send)
-    while True:
-        await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
-
-
-async def read_all(stream: trio.SocketStream) -> bytes:
-    data = b""
-    with suppress(trio.BrokenResourceError):
-        async for chunk in stream:
-            data += chunk
-    return data
-
-
-async def get(stream: trio.SocketStream, request: bytes = REQUEST) -> bytes:
-    await stream.send_all(request)
-    data = b""
-    while not data.endswith(b"hello"):
-        data += (chunk := await stream.receive_some())
-        assert chunk, data
-    return data
+from tests.actors.http_server import LOCAL, REQUEST, application, begin, flood, get, hello, read_all, running
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
@@ -252,16 +164,6 @@ async def test_a_request_is_cancelled_when_its_client_has_gone_while_its_body_wa
             await client.send_all(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n")
             await begun.wait()
         await ended.wait()
-
-
-async def test_above_the_limit_a_new_connection_is_closed_at_once() -> None:
-    async with (
-        running(application(hello), connections=1) as server,
-        await server.connect() as first,
-        await server.connect() as second,
-    ):
-        assert await read_all(second) == b""
-        assert await get(first)
 
 
 async def test_an_application_that_cannot_start_is_not_served() -> None:

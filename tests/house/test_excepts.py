@@ -46,6 +46,10 @@ REASONS: Mapping[tuple[str, str], str] = {
         "actors/schemas.py",
         "Schema._converted",
     ): "the declared class's own code: its fault is a violation of the answer",
+    (
+        "actors/webserver.py",
+        "_Connections._connection",
+    ): "a client's bytes: what they break in Hypercorn ends their connection, not the server",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }

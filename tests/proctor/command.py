@@ -192,10 +192,13 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(*words: str, home: Path, env: Mapping[str, str] | None = None) -> Generator[Running]:
-    """The command with pipes, gone after the block."""
+def running(
+    *words: str, home: Path, env: Mapping[str, str] | None = None, files: tuple[int, int] | None = None
+) -> Generator[Running]:
+    """The command with pipes, gone after the block. `files` are its soft and hard limit of open files."""
     pipe = subprocess.PIPE
-    command = [*PROCTOR, *words]
+    limited = () if files is None else ("sh", "-c", 'ulimit -Sn $0; ulimit -Hn $1; shift; exec "$@"')
+    command = [*limited, *map(str, files or ()), *PROCTOR, *words]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

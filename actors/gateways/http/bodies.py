@@ -17,6 +17,7 @@ from starlette.responses import Response
 from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.records import Taken, ViolationRecord
 from proctor.actors.schemas import Schema
+from proctor.protocols.salvage import Refusal
 
 LIMIT = 8 * 2**20
 PATIENCE = 30.0
@@ -78,5 +79,5 @@ def _too_large(limit: int) -> Problem:
 def _decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except Refusal as error:
         raise problem(400, "not-json", f"the body is not JSON: {error}", "send one JSON object") from None

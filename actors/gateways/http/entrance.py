@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
@@ -19,11 +20,13 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from proctor.actors.connections import admit, admit_by_request
 from proctor.actors.errors import BadOption
 from proctor.actors.gateways.http.problems import Problem, problem, told
 from proctor.actors.listening import Endpoint
 
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
 WITHOUT_TOKEN = "/healthz"
 PREFLIGHT: Mapping[str, str] = {
     "access-control-allow-methods": "GET, POST, DELETE",
@@ -65,6 +68,7 @@ class Entrance:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application."""
         if scope["type"] == "lifespan":
+            admit_by_request(scope)
             await self._application(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
@@ -81,10 +85,12 @@ class Entrance:
                 response = Response(status_code=204, headers=PREFLIGHT)
                 await response(scope, receive, _naming(origin, send))
                 return
-            self._check_token(scope["path"], headers)
+            known = self._check_token(scope["path"], headers)
         except Problem as error:
             await told(error)(scope, receive, send)
             return
+        if known:
+            admit(scope)
         await self._application(scope, receive, send if origin is None else _naming(origin, send))
 
     def _check_host(self, headers: Headers) -> None:
@@ -104,9 +110,12 @@ class Entrance:
                 where="Origin",
             )
 
-    def _check_token(self, path: str, headers: Headers) -> None:
-        if self._token is None or path == WITHOUT_TOKEN:
-            return
+    def _check_token(self, path: str, headers: Headers) -> bool:
+        """Whether the client has shown all that is asked for; False where nothing is asked for this path alone."""
+        if self._token is None:
+            return True
+        if path == WITHOUT_TOKEN:
+            return False
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(
             _digest(given.strip().encode("latin-1")), self._token
@@ -119,6 +128,7 @@ class Entrance:
                 where="Authorization",
                 headers={"www-authenticate": 'Bearer realm="proctor"'},
             )
+        return True
 
 
 def _digest(token: bytes) -> bytes:
@@ -126,10 +136,9 @@ def _digest(token: bytes) -> bytes:
 
 
 def _name(host: str) -> str:
-    """Of `name:port` or `[address]:port`."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """Of `name:port` or `[address]:port`, empty for what is neither."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 def _naming(origin: str, send: Send) -> Send:

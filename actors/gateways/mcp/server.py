@@ -10,6 +10,7 @@ Not here: how a tool works, who may call, and the sockets of HTTP.
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,10 @@ from proctor.actors.toolset import Call, Counts, ServedTool, Toolset
 
 GRACE = 3.0
 """Seconds that calls have to answer in, once the server is to stop; clients kill after four."""
+IDLE = 1800.0
+"""Seconds that a client's session over HTTP is kept while nothing is asked in it."""
+SESSIONS = 1000
+"""Sessions over HTTP at a time; the next one is refused until others have ended."""
 PATH = "/mcp"
 """Where HTTP has the protocol."""
 LOOPBACK = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
@@ -44,7 +49,7 @@ Context = ServerRequestContext[Any]
 
 class ToolsetServer:
     """One server. `routes` are what HTTP has beside the protocol, such as health and metrics; setting `shutdown` stops
-    it as `stop` does; `counts` has the numbers of each tool; `sdk` is the SDK's own server, for a transport of another
+    it as `stop` does; `idle` is how many seconds HTTP keeps a session in which nothing is asked; `counts` has the numbers of each tool; `sdk` is the SDK's own server, for a transport of another
     kind. It serves once."""
 
     def __init__(
@@ -56,8 +61,10 @@ class ToolsetServer:
         instructions: str = "",
         routes: Sequence[Route] = (),
         shutdown: trio.Event | None = None,
+        idle: float = IDLE,
     ) -> None:
         self.name = name
+        self._idle = idle
         self.shutdown = trio.Event() if shutdown is None else shutdown
         self._toolset = toolset
         self._routes = routes
@@ -174,6 +181,8 @@ class ToolsetServer:
         """
         return self.sdk.streamable_http_app(
             streamable_http_path=PATH,
+            session_idle_timeout=None if math.isinf(self._idle) else self._idle,
+            max_sessions=SESSIONS,
             transport_security=TransportSecuritySettings(
                 enable_dns_rebinding_protection=hosts is not None,
                 allowed_hosts=list(hosts or ()),

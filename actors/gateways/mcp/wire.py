@@ -27,6 +27,7 @@ from mcp.types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from trio_util import AsyncValue
 
 from proctor.protocols.framing import Framing, Oversized
+from proctor.protocols.salvage import Refusal
 
 CHUNK = 64 * 1024
 Id = int | str
@@ -93,7 +94,7 @@ class Wire:
             text, frame = line.decode(), msgspec.json.decode(line, type=_Frame)
         except msgspec.ValidationError as error:
             await self._refuse(INVALID_REQUEST, f"no message of JSON-RPC: {error}")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except Refusal as error:
             await self._refuse(PARSE_ERROR, f"no JSON: {error}")
         else:
             if (why := _unreadable(frame, text)) is None:
@@ -153,7 +154,7 @@ def _unreadable(frame: _Frame, text: str) -> str | None:
 def _withdrawn(frame: _Frame) -> Id | None:
     try:
         return msgspec.json.decode(frame.params, type=_Withdrawn).request_id
-    except msgspec.DecodeError:
+    except Refusal:
         return None
 
 

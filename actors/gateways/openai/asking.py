@@ -19,6 +19,7 @@ from proctor.actors.completion import CompletionRequest
 from proctor.actors.errors import BadOption
 from proctor.actors.payloads import BinaryPayload, FilePayload, Payload
 from proctor.protocols.prompt import Called, Message, Role, text_of
+from proctor.protocols.salvage import Refusal
 
 Object = Mapping[str, Any]
 
@@ -105,7 +106,7 @@ def asked_of(body: bytes) -> Asked:
     """What a request's body asks for. Raises `Refused`."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except Refusal as error:
         raise Refused(None, f"the body is no JSON object: {error}") from error
     _check(given)
     model = _typed(given, "model", str, None)
@@ -207,7 +208,7 @@ def _calls(calls: Sequence[Any], at: str) -> Iterator[Called]:
 def _arguments(text: str) -> Object:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except Refusal:
         return {"arguments": text}
 
 

@@ -44,12 +44,14 @@ def _dispatch(argv: list[str]) -> int:
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         _tell("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
+    from proctor.actors.capacity import raise_file_limit
     from proctor.cli.commands import dispatch
     from proctor.cli.complaints import complain
     from proctor.cli.logs import log_to_stderr
 
     if wrong := log_to_stderr(os.environ):  # not in `dispatch`: what calls that keeps its own logging
         complain(wrong)
+    raise_file_limit()  # of this process; what calls `dispatch` keeps its own
     return dispatch(argv)
 
 

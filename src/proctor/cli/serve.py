@@ -27,7 +27,7 @@ from proctor.actors.agent_tools import Terms
 from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import Fleet, load_fleet
-from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
+from proctor.actors.gateways.mcp.server import GRACE, IDLE, ToolsetServer
 from proctor.actors.health import Checks, adapters_of, unresponsive
 from proctor.actors.host import noted
 from proctor.actors.listening import endpoint
@@ -74,6 +74,7 @@ class ServeOptions:
     sessions: str | None = None
     session_ttl: float | None = None
     limit: int | None = None
+    client_ttl: float = IDLE
     token_env: str | None = None
     no_token: bool = False
     metrics: bool = False
@@ -109,6 +110,7 @@ class Service:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
         _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
+        self._client_ttl = options.client_ttl
         self._offer = Offer()
         self._offer.one_shots(self._agents, self._terms)
         self._shutdown = trio.Event()
@@ -188,6 +190,7 @@ class Service:
             version=version("proctor"),
             instructions=self._instructions(names),
             shutdown=self._shutdown,
+            idle=self._client_ttl,
         )
         if self._doorway is None:
             _log.info("serves stdin and stdout")

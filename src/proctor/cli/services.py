@@ -67,7 +67,7 @@ def web(
         complain(f"--grace: {error} (see proctor web --help)")
         return USAGE
     try:
-        ttl = _ttl(session_ttl)
+        ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
     except ValueError as error:
         complain(f"{error} (see proctor web --help)")
         return USAGE
@@ -101,6 +101,7 @@ def serve(
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     session_ttl: Annotated[str | None, Parameter(negative="")] = None,
     limit: int | None = None,
+    client_ttl: str = "30m",
     token_env: str | None = None,
     no_token: Annotated[bool, _Flag] = False,
     metrics: Annotated[bool, _Flag] = False,
@@ -135,24 +136,21 @@ def serve(
         How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
         How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
+    client_ttl
+        How long an HTTP client that asks nothing is remembered, such as 30m; none for no limit.
     token_env
         The environment variable with the token that HTTP clients must send, or with @ and the path of its file.
         Needed beyond this machine.
     metrics
         Serve /metrics beside /mcp.
     """
-    from proctor.actors.durations import limit as duration
-
     if missing := missing_of("mcp", *(("http",) if http else ())):
         complain(missing)
         return USAGE
     try:
-        seconds = duration(timeout)
-    except ValueError as error:
-        complain(f"--timeout: {error}")
-        return USAGE
-    try:
-        ttl = _ttl(session_ttl)
+        seconds = _seconds("--timeout", timeout)
+        client_seconds = _seconds("--client-ttl", client_ttl)
+        ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
     except ValueError as error:
         complain(str(error))
         return USAGE
@@ -173,6 +171,7 @@ def serve(
             sessions=sessions,
             session_ttl=ttl,
             limit=limit,
+            client_ttl=client_seconds,
             token_env=token_env,
             no_token=no_token,
             metrics=metrics,
@@ -180,11 +179,11 @@ def serve(
     )
 
 
-def _ttl(text: str | None) -> float | None:
-    """Seconds, None for the default. Raises ValueError with the option's name."""
+def _seconds(option: str, text: str) -> float:
+    """Seconds, infinite for none. Raises ValueError with the option's name."""
     from proctor.actors.durations import limit
 
     try:
-        return None if text is None else limit(text)
+        return limit(text)
     except ValueError as error:
-        raise ValueError(f"--session-ttl: {error}") from None
+        raise ValueError(f"{option}: {error}") from None

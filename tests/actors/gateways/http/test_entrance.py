@@ -32,7 +32,17 @@ def test_an_address_that_others_can_reach_is_never_open(where: str, token: str |
 
 async def test_a_name_that_was_made_to_point_here_is_refused() -> None:
     async with served() as server:
-        for host in ("evil.example", "evil.example:80", "", "localhost.evil.example", "[::2]:80"):
+        for host in (
+            "evil.example",
+            "evil.example:80",
+            "",
+            "localhost.evil.example",
+            "[::2]:80",
+            "[::1].evil.example",
+            "[::1]evil",
+            "localhost:x",
+            "[::1",
+        ):
             response = await server.client.get("/agents", headers={"host": host})
             assert (response.status_code, response.json()["where"]) == (421, "Host")
         for host in ("localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80"):
