@@ -277,7 +277,8 @@ class AgentActor(Actor):
                 return  # its end brings a successor, which sends it
             if self.live is not None and self.book.current is job and not self.live.over.is_set():
                 job.sent = True  # from here on its process takes it along when it dies
-                self.book.note("sent", why, ticket=job.ticket, prompt=prompt.id, attempt=job.attempts)
+                asked = {"ticket": job.ticket, "prompt": prompt.id, "attempt": job.attempts}
+                self.book.note("sent", why, **asked, goes_on=job.goes_on(self.plan.conduct.on_crash))
                 await self.live.send(prompt)
             elif self.live is not None and self.book.current is not job:
                 await self.live.stop("owner")  # started for a caller who has left

@@ -80,13 +80,17 @@ class Job:
             self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
             self.text = self.inquiry.worded(self.text)
 
+    def goes_on(self, on_crash: OnCrash) -> bool:
+        """Is it to be continued, and not asked from the start, when it is sent now?"""
+        return self.begun and on_crash == "resume"
+
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
         """What it is sent as now, each time under an id of its own."""
         self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
         self.sent = self.parked = False
         self.attempts += 1
         schema = None if self.inquiry is None else self.inquiry.turn_schema
-        if self.begun and on_crash == "resume":
+        if self.goes_on(on_crash):
             return Prompt(self.prompt, CONTINUE, schema=schema)  # the session has the rest already
         return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 

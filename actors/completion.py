@@ -2,8 +2,9 @@
 
 Guarantees: the chunks come in the order in which the agent said them, read from its log, so that a slow reader costs disk
 and never memory (R141); the last chunk is `Complete` or `Failed`, on every path but that of a reader who leaves; leaving
-ends the run (R142); no chunk is empty (R088). What goes wrong is a `CompletionError`, caused by a `ProviderError` that
-says whose agent it was, caused by what the agent raised (R105).
+ends the run (R142); no chunk is empty (R088); the texts, less what each `Void` takes back, end with the response's text.
+What goes wrong is a `CompletionError`, caused by a `ProviderError` that says whose agent it was, caused by what the agent
+raised (R105).
 
 Whether there is an answer is judged by the answer: a process that exits with a status behind a valid one has answered, one
 that exits without is an error with its status and the end of its stderr (Q01, R110).
@@ -29,7 +30,16 @@ from proctor.actors.handle import Agent, Turn
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
 from proctor.actors.runs import DEADLINE, Run
-from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolUse
+from proctor.actors.speech import (
+    Chunk,
+    Complete,
+    Failed,
+    Speech,
+    TextPiece,
+    ThinkingPiece,
+    ToolOutput,
+    ToolUse,
+)
 from proctor.protocols.dialect import HostTool
 from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
@@ -75,13 +85,16 @@ class CompletionRequest:
 @attrs.frozen(kw_only=True)
 class Completion:
     """A response: the agent's final `text`, or the `value` that the request's schema asked for; the tools that were called
-    on the way; `usage` as the CLI counted it (None where it did not); `raw`, the agent's answer whole."""
+    on the way, and what came of them; the `thinking` that the CLI showed; `usage` as it counted it (None where it did not);
+    `raw`, the agent's answer whole."""
 
     text: str
     value: object
     tool_calls: tuple[ToolUse, ...]
     usage: Usage | None
     raw: Answer
+    tool_outputs: tuple[ToolOutput, ...] = ()
+    thinking: str = ""
 
     @property
     def choice(self) -> object:
@@ -230,6 +243,7 @@ class CompletionStream:
         self._ready: deque[Chunk] = deque()
         self._speech = Speech()
         self._calls: list[ToolUse] = []
+        self._outputs: list[ToolOutput] = []
         self._over = False
         self._response: Completion | None = None
         self._error: CompletionError | None = None
@@ -262,7 +276,9 @@ class CompletionStream:
 
     def complete(self, response: Completion) -> None:
         """The response is there whole, from a model that does not stream: it is told in as few chunks as there can be."""
-        self._ready += response.tool_calls
+        if response.thinking:
+            self._ready.append(ThinkingPiece(response.thinking))
+        self._ready += (*response.tool_calls, *response.tool_outputs)
         if response.text:
             self._ready.append(TextPiece(response.text))
         self._respond(response)
@@ -296,16 +312,24 @@ class CompletionStream:
             return
         said = self._speech.hear(event)
         self._calls += [chunk for chunk in said if isinstance(chunk, ToolUse)]
+        self._outputs += [chunk for chunk in said if isinstance(chunk, ToolOutput)]
         self._ready += said
 
     def _judge(self, answer: Answer) -> None:
         if not answer.ok:
             self._conclude(_wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
             return
-        called = tuple(self._calls)
+        if self._request.schema is None:  # with one the answer is a value, whatever was said on the way
+            self._ready += self._speech.end(answer.text)
         self._respond(
             Completion(
-                text=answer.text, value=_value(answer), tool_calls=called, usage=answer.usage, raw=answer
+                text=answer.text,
+                value=_value(answer),
+                tool_calls=tuple(self._calls),
+                usage=answer.usage,
+                raw=answer,
+                tool_outputs=tuple(self._outputs),
+                thinking=self._speech.thinking,
             )
         )
 

@@ -47,6 +47,10 @@ class Heard:
                 self._call.tell(f"tries again in {event.delay:g} s (attempt {event.attempt}){why}")
             case v.LimitReached():
                 self._call.tell("has reached a usage limit")
+            case v.Notice(code="attempt_void", data=data) if data.get("parent") is None:
+                if self._piecewise:
+                    self._call.tell("what was written last is void: the attempt failed")
+                self._piecewise = False
             case v.Notice() if event.code in _TOLD:
                 self._call.tell(event.text or event.code)
             case _:

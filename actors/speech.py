@@ -1,8 +1,12 @@
 """What an application hears of an agent: a small closed set of chunks, the same for every command line.
 
 Guarantees: a text comes once, in pieces where the CLI gives pieces and whole where it does not; two blocks of text are a
-blank line apart; no chunk is empty (R088); events that mean nothing to an application give nothing. What only one CLI
-knows travels in `metadata`. Pieces of an attempt that its CLI took back have been told, and the whole block is told anew.
+blank line apart; no chunk is empty (R088); events that mean nothing to an application give nothing. Text that does not
+count after all is taken back by a `Void`: the texts so far, each `Void` cut from their end, are what the agent has said.
+The same holds of its thoughts. What only one CLI knows travels in `metadata`.
+
+Void is what the CLI says is void, what a whole block does not go on from, what a process that died left unfinished when
+its conversation goes on, and all that was said so far when the prompt is sent again from the start.
 """
 
 from __future__ import annotations
@@ -31,12 +35,41 @@ class TextPiece(_Chunk):
 
 
 @attrs.frozen
+class ThinkingPiece(_Chunk):
+    """Reasoning that the command line shows, never empty."""
+
+    text: str
+
+
+@attrs.frozen
+class Void(_Chunk):
+    """`text` is the end of all `TextPiece`s so far, `thinking` that of all `ThinkingPiece`s: they do not count."""
+
+    text: str = ""
+    thinking: str = ""
+
+
+@attrs.frozen
 class ToolUse(_Chunk):
     """The agent uses a tool, which it runs itself."""
 
     id: str
     name: str
     input: Mapping[str, Any]
+
+
+@attrs.frozen
+class ToolOutput(_Chunk):
+    """What came of the `ToolUse` with this id, as text. `duration` is in seconds, None where the command line gives none.
+
+    `metadata["result"]` holds what a tool of MCP returned beside its text.
+    """
+
+    id: str
+    name: str
+    text: str
+    is_error: bool = False
+    duration: float | None = None
 
 
 @attrs.frozen
@@ -53,39 +86,134 @@ class Failed(_Chunk):
     error: CompletionError
 
 
-Chunk = TextPiece | ToolUse | Complete | Failed
+Chunk = TextPiece | ThinkingPiece | Void | ToolUse | ToolOutput | Complete | Failed
+
+
+class _Blocks:
+    """The whole blocks of one kind, each with the blank line before it, and the pieces of the one that is open."""
+
+    def __init__(self) -> None:
+        self._whole: list[str] = []
+        self._open: list[str] = []
+
+    def add(self, piece: str) -> str:
+        """What a piece adds to what was said."""
+        added = piece if self._open else self._between + piece
+        self._open.append(added)
+        return added
+
+    def end(self, text: str) -> tuple[str, str]:
+        """The open block is whole, and is `text`: what of its pieces is void, and what is added."""
+        between, said = self._between, "".join(self._open)
+        self._open = []
+        whole = between + text if text else ""
+        if whole:
+            self._whole.append(whole)
+        return ("", whole[len(said) :]) if whole.startswith(said) else (said, whole)
+
+    def take_back(self, blocks: int | None = 0) -> str:
+        """Forget the open block, and so many whole ones before it (None: all); what that was."""
+        keep = 0 if blocks is None else max(0, len(self._whole) - blocks)
+        void = "".join((*self._whole[keep:], *self._open))
+        del self._whole[keep:]
+        self._open = []
+        return void
+
+    @property
+    def _between(self) -> str:
+        return BETWEEN if self._whole else ""
+
+    @property
+    def open(self) -> str:
+        """The pieces of the block that is not whole."""
+        return "".join(self._open)
+
+    @property
+    def said(self) -> str:
+        """All whole blocks."""
+        return "".join(self._whole)
 
 
 class Speech:
     """Turns the events of one response into chunks."""
 
     def __init__(self) -> None:
-        self._pieces = ""
-        self._said = False
+        self._texts = _Blocks()
+        self._thoughts = _Blocks()
+        self._tools: dict[str, str] = {}
+
+    @property
+    def thinking(self) -> str:
+        """The thoughts that count so far."""
+        return self._thoughts.said
 
     def hear(self, event: v.AnyEvent) -> list[Chunk]:
         """The chunks that an event gives, mostly none or one."""
         match event:
             case v.TextDelta(text=text, parent=None) if text:
-                before = BETWEEN if self._said and not self._pieces else ""
-                self._pieces += text
-                return [TextPiece(before + text, metadata=_place(event))]
+                return [TextPiece(self._texts.add(text), metadata=_place(event))]
             case v.Text(text=text, parent=None):
-                return self._whole(text, event)
+                return self._text(text, event)
+            case v.Thinking(text=text, parent=None):
+                return self._thought(text, event)
             case v.ToolCall(id=id, name=name, input=input):
-                parent = {} if event.parent is None else {"parent": event.parent}
-                return [ToolUse(id, name, input, metadata={**_place(event), **parent})]
+                self._tools[id] = name
+                return [ToolUse(id, name, input, metadata=_of_tool(event))]
+            case v.ToolResult():
+                return [self._output(event)]
+            case v.Notice():
+                return self._taken_back(event)
             case _:
                 return []
 
-    def _whole(self, text: str, event: v.Text) -> list[Chunk]:
-        pieces, self._pieces = self._pieces, ""
-        before = BETWEEN if self._said and not pieces else ""
-        self._said = self._said or bool(text)
-        if pieces and not text.startswith(pieces):
-            before, pieces = BETWEEN, ""
-        left = text[len(pieces) :]
-        return [TextPiece(before + left, metadata=_place(event))] if left else []
+    def end(self, text: str) -> list[Chunk]:
+        """The end of a good response whose answer is `text`: it is said where nothing was, and no block stays open."""
+        said, text = self._texts.open, text.strip()
+        if said and said.strip() == text:
+            return []
+        chunks = _void(self._texts.take_back(), "", {})
+        if text and not self._texts.said:
+            chunks.append(TextPiece(self._texts.end(text)[1]))
+        return chunks
+
+    def _text(self, text: str, event: v.Text) -> list[Chunk]:
+        void, added = self._texts.end(text)
+        place = _place(event)
+        return [*_void(void, "", place), *([TextPiece(added, metadata=place)] if added else [])]
+
+    def _thought(self, text: str, event: v.Thinking) -> list[Chunk]:
+        place = _place(event)
+        void, added = ("", self._thoughts.add(text)) if event.partial and text else self._thoughts.end(text)
+        return [*_void("", void, place), *([ThinkingPiece(added, metadata=place)] if added else [])]
+
+    def _output(self, event: v.ToolResult) -> ToolOutput:
+        beside = {"result": event.metadata} if event.metadata else {}
+        name = self._tools.pop(event.id, "")
+        metadata = {**_of_tool(event), **beside}
+        return ToolOutput(event.id, name, event.text, event.is_error, event.duration, metadata=metadata)
+
+    def _taken_back(self, notice: v.Notice) -> list[Chunk]:
+        blocks: int | None = 0
+        match notice:
+            case v.Notice(code="attempt_void", data=data) if data.get("parent") is None:
+                blocks = data.get("texts", 0)
+            case v.Notice(code="sent", data={"goes_on": True}):
+                pass
+            case v.Notice(code="sent", data={"attempt": int(attempt)}) if attempt > 1:
+                blocks = None
+            case _:
+                return []
+        thoughts = None if blocks is None else 0
+        return _void(self._texts.take_back(blocks), self._thoughts.take_back(thoughts), _place(notice))
+
+
+def _void(text: str, thinking: str, place: Mapping[str, Any]) -> list[Chunk]:
+    return [Void(text, thinking, metadata=place)] if text or thinking else []
+
+
+def _of_tool(event: v.ToolCall | v.ToolResult) -> dict[str, Any]:
+    parent = {} if event.parent is None else {"parent": event.parent}
+    return {**_place(event), **parent}
 
 
 def _place(event: v.Event) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ToolResult(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
     """`text` joins the textual parts of the result; pictures and documents stay in the frame.
 
     `metadata` is what came beside it, as far as the CLI passes it on: for a tool of MCP `structuredContent` and `_meta`,
-    which no model need have seen.
+    which no model need have seen. `duration` is in seconds, None where the CLI does not say how long the tool ran.
     """
 
     id: str
@@ -119,6 +119,7 @@ class ToolResult(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
     is_error: bool = False
     parent: str | None = None
     metadata: dict[str, Any] = {}
+    duration: float | None = None
 
 
 class ApprovalRequested(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):

@@ -51,11 +51,12 @@ class Asking:
 
 @attrs.define
 class TurnNotes:
-    """What belongs to the turn that runs: the last text `said`, of which `message`, and whether a part of it was not read (`gap`),
+    """What belongs to the turn that runs: the last text `said`, of which `message`, how many whole `texts` of that message there were, and whether a part of it was not read (`gap`),
     whether something was said after the last denial (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
 
     said: str | None = None
     message: str | None = None
+    texts: int = 0
     gap: bool = False
     answered: bool = False
     denied: list[str] = attrs.field(factory=list[str])

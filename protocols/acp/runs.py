@@ -44,8 +44,9 @@ def end_run(memo: Memo, parent: str | None) -> list[AnyEvent]:
         return []
     text = "".join(run.pieces)
     if parent is None and memo.open_turns and not run.thought:
+        before = kept.turn.texts if kept.turn.message == run.message else 0
         kept.turn.said, kept.turn.gap, kept.turn.answered = text or None, run.gap, True
-        kept.turn.message = run.message
+        kept.turn.message, kept.turn.texts = run.message, before + bool(text)
     if not text:
         return []
     frame = run.frame if memo.skim else memo.frame
@@ -58,19 +59,21 @@ def void(memo: Memo, message: str, parent: str | None) -> list[AnyEvent]:
     run = kept.runs.get(parent)
     streamed = run is not None and run.message == message
     said = parent is None and kept.turn.message == message
+    texts = kept.turn.texts if said else 0
     if streamed:
         del kept.runs[parent]
     if said:
-        kept.turn.said, kept.turn.gap, kept.turn.message = None, False, None
+        kept.turn.said, kept.turn.gap, kept.turn.message, kept.turn.texts = None, False, None, 0
     if not (streamed or said):
         return []
-    return [voided(HOST, memo.turn, message, parent)]
+    return [voided(HOST, memo.turn, message, parent, texts)]
 
 
-def voided(frame: int, turn: str | None, message: str, parent: str | None) -> Notice:
-    """Says that what was said so far of this message does not count."""
+def voided(frame: int, turn: str | None, message: str, parent: str | None, texts: int = 0) -> Notice:
+    """Says that what was said so far of this message does not count: its open pieces, and so many whole `texts`."""
     text = "the call of the model broke; what it had said of this message is void"
-    return Notice(frame, turn, "attempt_void", text, {"message": message, "parent": parent})
+    whole = {"texts": texts} if texts else {}
+    return Notice(frame, turn, "attempt_void", text, {"message": message, "parent": parent, **whole})
 
 
 def end_runs(memo: Memo) -> list[AnyEvent]:

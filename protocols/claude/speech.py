@@ -7,10 +7,12 @@ word for the cause is kept for the end of the turn.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from proctor.protocols.claude.turns import fold, notes
-from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, User
+from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, Timing, User
 from proctor.protocols.dialect import Memo, Out
 from proctor.protocols.limits import reset_time
 from proctor.protocols.mcp import side_data
@@ -28,6 +30,8 @@ from proctor.protocols.vocabulary import (
 
 QUIET_PARTS = frozenset(("image", "document", "search_result", "tool_reference"))
 """Parts of a tool's result that have no text; they stay in the frame."""
+
+T = TypeVar("T")
 
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -74,18 +78,23 @@ def read_user(memo: Memo, frame: User, line: bytes) -> Out:
 
 
 def _with_side_data(out: Out, told: bytes) -> Out:
-    """The result of a tool of MCP, with what came beside its text: it stands once in a frame, which has one result."""
-    if not any(word in told for word in (b"structuredContent", b"_meta")):  # most are long, and have none
-        return out
-    try:
-        beside = side_data(msgspec.json.decode(told))
-    except Refusal:
-        return out
+    """The result of a tool, with what came beside its text: it stands once in a frame, which has one result."""
+    beside = _decoded(told, object) if b"structuredContent" in told or b"_meta" in told else None
+    timing = _decoded(told, Timing) if b"urationMs" in told else None
+    data, seconds = side_data(beside), None if timing is None else timing.seconds
     results = [event for event in out if isinstance(event, ToolResult)]
-    if not beside or len(results) != 1:
+    if (not data and seconds is None) or len(results) != 1:
         return out
-    told_of = msgspec.structs.replace(results[0], metadata=beside)
+    told_of = msgspec.structs.replace(results[0], metadata=data, duration=seconds)
     return tuple(told_of if event is results[0] else event for event in out)
+
+
+def _decoded(told: bytes, kind: type[T]) -> T | None:
+    """Only called for what names something that is looked for: most results are long, and have nothing of it."""
+    try:
+        return msgspec.json.decode(told, type=kind)
+    except Refusal:
+        return None
 
 
 def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: str) -> Out:

@@ -225,6 +225,19 @@ class LimitParams(msgspec.Struct, frozen=True, gc=False):
     rate_limit_info: LimitInfo = NO_LIMIT
 
 
+class Timing(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """How long a tool ran; a sub-agent's run is its total."""
+
+    duration_ms: float | None = None
+    total_duration_ms: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """The same in seconds, None where it is not known."""
+        known = self.duration_ms if self.total_duration_ms is None else self.total_duration_ms
+        return None if known is None else known / 1000
+
+
 class Lifecycle(Wire, frozen=True, gc=False, tag="command_lifecycle"):
     command_uuid: str = ""
     state: str = ""

@@ -196,7 +196,8 @@ def _given_back(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: st
     _adopt(own, item)
     bad = item.status in FAILED or item.success is False
     text, beside = tool.result(item), tool.beside(item)
-    return [*begun, ToolResult(memo.frame, turn, _id(memo, item), text, bad, parent, beside)]
+    seconds = None if item.duration_ms is None else item.duration_ms / 1000
+    return [*begun, ToolResult(memo.frame, turn, _id(memo, item), text, bad, parent, beside, seconds)]
 
 
 def _adopt(own: Notes, item: Item) -> None:

@@ -232,7 +232,7 @@ def _read_tool(memo: Memo, frame: Line) -> Out:
     text = state.error if failed else state.output
     return (
         ToolCall(memo.frame, memo.turn, call, part.tool, state.input or {}),
-        ToolResult(memo.frame, memo.turn, call, text, failed),
+        ToolResult(memo.frame, memo.turn, call, text, failed, duration=state.time.seconds),
     )
 
 

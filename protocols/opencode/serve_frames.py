@@ -115,9 +115,11 @@ def _void(memo: Memo) -> Out:
     message, account.streaming = account.streaming, ""
     if not message:
         return ()
+    texts = 0
     if account.speaker == message:
+        texts = len(account.texts)
         account.texts, account.gap = [], False
-    return (voided(memo.frame, memo.turn, message, None),)
+    return (voided(memo.frame, memo.turn, message, None, texts),)
 
 
 def _until(then: int, id: str) -> float:
@@ -222,8 +224,8 @@ def _tool(memo: Memo, part: Part) -> Out:
         case "completed" | "error":
             own.running.discard(part.callID)
             failed = state.status == "error"
-            said = state.error if failed else state.output
-            return (*call, ToolResult(memo.frame, memo.turn, part.callID, said, failed))
+            said, seconds = state.error if failed else state.output, state.time.seconds
+            return (*call, ToolResult(memo.frame, memo.turn, part.callID, said, failed, duration=seconds))
         case _:
             return memo.hush("tool")
 

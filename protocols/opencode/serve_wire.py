@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.protocols.opencode.wire import Span
+
 REPLY = "http.reply"
 RESUBSCRIBED = "http.resubscribed"
 
@@ -78,13 +80,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     input: dict[str, Any] = {}
     output: str = ""
     error: str = ""
-
-
-class Span(msgspec.Struct, frozen=True, gc=False):
-    """When a part was begun and ended."""
-
-    start: int | None = None
-    end: int | None = None
+    time: Span = Span()
 
 
 class Cache(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,18 @@ from typing import Any
 import msgspec
 
 
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """When something was begun and ended, in milliseconds."""
+
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, None where one of both is not known."""
+        return None if self.start is None or self.end is None else (self.end - self.start) / 1000
+
+
 class State(msgspec.Struct, frozen=True, gc=False):
     """How a tool call went; it is told only when it is over."""
 
@@ -14,6 +26,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     input: dict[str, Any] | None = None
     output: str = ""
     error: str = ""
+    time: Span = Span()
 
 
 NO_STATE = State()

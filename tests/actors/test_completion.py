@@ -30,7 +30,7 @@ from proctor.actors.plan import claude_plan
 from proctor.actors.played import FarSide
 from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolUse
+from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolOutput, ToolUse, Void
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.prompt import Message
@@ -71,7 +71,12 @@ async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) 
     )
     async with CompletionModel.make(spec).stream(CompletionRequest(prompt="hi")) as stream:
         said = [chunk async for chunk in stream]
-    assert [type(chunk) for chunk in said if not isinstance(chunk, TextPiece)] == [ToolUse, Complete]
+    [used, out, end] = [chunk for chunk in said if not isinstance(chunk, TextPiece)]
+    assert isinstance(used, ToolUse)
+    assert isinstance(out, ToolOutput)
+    assert isinstance(end, Complete)
+    assert (out.id, out.name, out.text.strip(), out.is_error) == (used.id, used.name, "4", False)
+    assert stream.response.tool_outputs == (out,)
     assert "".join(c.text for c in said if isinstance(c, TextPiece)) == "It is 4."
     assert (stream.response.choice, stream.response.raw.outcome) == ("It is 4.", "ok")
 
@@ -103,6 +108,7 @@ async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R08
     assert said == [
         TextPiece("Let me see."),
         ToolUse("c1", "Read", {"path": "a"}),
+        ToolOutput("c1", "Read", "4"),
         TextPiece("\n\nIt is 4."),
         Complete(Usage(3, 5)),
     ]
@@ -123,8 +129,10 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_
         v.Text(0, "t", ""),
         v.TextDelta(0, "t", "of a subagent", parent="c1"),
         v.Text(0, "t", "of a subagent", parent="c1"),
-        v.Thinking(0, "t", "hm"),
-        v.ToolResult(0, "t", "c1", "4"),
+        v.Thinking(0, "t", ""),
+        v.Thinking(0, "t", "of a subagent", parent="c1"),
+        v.Notice(0, "t", "attempt_void", data={"parent": None}),
+        v.Notice(0, "t", "sent", data={"attempt": 1}),
         v.Notice(0, "t", "x"),
     ],
 )
@@ -132,10 +140,10 @@ def test_an_event_that_means_nothing_to_an_application_gives_nothing_R088(event:
     assert Speech().hear(event) == []
 
 
-async def test_pieces_that_were_taken_back_are_told_anew_whole(autojump_clock: MockClock) -> None:
-    frames = (delta("Wro"), assistant(text("Right.")))
+async def test_pieces_that_no_block_goes_on_from_are_taken_back(autojump_clock: MockClock) -> None:
+    frames = (delta("Wro"), assistant(text("It is 4.")))
     said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
-    assert [c.text for c in said if isinstance(c, TextPiece)] == ["Wro", "\n\nRight."]
+    assert said[:-1] == [TextPiece("Wro"), Void("Wro"), TextPiece("It is 4.")]
 
 
 async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R141(

@@ -2,8 +2,9 @@
 
 Guarantees: a client that leaves ends its run, streamed or not (R142); an error before the first piece has its own status,
 one behind it is the last piece, and in both the causes are named; a stream that has nothing to tell yet is kept open by
-comments. A stream's answer to a schema is one piece, the value as JSON: the agent's words on the way are not it. Who has
-closed the `visits` waits for those that are here; one that is cut short is told so, as an error of either kind.
+comments. The content of a stream that ends well, joined, is what the agent said, whatever its CLI took back on the way
+(`content`); where that is not possible any more, the stream ends with an error that has the completion whole. A stream's
+answer to a schema is one piece, the value as JSON: the agent's words on the way are not it. Who has closed the `visits` waits for those that are here; one that is cut short is told so, as an error of either kind.
 
 Not here: who may ask, and the server. `routes` is for whatever Starlette application its owner makes.
 """
@@ -24,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 from proctor.actors.completion import CompletionStream, Model
 from proctor.actors.errors import AgentError, NoSuchProvider, NotExecuted
 from proctor.actors.gateways.openai.asking import Asked, Refused, asked_of
+from proctor.actors.gateways.openai.content import Content
 from proctor.actors.gateways.openai.telling import (
     LEFT,
     Body,
@@ -31,12 +33,23 @@ from proctor.actors.gateways.openai.telling import (
     content_of,
     fault_of,
     head_of,
+    output_of,
     piece,
     tool_of,
     usage_of,
     whole,
 )
-from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolUse
+from proctor.actors.speech import (
+    BETWEEN,
+    Chunk,
+    Complete,
+    Failed,
+    TextPiece,
+    ThinkingPiece,
+    ToolOutput,
+    ToolUse,
+    Void,
+)
 from proctor.actors.visits import Visits
 
 LARGEST = 32 * 2**20
@@ -48,12 +61,25 @@ PATIENCE = 15.0
 STOPPING = "stopping"
 """The `code` of what was not taken, or cut short, because the server ends."""
 
+RETRACTED = "retracted"
+"""The `code` of a stream whose text was sent, and then taken back and said otherwise."""
+
 STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
 DONE = b"data: [DONE]\n\n"
 
 
 class CutShort(AgentError):
     """The server ended before the answer: what the agent did until then is unknown."""
+
+
+class Retracted(AgentError):
+    """The stream has text in it that does not count, and the answer is another."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "text that was sent was taken back when a call of the model broke, and its answer is another; "
+            "the whole answer is in `completion`, and a request without `stream` never has this error"
+        )
 
 
 def routes(models: Mapping[str, Model], visits: Visits | None = None) -> list[Route]:
@@ -129,6 +155,8 @@ class _Answering(Response):
         self._model = model
         self._visits = visits
         self._head = head_of(asked.model)
+        self._content = Content()
+        self._rethinks = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = _Sent(send)
@@ -163,7 +191,7 @@ class _Answering(Response):
         return _json(whole(self._head, stream.response, last.metadata, structured=self._asked.structured))
 
     async def _stream(self, stream: CompletionStream, send: Send) -> None:
-        async with aclosing(_kept_alive(stream)) as chunks:
+        async with aclosing(_kept_alive(stream, self._content)) as chunks:
             first = await anext(chunks, None)
             if isinstance(first, Failed):
                 await _tell_whole(_failed(fault_of(first.error)), send)
@@ -176,23 +204,56 @@ class _Answering(Response):
             await _tell(send, DONE, more=False)
 
     def _told(self, chunk: Chunk | None, stream: CompletionStream) -> bytes:
+        now = trio.current_time()
         match chunk:
             case None:
-                return b": still at work\n\n"
+                return self._said(self._content.flush()) or b": still at work\n\n"
             case TextPiece(text=text):
-                return b"" if self._asked.structured else _event(piece(self._head, {"content": text}))
+                return b"" if self._asked.structured else self._said(self._content.add(text, now))
+            case ThinkingPiece(text=text):
+                return self._thought(text)
+            case Void(text=text, thinking=thinking):
+                self._take_back(text, thinking)
+                return b""
+            case _:
+                said = self._said(self._content.flush())
+                self._content.pause()
+                return said + self._beside(chunk, stream)
+
+    def _beside(self, chunk: ToolUse | ToolOutput | Complete | Failed, stream: CompletionStream) -> bytes:
+        match chunk:
             case ToolUse():
                 return _event(piece(self._head, {"executed_tools": [tool_of(chunk)]}))
+            case ToolOutput():
+                return _event(piece(self._head, {}, proctor={"tool_results": [output_of(chunk)]}))
             case Failed(error=error):
                 return _event(fault_of(error).body)
             case Complete():
                 return self._end(chunk, stream)
+
+    def _said(self, text: str) -> bytes:
+        return _event(piece(self._head, {"content": text})) if text else b""
+
+    def _thought(self, text: str) -> bytes:
+        if self._rethinks:  # unlike text, thoughts may stand there twice: they are no part of the answer
+            text = BETWEEN + text.removeprefix(BETWEEN)
+        self._rethinks = False
+        return _event(piece(self._head, {"reasoning_content": text}))
+
+    def _take_back(self, text: str, thinking: str) -> None:
+        if text and not self._asked.structured:
+            self._content.take_back(text)
+        self._rethinks = self._rethinks or bool(thinking)
 
     def _end(self, end: Complete, stream: CompletionStream) -> bytes:
         told = b""
         if self._asked.structured:
             value = content_of(stream.response, structured=True)
             told = _event(piece(self._head, {"content": value}))
+        elif not self._content.whole:
+            body = whole(self._head, stream.response, end.metadata, structured=False)
+            fault = fault_of(Retracted(), code=RETRACTED)
+            return _event({"error": {**fault.body["error"], "completion": body}})
         told += _event(piece(self._head, {}, last=True, proctor=dict(end.metadata)))
         if self._asked.include_usage:
             counted: Body = {**piece(self._head, {}), "choices": [], "usage": usage_of(end.usage)}
@@ -220,12 +281,12 @@ async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
     scope.cancel("the client is gone")
 
 
-async def _kept_alive(stream: CompletionStream) -> AsyncGenerator[Chunk | None]:
-    """The chunks, and None for each stretch of patience without one."""
+async def _kept_alive(stream: CompletionStream, content: Content) -> AsyncGenerator[Chunk | None]:
+    """The chunks, and None for each stretch of patience without one, and when what is held is due."""
     over = False
     while not over:
         chunk: Chunk | None = None
-        with trio.move_on_after(PATIENCE) as clock:
+        with trio.move_on_at(min(trio.current_time() + PATIENCE, content.due)) as clock:
             chunk = await anext(stream, None)
         over = chunk is None and not clock.cancelled_caught
         if not over:

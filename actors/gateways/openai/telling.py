@@ -1,8 +1,8 @@
 """A completion, its chunks and its errors in the words of the chat API.
 
 The tools that an agent called have been run by it: they are reported as `executed_tools`, in the shape of tool calls,
-and never as `tool_calls`, which a client would take for a wish that it run them. What only a command line knows stands
-under `proctor`. An error names its causes, outermost first; its status is in a table.
+and never as `tool_calls`, which a client would take for a wish that it run them. What came of them, and whatever else only
+a command line knows, stands under `proctor`. An error names its causes, outermost first; its status is in a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proctor.actors.causes import chain
 from proctor.actors.completion import Completion
 from proctor.actors.gate import until_reset
 from proctor.actors.gateways.openai.asking import Refused
-from proctor.actors.speech import ToolUse
+from proctor.actors.speech import ToolOutput, ToolUse
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import NoProc
@@ -168,19 +168,38 @@ def tool_of(call: ToolUse) -> Body:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
+def output_of(output: ToolOutput) -> Body:
+    """What came of a tool that the agent has used."""
+    told = {
+        "tool_call_id": output.id,
+        "name": output.name,
+        "content": output.text,
+        "is_error": output.is_error,
+    }
+    beside = output.metadata.get("result")
+    return {**told, "duration": output.duration, **({} if beside is None else {"metadata": beside})}
+
+
 def whole(head: Body, completion: Completion, metadata: Mapping[str, Any], *, structured: bool) -> Body:
     """The body of a response that is not streamed."""
     message: Body = {"role": "assistant", "content": content_of(completion, structured=structured)}
     if completion.tool_calls:
         message["executed_tools"] = [tool_of(call) for call in completion.tool_calls]
+    if completion.thinking:
+        message["reasoning_content"] = completion.thinking
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     return {
         **head,
         "object": "chat.completion",
         "choices": [choice],
         "usage": usage_of(completion.usage),
-        "proctor": dict(metadata),
+        "proctor": {**metadata, **_results_of(completion)},
     }
+
+
+def _results_of(completion: Completion) -> Body:
+    results = [output_of(output) for output in completion.tool_outputs]
+    return {"tool_results": results} if results else {}
 
 
 def piece(head: Body, delta: Body, *, last: bool = False, **more: Any) -> Body:

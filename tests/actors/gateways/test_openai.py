@@ -25,8 +25,8 @@ from proctor.actors.payloads import BinaryPayload, FilePayload
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.webserver import serve
 from proctor.protocols.prompt import Called, Message
-from tests.actors.spoken import GOOD, TALK, saying, spec_of
-from tests.protocols.lines import delta, line
+from tests.actors.spoken import COUNTED, GOOD, TALK, saying, spec_of
+from tests.protocols.lines import INIT, assistant, delta, ended, line, reply, text
 
 T = TypeVar("T")
 USER = {"role": "user", "content": "hi"}
@@ -119,6 +119,133 @@ async def test_a_response_format_gives_the_value_as_json_R139(wanted: dict[str, 
     assert json.loads(made.choices[0].message.content) == {"sum": 4}
     said = "".join(piece.choices[0].delta.content or "" for piece in pieces)
     assert json.loads(said) == {"sum": 4}
+
+
+LOOK = "Hello, wor"
+CUT_OFF = line(type="stream_event", event={"type": "message_stop"}, parent_tool_use_id=None)
+BEGUN = line(
+    type="stream_event", event={"type": "message_start", "message": {"id": "m1"}}, parent_tool_use_id=None
+)
+
+
+def broken(retry: str, *, wait: float = 0.0) -> FarEnd:
+    """A far end whose first attempt breaks `wait` seconds after its pieces; the next says `retry`, which is its answer."""
+
+    async def live(side: FarSide) -> int | None:
+        async for said in side.lines():
+            frame: dict[str, Any] = json.loads(said)
+            if frame["type"] == "control_request":
+                await side.send_all(reply(frame["request_id"], pid=1))
+                continue
+            for out in (INIT, BEGUN, *(delta(LOOK[n : n + 3]) for n in range(0, len(LOOK), 3))):
+                await side.send_all(out)
+            await trio.sleep(wait)
+            result = ended(subtype="success", is_error=False, result=retry, usage=COUNTED)
+            for out in (CUT_OFF, delta(retry[:7]), assistant(text(retry)), result):
+                await side.send_all(out)
+        return None
+
+    return live
+
+
+@pytest.mark.parametrize(
+    ("retry", "wait"), [("Hello, world.", 1.5), ("Hello, world.", 0.0), ("Good day.", 0.0)]
+)
+async def test_what_a_client_joins_of_a_stream_that_broke_is_the_answer(retry: str, wait: float) -> None:
+    async with serving(broken(retry, wait=wait)) as chat:
+        pieces = await chat.pieces()
+        made = await chat.create()
+    joined = "".join(piece.choices[0].delta.content or "" for piece in pieces)
+    assert joined == made.choices[0].message.content == retry
+    assert pieces[-1].choices[0].finish_reason == "stop"
+
+
+async def test_a_stream_that_cannot_be_the_answer_any_more_ends_with_an_error_that_has_it() -> None:
+    seen = list[str]()
+    async with serving(broken("Good day.", wait=1.5)) as chat:
+
+        def read(client: OpenAI) -> None:
+            create: Any = client.chat.completions.create
+            for piece in create(model="agent", messages=[USER], stream=True):
+                seen.append(piece.choices[0].delta.content or "")
+
+        with pytest.raises(openai.APIError, match="text that was sent was taken back") as caught:
+            await chat.ask(read)
+    body: Any = caught.value.body
+    assert "".join(seen) == LOOK
+    assert (body["code"], body["completion"]["choices"][0]["message"]["content"]) == (
+        "retracted",
+        "Good day.",
+    )
+
+
+async def test_text_is_sent_while_the_agent_still_says_it() -> None:
+    first, rest = trio.Event(), trio.Event()
+
+    async def far_end(side: FarSide) -> int | None:
+        async for said in side.lines():
+            frame: dict[str, Any] = json.loads(said)
+            if frame["type"] == "control_request":
+                await side.send_all(reply(frame["request_id"], pid=1))
+                continue
+            for out in (INIT, delta("It ")):
+                await side.send_all(out)
+            await rest.wait()
+            for out in (delta("is 4."), assistant(text("It is 4.")), ended(**GOOD)):
+                await side.send_all(out)
+        return None
+
+    texts = list[str]()
+    async with serving(far_end) as chat:
+
+        def read(client: OpenAI) -> None:
+            create: Any = client.chat.completions.create
+            for piece in create(model="agent", messages=[USER], stream=True):
+                texts.append(piece.choices[0].delta.content or "")
+                if texts[-1]:
+                    trio.from_thread.run_sync(first.set)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(chat.ask, read)
+            with trio.fail_after(10):
+                await first.wait()
+            assert texts == ["", "It "]
+            rest.set()
+    assert "".join(texts) == "It is 4."
+
+
+THINKING = saying(
+    assistant({"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "id": "c1", "name": "Read", "input": {}}),
+    line(
+        type="user",
+        message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4", "is_error": True}]},
+        tool_use_result={"durationMs": 250},
+    ),
+    assistant(text("It is 4.")),
+    **GOOD,
+)  # fmt: skip
+
+
+async def test_thoughts_and_what_came_of_tools_are_told_beside_the_content() -> None:
+    async with serving(THINKING) as chat:
+        made = await chat.create()
+        pieces = await chat.pieces()
+    message = made.choices[0].message
+    assert (message.content, message.reasoning_content) == ("It is 4.", "hm")
+    [result] = made.proctor["tool_results"]
+    assert result == {
+        "tool_call_id": "c1",
+        "name": "Read",
+        "content": "4",
+        "is_error": True,
+        "duration": 0.25,
+    }
+    thoughts = [getattr(piece.choices[0].delta, "reasoning_content", "") for piece in pieces]
+    assert "".join(thoughts) == "hm"
+    [told] = [
+        piece.proctor["tool_results"] for piece in pieces if "tool_results" in getattr(piece, "proctor", {})
+    ]
+    assert told == [result]
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -339,3 +339,20 @@ def test_nesting_without_end_is_not_followed(nested: str) -> None:
     ):
         line = f'{{{kind},"message":{nested}}}'.encode()
         assert read(memo, line)
+
+
+@pytest.mark.parametrize(
+    ("beside", "seconds"),
+    [
+        ({"durationMs": 250}, 0.25),
+        ({"totalDurationMs": 2000, "durationMs": 1}, 2.0),
+        ({"stdout": 'no "durationMs" of its own'}, None),
+        ({"durationMs": "soon"}, None),
+    ],
+)
+def test_the_result_of_a_tool_has_the_time_that_it_took(beside: Block, seconds: float | None) -> None:
+    memo = Memo()
+    block = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
+    [result] = told(memo, type="user", message={"content": [block]}, tool_use_result=beside)
+    assert isinstance(result, ToolResult)
+    assert (result.duration, result.metadata) == (seconds, {})

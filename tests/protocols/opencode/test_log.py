@@ -102,7 +102,7 @@ def test_a_block_that_was_whole_before_its_call_broke_is_void_too() -> None:
     tool = update("tool_call", toolCallId="t", title="bash", status="pending")
     talk = session()
     events = told(talk, *BEGUN, ("out", chunk("let me see") + tool), ("log", call()))
-    assert voids(events) == [{"message": "m1", "parent": None}]
+    assert voids(events) == [{"message": "m1", "parent": None, "texts": 1}]
     assert answer(told(talk, END)) is None
 
 

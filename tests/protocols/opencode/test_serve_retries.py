@@ -23,12 +23,18 @@ WHOLE = event(
 
 
 @pytest.mark.parametrize("partial", [True, False])
-@pytest.mark.parametrize("said", [PIECE, WHOLE, PIECE + WHOLE + PIECE], ids=["piece", "block", "both"])
-def test_what_a_call_of_the_model_had_said_before_it_broke_is_void(said: bytes, *, partial: bool) -> None:
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [(PIECE, {}), (WHOLE, {"texts": 1}), (PIECE + WHOLE + PIECE, {"texts": 1})],
+    ids=["piece", "block", "both"],
+)
+def test_what_a_call_of_the_model_had_said_before_it_broke_is_void(
+    said: bytes, whole: dict[str, int], *, partial: bool
+) -> None:
     talk = prompted("p1", partial=partial)
     events = talk.receive(user("u1") + BUSY + OPEN + said + RETRY + BUSY + answer("a1", "whole") + IDLE)
     (void,) = [e for e in events if isinstance(e, v.Notice)]
-    assert (void.code, void.data) == ("attempt_void", {"message": "a1", "parent": None})
+    assert (void.code, void.data) == ("attempt_void", {"message": "a1", "parent": None} | whole)
     (again,) = [e for e in events if isinstance(e, v.Retrying)]
     assert (again.attempt, again.error) == (1, "Connection reset by server")
     (end,) = [e for e in events if isinstance(e, v.TurnEnded)]
