@@ -309,7 +309,9 @@ class Process:
 
     async def _hear_guard(self, report: Outlet) -> None:
         try:
-            self._group.leader_pid = await hear_guard(report, self.command, self._context("guard"))
+            self._group.leader_pid = await hear_guard(
+                report, self.command, self._context("guard"), lambda: process_state(self.pid) == "stopped"
+            )
         except BaseException:
             self.kill()  # nobody has seen the program, and nobody will
             await self.__aexit__(None, None, None)

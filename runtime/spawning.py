@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,6 +104,10 @@ WATCHED_BY_DESCRIPTOR = sys.platform == "linux"
 """Whether a death can be looked for at any moment, and waited for by any task, without a thread."""
 
 
+REPORT_LOOK, REPORT_LIMIT = 1.0, 60.0
+"""Seconds between two looks at a guard that has not reported, and after which it is given up."""
+
+
 class Child:
     """A process that is ours to reap. `pid` is also the number of its session and of its group."""
 
@@ -189,14 +193,17 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
     return child, ends
 
 
-async def hear_guard(report: Outlet, command: Command, context: Context) -> int:
-    """Wait until the guard has started the program and return the program's pid.
+async def hear_guard(
+    report: Outlet, command: Command, context: Context, is_stopped: Callable[[], bool]
+) -> int:
+    """Wait until the guard has started the program and return the program's pid. `is_stopped`: whether the guard is now.
 
-    Raises the SpawnFailed that `spawn` would have raised without a guard.
+    Raises the SpawnFailed that `spawn` would have raised without a guard, and one when the guard stays stopped or does
+    not report within `REPORT_LIMIT` seconds.
     """
     said = b""
     try:
-        while data := await report.receive():
+        while data := await _receive_in_time(report, context, is_stopped):
             said += data
     except OSError as error:
         raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
@@ -207,6 +214,22 @@ async def hear_guard(report: Outlet, command: Command, context: Context) -> int:
     if not said.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
     return int(said)
+
+
+async def _receive_in_time(report: Outlet, context: Context, is_stopped: Callable[[], bool]) -> bytes:
+    stopped = 0
+    for _ in range(int(REPORT_LIMIT / REPORT_LOOK)):
+        with trio.move_on_after(REPORT_LOOK):
+            return await report.receive()
+        # a guard has nothing else to do than to report, so one that is stopped twice in a row was not only slow
+        stopped = stopped + 1 if is_stopped() else 0
+        if stopped == 2:
+            raise SpawnFailed(
+                "the guard was stopped (SIGSTOP) before it started the program; start it again", **context
+            )
+    raise SpawnFailed(
+        f"the guard has not started the program within {REPORT_LIMIT:g} s; run fewer at once", **context
+    )
 
 
 def resident(pid: int) -> int | None:

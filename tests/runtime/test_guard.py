@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import trio
 
 from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import open_process
+from proctor.runtime.process import Process, open_process
+from proctor.runtime.process_errors import SpawnFailed
 from proctor.runtime.stopping import Step
 from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready, some_marked
 from tests.runtime.programs import ENV, QUICK, python, sh
@@ -157,3 +159,24 @@ def test_a_guard_by_itself_says_why_it_starts_nothing(
         check=False,
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.03, 0.06], ids=str)
+async def test_a_guard_that_is_stopped_while_it_starts_the_program_does_not_hang_its_owner(
+    marker: str, delay: float
+) -> None:
+    def stop(process: Process) -> None:
+        time.sleep(delay)  # the guard's interpreter starts meanwhile; this loop is not to see its report
+        os.kill(process.pid, signal.SIGSTOP)
+
+    refusal = ""
+    with trio.fail_after(20):
+        try:
+            async with open_process(
+                python(FAMILY + "time.sleep(60)"), guard=True, marker=marker, on_birth=stop, ladder=QUICK
+            ) as process:
+                assert process.leader_pid != process.pid  # its report was before the stop
+        except SpawnFailed as error:
+            refusal = str(error)
+    assert not refusal or "the guard was stopped" in refusal
+    await none_marked(marker)
