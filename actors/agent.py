@@ -70,7 +70,11 @@ class AgentActor(Actor):
             self.book.move("started", f"incarnation {self.incarnation}")
             self.gate.come_back()
         if self.plan.launch.mode == "session":
-            await self._come_back(was)
+            try:
+                await self._come_back(was)
+            except (AgentError, ProcessError, OSError) as error:
+                self.book.move("lost", str(error))  # who looks in the back-off sees why there is no process
+                raise
         else:
             self.book.move("ready", "each request gets a process of its own")
         return Continue("take up")

@@ -184,6 +184,10 @@ class Book:
         """The status, with what only its incarnation knows."""
         return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
 
+    def between(self) -> Status:
+        """The status while no incarnation runs and a restart is owed: the evidence is what the last one ended of."""
+        return attrs.evolve(self.status, state="backoff", queued=len(self.waiting))
+
     def hear(self, event: AnyEvent, questions: Collection[str]) -> None:
         """What an event says of the agent's state; `questions` are those still open."""
         match event:

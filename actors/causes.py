@@ -1,7 +1,8 @@
 """Who must act on an error, and what is done about it. Both are tables.
 
 An error that wraps another is judged by the innermost that a table knows: a `CompletionError` by its provider's, that by
-its agent's. An answer that is none is judged by its outcome, one that failed by the CLI's own word for why.
+its agent's. An answer that is none is judged by its outcome, one that failed by the CLI's own word for why, a call that the
+system refused by whether something had run out (`runtime.shortage`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from proctor.protocols.vocabulary import Ending
 from proctor.runtime.errors import ActorExited, CallTimeout, MailboxFull
 from proctor.runtime.exits import NoProc, RuntimeFault
 from proctor.runtime.process_errors import NotExecutable, NotFound, ProcessError
+from proctor.runtime.shortage import shortage_of
 
 Fault = Literal["transient", "configuration", "user", "system"]
 Response = Literal["retry", "refuse_start", "return", "report"]
@@ -120,4 +122,6 @@ def _own_fault(error: BaseException) -> Fault | None:
         return by_word or OUTCOMES.get(cast("Outcome", error.outcome))
     if isinstance(error, e.CompletionError):
         return None
+    if isinstance(error, OSError | ProcessError) and shortage_of(error) is not None:
+        return "transient"
     return next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), None)

@@ -210,7 +210,8 @@ class Agent:
         except (NoProc, ActorExited):
             if isinstance(self._address, Ref) or not self._address.is_due():
                 raise
-            return Status(name=self.name, state="backoff", evidence="no incarnation is running")
+            book = self._address.kept().get("book")
+            return Status(name=self.name, state="backoff") if book is None else book.between()
         assert isinstance(status, Status)
         return status
 

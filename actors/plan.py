@@ -38,6 +38,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.mcp import HOST, Server
+from proctor.runtime.spec import Backoff
 
 OnCrash = Literal["fail", "resume", "retry"]
 AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
@@ -54,6 +55,11 @@ _MADE_HERE = frozenset(
 
 SHUTDOWN = 20.0
 """Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
+
+
+BACKOFF = Backoff(min_delay=0.25, max_delay=30.0, reset_after=10.0)
+"""How long restarts of an agent in a row are put off by default: one hardly, those for something the machine lacks until it
+is there again."""
 
 
 def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:

@@ -23,6 +23,7 @@ import trio
 from proctor.actors.discovery import OPENCODE, Product, find
 from proctor.actors.environment import Home, build_environment
 from proctor.actors.errors import StartRefused
+from proctor.actors.plan import BACKOFF
 from proctor.actors.transport import ProcessTransport, Start
 from proctor.protocols.opencode.server import DISPOSE, USER, address_in, server_command
 from proctor.runtime.actor import Actor, Stop
@@ -170,7 +171,7 @@ def opencode_server(
         start=start,
         shutdown=shutdown,
     )
-    chosen: dict[str, Any] = {"name": id, "shutdown": shutdown, **spec}
+    chosen: dict[str, Any] = {"name": id, "shutdown": shutdown, "backoff": BACKOFF, **spec}
     return ChildSpec(id, ServerActor, (service,), **chosen)
 
 

@@ -20,6 +20,7 @@ from proctor.actors.host import noted
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
 from proctor.actors.plan import (
+    BACKOFF,
     SHUTDOWN,
     AgentOptions,
     Plan,
@@ -36,13 +37,14 @@ from proctor.actors.served import served_plan
 from proctor.protocols.acp import Profile
 from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
-from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, Grace, Restart, StopOrder, Strategy
+from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, GiveUp, Grace, Restart, StopOrder, Strategy
 
 Handle = TypeVar("Handle")
 
 
 class SpecOptions(AgentOptions, total=False):
-    """An agent's options and its child spec's. `shutdown` is in seconds (default 20: the whole stop ladder fits)."""
+    """An agent's options and its child spec's. `shutdown` is in seconds (default 20: the whole stop ladder fits), `backoff`
+    is `BACKOFF` unless given; None restarts at once, and counts what the machine lacked as any other crash."""
 
     restart: Restart
     shutdown: Grace
@@ -114,7 +116,7 @@ def scripted(
 
 def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
     """The child spec of any plan; `options` are fields of `ChildSpec`."""
-    chosen: dict[str, Any] = {"name": id, "shutdown": SHUTDOWN, **options}
+    chosen: dict[str, Any] = {"name": id, "shutdown": SHUTDOWN, "backoff": BACKOFF, **options}
     return ChildSpec(id, AgentActor, (plan,), **chosen)
 
 
@@ -142,6 +144,7 @@ def open_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     stop_order: StopOrder = "reverse",
+    give_up: GiveUp = "supervisor",
     name: str | None = None,
     seed: int | None = None,
     budget: Budget | None = None,
@@ -162,6 +165,7 @@ def open_supervisor(
         period=period,
         auto_shutdown=auto_shutdown,
         stop_order=stop_order,
+        give_up=give_up,
         name=name,
         handle=Supervisor,
         seed=seed,

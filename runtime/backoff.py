@@ -3,13 +3,16 @@
 Guarantees: a delay is never above `max_delay`, however long the row; the same `chance` gives the same delay. Plain
 functions: the length of the row is kept by the child's slot, the random source by the tree.
 
-Not here: waiting (`core`), the intensity of the supervisor, which holds besides (`decide.Window`).
+Not here: waiting (`core`), the intensity of the supervisor, which holds besides (`decide.Window`) for all exits but those
+for a shortage.
 """
 
 from __future__ import annotations
 
 import math
 
+from proctor.runtime.exits import Crash, ExitReason
+from proctor.runtime.shortage import shortage_of
 from proctor.runtime.spec import Backoff
 
 
@@ -33,6 +36,11 @@ def ends_row(backoff: Backoff | None, ready_for: float) -> bool:
     if backoff is None:
         return True
     return ready_for >= (backoff.max_delay if backoff.reset_after is None else backoff.reset_after)
+
+
+def waits_out(backoff: Backoff | None, reason: ExitReason) -> bool:
+    """Whether a restart says nothing about the child: the machine lacked something, and the back-off waits for that."""
+    return backoff is not None and isinstance(reason, Crash) and shortage_of(reason.error) is not None
 
 
 def is_too_long(backoff: Backoff, row: int) -> bool:

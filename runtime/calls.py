@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -271,6 +272,10 @@ class Name(Address):
     def is_due(self) -> bool:
         """Whether a supervisor holds a child of this name that runs, or is to run again."""
         return self._system.registry.is_due(self.name)
+
+    def kept(self) -> Mapping[Any, Any]:
+        """What the child of this name keeps over restarts, also between two incarnations; nothing where none is due."""
+        return self._system.registry.kept(self.name)
 
     async def wait_out(self) -> Ref:
         """Wait out a stop or a restart: the next that takes messages. Raises `NoProc` when none is due.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from proctor.runtime import decide, events
-from proctor.runtime.backoff import delay, is_too_long
+from proctor.runtime.backoff import delay, is_too_long, waits_out
 from proctor.runtime.cell import Cell
 from proctor.runtime.change import changed_flags, changed_slots
 from proctor.runtime.child import Incarnation
@@ -287,12 +287,22 @@ class Core:
             self.system.timers.at(trio.current_time() + put_off, PutOff(self, slot))
 
     def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
-        if not self._window.add(trio.current_time(), reason):
-            return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
         backoff = slot.spec.backoff
+        # what the machine lacks is no fault of the child, and restarts would be spent before it is there again
+        counted = not waits_out(backoff, reason)
+        if counted and not self._window_of(slot).add(trio.current_time(), reason):
+            return f"more than {self.flags.intensity} restarts in {self.flags.period:g} s"
         if backoff is None or not is_too_long(backoff, slot.attempt + 1):
             return None
         return f"more than {backoff.max_in_row} restarts of {slot.spec.id!r} in a row"
+
+    def _window_of(self, slot: Slot) -> decide.Window:
+        if self.flags.give_up == "supervisor":
+            return self._window
+        if slot.window is None:
+            slot.window = decide.Window(self.flags.intensity, self.flags.period)
+        slot.window.intensity, slot.window.period = self.flags.intensity, self.flags.period
+        return slot.window
 
     def _delay(self, slot: Slot) -> float:
         if slot.spec.backoff is None:
@@ -315,9 +325,17 @@ class Core:
 
     def _give_up(self, slot: Slot, reason: ExitReason, limit: str) -> None:
         slot.state = "down"
-        self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), limit)
-        self._end_with(Shutdown("max_restarts"))
-        self.system.events.emit(events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason))
+        alone = self.flags.give_up == "child"
+        if not alone:
+            self.failure = MaxRestartsExceeded.of(self.path, self._window.causes(), limit)
+            self._end_with(Shutdown("max_restarts"))
+        self.system.events.emit(
+            events.MaxRestarts(path=self.path, id=slot.spec.id, reason=reason, limit=limit, child_only=alone)
+        )
+        if alone:
+            slot.window, slot.attempt = None, 0  # who starts it again begins anew
+            self.children.come_to_rest(slot)
+            self._stays_down(slot)
 
     def _plan(self, slot: Slot) -> decide.Plan:
         # among thousands, the others are not worth a list each time

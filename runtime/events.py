@@ -116,11 +116,16 @@ class ShutdownFailed(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class MaxRestarts(SupervisorEvent):
-    """A supervisor, `path`, gave up because of its child `id` (S33)."""
+    """A supervisor, `path`, gave up because of its child `id` (S33); `limit` says what was exceeded.
+
+    `child_only`: the child alone was given up, by `give_up="child"`. It is down, its siblings go on.
+    """
 
     kind = "max_restarts"
     id: str
     reason: ExitReason
+    limit: str = ""
+    child_only: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -16,8 +16,8 @@ Places of the tree are names too: `/` and the path. No other name begins with `/
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -94,6 +94,10 @@ class Registry:
     def is_due(self, name: str) -> bool:
         """Whether a child of this name runs, or is to run again."""
         return name in self._due and not (self._ending and self.receiver(name) is None)
+
+    def kept(self, name: str) -> Mapping[Any, Any]:
+        """What the child that owes `name` keeps over its restarts, for readers; nothing where nobody owes it."""
+        return self._due.get(name, {})
 
     def receiver(self, name: str) -> Ref | None:
         """The holder of `name`, if it takes messages: one that is stopping does not."""

@@ -38,10 +38,14 @@ SHORTAGES: Mapping[int, Shortage] = {
 
 
 def shortage_of(error: BaseException) -> Shortage | None:
-    """What had run out, by the first error of the system behind `error`; None when it was something else."""
+    """What had run out, by the first error of the system behind `error`; None when it was something else. Of a group all
+    must have failed for a shortage: the first of them is what is named."""
     each: BaseException | None = error
     seen = set[int]()
     while each is not None and id(each) not in seen:
+        if isinstance(each, BaseExceptionGroup):
+            found = [shortage_of(part) for part in each.exceptions]
+            return None if None in found else found[0]
         if isinstance(each, OSError) and each.errno is not None:
             return SHORTAGES.get(each.errno)
         seen.add(id(each))

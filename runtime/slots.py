@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from proctor.runtime.backoff import ends_row
+from proctor.runtime.decide import Window
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.kept import Kept
 from proctor.runtime.spec import ChildSpec, ChildType
@@ -26,7 +27,8 @@ class Slot:
     `count` numbers the incarnations, `restarts` the automatic restarts, `attempt` those in a row: since one was
     last ready, under back-off ready for long enough (X2). `latest` is the last incarnation that was ready.
     `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
-    `at_rest`: it is down, and no restart of it is owed. `kept` is what `Actor.kept` shows: it goes with the slot.
+    `at_rest`: it is down, and no restart of it is owed. `window` counts its restarts where those are counted for each
+    child. `kept` is what `Actor.kept` shows: it goes with the slot.
     """
 
     spec: ChildSpec
@@ -39,6 +41,7 @@ class Slot:
     exit: ExitReason | None = None
     exited_at: float | None = None
     at_rest: bool = True
+    window: Window | None = None
     names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
 

@@ -19,6 +19,7 @@ Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 StopOrder: TypeAlias = Literal["reverse", "parallel"]
+GiveUp: TypeAlias = Literal["supervisor", "child"]
 Overflow: TypeAlias = Literal["block", "raise", "drop_newest", "drop_oldest"]
 Routing: TypeAlias = Literal["key", "round_robin", "least_loaded", "sticky"]
 Shed: TypeAlias = Literal["newest", "oldest"]
@@ -108,6 +109,7 @@ FLAG_RULES: Mapping[str, Rule] = {
     "period": _SECONDS,
     "auto_shutdown": _one_of("never", "any_significant", "all_significant"),
     "stop_order": _one_of("reverse", "parallel"),
+    "give_up": _one_of("supervisor", "child"),
 }
 
 # S5, S63, S65: one_for_one, never by itself, all asked together
@@ -157,6 +159,9 @@ class Backoff:
     Restart k, from 0, waits `min(max_delay, min_delay * factor**k)`, times a random number from `1 - jitter` to 1.
     k is 0 again once an incarnation has been ready for `reset_after`, left out: `max_delay`. More than `max_in_row`
     restarts without that, and the supervisor gives up, besides its own intensity; `None` sets no such limit.
+
+    An exit because the machine lacked something (`shortage`: descriptors, memory, space on the disk) is not counted by the
+    intensity: the restarts are put off until it is there again.
     """
 
     min_delay: float = 1.0
@@ -245,6 +250,9 @@ class Flags:
 
     `stop_order="parallel"` asks the children that are to stop all together, each with its own `shutdown`. It is for
     children that do not depend on each other, which those of `rest_for_one` do.
+
+    `give_up="child"` leaves a child down that is restarted too often, instead of ending the supervisor; its siblings go on,
+    and the restarts of each child are counted apart. It is for `one_for_one`, where they do not depend on each other.
     """
 
     strategy: Strategy = "one_for_one"
@@ -252,9 +260,13 @@ class Flags:
     period: float = 5.0
     auto_shutdown: AutoShutdown = "never"
     stop_order: StopOrder = "reverse"
+    give_up: GiveUp = "supervisor"
 
     def __attrs_post_init__(self) -> None:
         _check(self, FLAG_RULES)
+        if self.strategy != "one_for_one" and self.give_up == "child":
+            accepted = f"'supervisor' under {self.strategy}, whose children depend on each other"
+            raise InvalidSpec("give_up", self.give_up, accepted)
         if self.strategy == "rest_for_one" and self.stop_order == "parallel":
             accepted = "'reverse' under rest_for_one, whose children depend on those before them"
             raise InvalidSpec("stop_order", self.stop_order, accepted)

@@ -33,6 +33,7 @@ from proctor.runtime.spec import (
     AutoShutdown,
     ChildSpec,
     Flags,
+    GiveUp,
     OrphanPolicy,
     Orphans,
     StopOrder,
@@ -241,6 +242,7 @@ class Supervisor(AnySupervisor):
         period: float | None = None,
         auto_shutdown: AutoShutdown | None = None,
         stop_order: StopOrder | None = None,
+        give_up: GiveUp | None = None,
     ) -> None:
         """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
 
@@ -255,6 +257,7 @@ class Supervisor(AnySupervisor):
             "period": period,
             "auto_shutdown": auto_shutdown,
             "stop_order": stop_order,
+            "give_up": give_up,
         }
         given = {name: value for name, value in flags.items() if value is not None}
         await self._core.ask(partial(self._core.change, tuple(children or ()), given))
@@ -401,6 +404,7 @@ def supervisor_spec(
     orphans: Orphans = "stop",
     orphan_timeout: float = 30.0,
     stop_order: StopOrder = "reverse",
+    give_up: GiveUp = "supervisor",
     **spec: Any,
 ) -> ChildSpec:
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
@@ -409,7 +413,8 @@ def supervisor_spec(
     returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
     With `orphans="keep"` its children outlive its giving up or being killed, for at most `orphan_timeout` seconds: its
     next incarnation adopts those whose spec is the same, with `Ref` and names, and stops the others.
-    `stop_order="parallel"` stops children that do not depend on each other all together.
+    `stop_order="parallel"` stops children that do not depend on each other all together; `give_up="child"` leaves one
+    of them down that is restarted too often, instead of giving up itself.
     Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
     `watchdog`: nothing in it could beat.
     """
@@ -419,6 +424,7 @@ def supervisor_spec(
         period=period,
         auto_shutdown=auto_shutdown,
         stop_order=stop_order,
+        give_up=give_up,
     )
     if not callable(children):
         check_childspecs(children, auto_shutdown)
@@ -441,6 +447,7 @@ def open_supervisor(
     period: float = ...,
     auto_shutdown: AutoShutdown = ...,
     stop_order: StopOrder = ...,
+    give_up: GiveUp = ...,
     name: str | None = ...,
     restarts: RestartTable = ...,
     seed: int | None = ...,
@@ -456,6 +463,7 @@ def open_supervisor(
     period: float = ...,
     auto_shutdown: AutoShutdown = ...,
     stop_order: StopOrder = ...,
+    give_up: GiveUp = ...,
     name: str | None = ...,
     handle: Callable[[Core], Handle],
     restarts: RestartTable = ...,
@@ -471,6 +479,7 @@ def open_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     stop_order: StopOrder = "reverse",
+    give_up: GiveUp = "supervisor",
     name: str | None = None,
     handle: Callable[[Core], AnySupervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
@@ -479,7 +488,7 @@ def open_supervisor(
     """A root supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     `period` is in seconds. `stop_order="parallel"` stops children that do not depend on each other all together, each with
-    its own `shutdown`. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
+    its own `shutdown`. `give_up="child"` leaves a child down that is restarted too often, and its siblings go on. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
     the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), of the
     root itself if one of its children stopped it before it was ready; leaving raises `MaxRestartsExceeded` (S35).
     """
@@ -489,6 +498,7 @@ def open_supervisor(
         period=period,
         auto_shutdown=auto_shutdown,
         stop_order=stop_order,
+        give_up=give_up,
     )
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
