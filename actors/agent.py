@@ -29,6 +29,7 @@ from proctor.actors.errors import (
     BudgetExceeded,
     MaybeExecuted,
     NotExecuted,
+    RecordingFailed,
     SessionOwned,
     StartKilled,
     StartRefused,
@@ -88,6 +89,7 @@ class AgentActor(Actor):
             self.kept.when_dropped(book.close)
         self.book, self.gate = self.kept["book"], self.kept["gate"]
         self.book.nudge = lambda job: self.send_info(Left(job))
+        self.book.unrecorded = self._unrecorded
         self.book.reopen()
         if plan.conduct.permission == "ask":
             plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
@@ -159,9 +161,11 @@ class AgentActor(Actor):
     async def _come_back(self, was: State) -> None:
         try:
             await self._come_alive()
-        except NOT_HEALED as error:
+        except (*NOT_HEALED, RecordingFailed) as error:
             if was != "backoff":  # its owner starts it, and is told
                 raise
+            if isinstance(error, RecordingFailed) and not self._must_be_recorded:
+                raise  # what it lacks for its process may be there again after the back-off
             self.book.move("refused", str(error))
 
     async def _come_alive(self) -> None:
@@ -195,10 +199,21 @@ class AgentActor(Actor):
             listen=self._hear,
         )
         await self.background.start(self._serve, live)
+        if self._must_be_recorded and (failure := self.book.directory.failure) is not None:
+            await live.stop("recording")
+            raise failure
         self.live = live
         if resume:
             self.book.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
         self.book.move("ready", f"pid {live.pid}")
+
+    @property
+    def _must_be_recorded(self) -> bool:
+        return self.plan.workplace.on_recording_failure == "fail"
+
+    def _unrecorded(self, failure: RecordingFailed) -> None:
+        if self.live is not None and self._must_be_recorded:
+            self.background.start_soon(self.live.end_unrecorded, failure)
 
     async def _serve(self, live: Incarnation, task_status: trio.TaskStatus[None]) -> None:
         await live.serve(task_status=task_status)
@@ -209,6 +224,12 @@ class AgentActor(Actor):
         job = self.book.current
         if self._fault is not None:
             reason = Crash(self._fault)
+        elif live.stopper == "recording":
+            self.book.move("refused", self.book.status.not_recorded)
+            if job is not None and not job.sent:
+                self._admit(job, "it was not sent before")
+            self._advance()
+            return None
         elif self.plan.launch.mode == "oneshot" and live.ending is not None:
             self._advance()
             return None

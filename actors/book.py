@@ -17,10 +17,11 @@ from typing import Any
 import attrs
 import trio
 
-from proctor.actors.errors import AgentError, NotExecuted, UnsupportedPayload
+from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation
+from proctor.actors.logs import AgentLog
 from proctor.actors.ownership import Ownership
 from proctor.actors.payloads import refuse_unsupported
 from proctor.actors.plan import OnCrash, Plan
@@ -95,7 +96,7 @@ class Job:
         return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
-def _unheard(job: Job) -> None:
+def _unheard(news: object) -> None:
     """Nobody writes in the book."""
 
 
@@ -108,6 +109,7 @@ class Book:
     status: Status
     desk: Desk
     ownership: Ownership
+    records: AgentLog
     session_id: str | None = None
     current: Job | None = None
     waiting: deque[Job] = attrs.field(factory=deque[Job])
@@ -116,6 +118,7 @@ class Book:
     workspace: Workspace | None = None
     program: Path | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
+    unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_unheard, repr=False)
 
     def enqueue(self, job: Job) -> None:
         """Add a request to the queue, unless its caller left while it was on its way here."""
@@ -170,6 +173,8 @@ class Book:
             self.note("odd_state", f"{happening} while {self.status.state}")
             return
         found = "" if happening in ("ready", "turn_ended") else self.status.unresponsive
+        if state == "failed":
+            self.records.failed(evidence)
         self.evolve(state=state, evidence=evidence, unresponsive=found, since=trio.current_time())
 
     def evolve(self, **changes: Any) -> None:
@@ -178,6 +183,7 @@ class Book:
 
     def note(self, code: str, text: str, **data: object) -> None:
         """A `Notice` of the host's own in the log."""
+        self.records.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
     def now(self, *, pid: int | None, incarnation: int) -> Status:
@@ -187,6 +193,16 @@ class Book:
     def between(self) -> Status:
         """The status while no incarnation runs and a restart is owed: the evidence is what the last one ended of."""
         return attrs.evolve(self.status, state="backoff", queued=len(self.waiting))
+
+    def on_recording(self, failure: RecordingFailed | None) -> None:
+        """Nothing is recorded any more, or it is again."""
+        if failure is None:
+            self.evolve(not_recorded="")
+            self.note("recording_resumed", "it is recorded again")
+        else:
+            self.evolve(not_recorded=str(failure))
+            self.note("recording_failed", str(failure))
+            self.unrecorded(failure)
 
     def hear(self, event: AnyEvent, questions: Collection[str]) -> None:
         """What an event says of the agent's state; `questions` are those still open."""
@@ -271,14 +287,29 @@ class Book:
 
 def open_book(plan: Plan) -> Book:
     """A fresh book with its run directory. Raises `RecordingFailed`."""
-    directory = RunDirectory(plan.workplace.record, plan.name, limit=plan.workplace.record_limit)
+    place = plan.workplace
+
+    def listen(failure: RecordingFailed | None) -> None:
+        book.on_recording(failure)
+
+    directory = RunDirectory(
+        place.record,
+        plan.name,
+        limit=place.record_limit,
+        listen=listen,
+        required=place.on_recording_failure == "fail",
+    )
     log = directory.open_log()
-    return Book(
+    book = Book(
         directory,
         log,
         Status(name=plan.name, state="starting"),
         Desk(plan.name, plan.conduct.approval_deadline),
         Ownership(plan.name, partial(session_key, plan)),
+        AgentLog(plan.name, plan.dialect.name),
         plan.launch.resume,
         workspace=workspace_of(plan.name, plan.workplace),
     )
+    if directory.failure is not None:
+        book.on_recording(directory.failure)
+    return book

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class EventLog:
     """Appended to by one agent, read through cursors. `path=None` keeps the file nameless, gone with the log.
 
     `window` (events) and `window_bytes` bound what is held in memory, `limit` (bytes) what is on disk. Raises
-    `RecordingFailed` when the disk does.
+    `RecordingFailed` when the disk does; with `failed`, which is told, it goes on in memory alone until `resume`.
     """
 
     def __init__(
@@ -78,8 +78,12 @@ class EventLog:
         window: int = WINDOW_EVENTS,
         window_bytes: int = WINDOW_BYTES,
         limit: int | None = None,
+        failed: Callable[[RecordingFailed], None] | None = None,
     ) -> None:
         self.path = path
+        self._failed = failed
+        self._written = True
+        self._lost = self._floor = 0
         self._limit = limit
         self._limits = (window, window_bytes)
         self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
@@ -108,7 +112,7 @@ class EventLog:
     @property
     def first(self) -> int:
         """The oldest position that can still be read."""
-        return min(self._start, self._file.first)
+        return max(self._floor, min(self._start, self._file.first))
 
     @property
     def closed(self) -> bool:
@@ -119,19 +123,45 @@ class EventLog:
         """Add `events` at the end and wake the readers. Does not wait. Raises `RecordingFailed`."""
         if not events:
             return
-        data = self._encode(events)
-        file, place = self._file, self._file.end
-        file.append(data, len(events))
-        if place - self._index[-1][1] >= _STRIDE:
-            self._index.append((self._end, place))
+        data, failure = self._encode(events), None
+        if self._written:
+            try:
+                self._write(data, self._end, len(events))
+            except RecordingFailed as error:
+                if self._failed is None:
+                    raise
+                self._written, self._lost, failure = False, self._end, error
         self._hold(events, len(data))
         self._end += len(events)
         self._held += len(data)
         self._shrink()
-        if self._limit is not None and file.held > self._limit:
-            self._drop(self._limit)
         if self._lot:
             self._lot.unpark_all()
+        if failure is not None and self._failed is not None:
+            self._failed(failure)
+
+    def resume(self) -> None:
+        """Go on writing after a failure, with what is still in memory. Raises `RecordingFailed` while the disk does."""
+        if self._written:
+            return
+        position = max(self._lost, self._start)
+        if position > self._lost:
+            self._file.begin_at(position)
+            self._index = [(position, self._file.end)]
+            self._floor = position
+        while position < self._end:
+            events = self._window_from(position)
+            self._write(self._encode(events), position, len(events))
+            self._lost = position = position + len(events)
+        self._written = True
+
+    def _write(self, data: bytes, position: int, count: int) -> None:
+        file, place = self._file, self._file.end
+        file.append(data, count)
+        if place - self._index[-1][1] >= _STRIDE:
+            self._index.append((position, place))
+        if self._limit is not None and file.held > self._limit:
+            self._drop(self._limit)
 
     def close(self) -> None:
         """No more events: readers end when they have read what is there. The file stays readable to them."""
@@ -173,6 +203,8 @@ class EventLog:
         if position >= first:
             return None
         limit = "" if self._limit is None else f": the log holds at most {self._limit} bytes"
+        if first == self._floor:
+            limit = ": the disk did not take them"
         text = f"the events {position} to {first - 1} were removed before they were read{limit}"
         return Notice(HOST, None, "events_dropped", text, {"since": position, "next": first})
 
@@ -220,6 +252,8 @@ class EventLog:
             gone = self._batches.pop(oldest)
             self._held -= gone.size
             self._start = oldest + len(gone.events)
+        if not self._written and self._start > self._lost:
+            self._floor = self._start
 
     def _is_too_wide(self) -> bool:
         most, most_bytes = self._limits

@@ -5,7 +5,8 @@ once in `FRESH` seconds, whoever wants to know, a few at a time, and never longe
 does not answer is left to its thread, a program that does not is killed. So a program that was taken away is missed
 with the first look after that.
 
-`unresponsive` asks agents that run whether their command line still responds.
+`troubles` asks agents that are up whether their command line still responds, whether they are recorded, and whether they
+have failed.
 
 Not here: logins, and whether a model answers; only a turn could tell.
 """
@@ -26,6 +27,7 @@ from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, P
 from proctor.actors.errors import AgentError
 from proctor.actors.handle import Agent
 from proctor.actors.plan import Plan
+from proctor.actors.states import State
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import NoProc
 
@@ -39,6 +41,9 @@ _AT_ONCE = 4
 
 _ANSWER = 1.0
 """Seconds that an agent has to say its status in."""
+
+_WORDS: Mapping[State, str] = {"failed": "failed", "backoff": "restarting"}
+"""What is said of an agent in a state that no caller can do anything about."""
 
 Grade = Literal["ok", "degraded", "down"]
 
@@ -155,20 +160,25 @@ class Checks:
         return Finding(adapter=name, path=path, why=f"no answer within {self._deadline:g} s")
 
 
-async def unresponsive(agents: Mapping[str, Agent]) -> str | None:
-    """What was found of the agents whose command line does not respond, each in one clause; None when all do."""
+async def troubles(agents: Mapping[str, Agent]) -> str | None:
+    """What is wrong with the agents that are up, each in one clause; None when nothing is."""
     found: dict[str, str] = {}
     async with trio.open_nursery() as nursery:
         for name, agent in agents.items():
             nursery.start_soon(_look_at, name, agent, found)
-    return "; ".join(f"{name} is stalled: {found[name]}" for name in sorted(found)) or None
+    return "; ".join(f"{name} is {found[name]}" for name in sorted(found)) or None
 
 
 async def _look_at(name: str, agent: Agent, found: dict[str, str]) -> None:
     # at rest, or just starting: that is not for this check to say
     with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_ANSWER):
-        if evidence := (await agent.status()).unresponsive:
-            found[name] = evidence
+        status = await agent.status()
+        if status.unresponsive:
+            found[name] = f"stalled: {status.unresponsive}"
+        elif status.state in _WORDS:
+            found[name] = f"{_WORDS[status.state]}: {' '.join(status.evidence.split())}"
+        elif status.not_recorded:
+            found[name] = f"not recorded: {status.not_recorded}"
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:

@@ -26,7 +26,7 @@ import msgspec
 import trio
 
 from proctor.actors.approvals import answer
-from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Unresponsive
+from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, RecordingFailed, Unresponsive
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting, caller
 from proctor.actors.ladder import ladder
@@ -256,12 +256,21 @@ class Incarnation:
         self.fault = Unresponsive(self.plan.name, evidence)
         self.note("stalled", evidence, clock=clock)
         if (error := self._liveness.error) is not None and clock == "silence":
-            memo = self.conversation.memo
-            prompts = tuple(memo.prompts)
-            self._take(
-                [v.TurnEnded(v.HOST, memo.turn, "api_error", error=error, detail="no_end", prompts=prompts)]
-            )
+            self._end_turn("api_error", error, "no_end")
         await self.stop(by)
+
+    async def end_unrecorded(self, error: RecordingFailed) -> None:
+        """Stop a process that is to be recorded and is not any more; the cause is the end of a turn that runs."""
+        if self.stopper != "nobody" or self.transport.exit is not None:
+            return
+        if self.working:
+            self._end_turn("error", str(error), "not_recorded")
+        await self.stop("recording")
+
+    def _end_turn(self, ending: v.Ending, error: str, detail: str) -> None:
+        memo = self.conversation.memo
+        prompts = tuple(memo.prompts)
+        self._take([v.TurnEnded(v.HOST, memo.turn, ending, error=error, detail=detail, prompts=prompts)])
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
@@ -271,6 +280,7 @@ class Incarnation:
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
+        self._life.agent.note(code, text)
         self._take([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
 
     def stderr_end(self, size: int = 4000) -> str:
@@ -475,5 +485,5 @@ class Incarnation:
         self.stderr = self.stderr_end()
         exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
         self.log.append([exited])
-        self._life.exited(exited.outcome)
+        self._life.exited(self.outcome, str(self.exit))
         self._listen(exited)

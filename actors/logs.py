@@ -10,20 +10,70 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+import attrs
 import trio
 
-from proctor.actors.outcomes import ENDINGS
+from proctor.actors.outcomes import ENDINGS, REACTIONS, Outcome
 from proctor.protocols import vocabulary as v
+
+NOTICES: Mapping[str, int] = {
+    "approval": logging.INFO,
+    "given_up": logging.WARNING,
+    "not_reading": logging.WARNING,
+    "parked": logging.WARNING,
+    "recording_failed": logging.WARNING,
+    "recording_resumed": logging.INFO,
+    "responsive": logging.INFO,
+    "resume_refused": logging.WARNING,
+    "session_owned": logging.WARNING,
+    "stalled": logging.WARNING,
+    "unresponsive": logging.WARNING,
+}
+"""The notices of the host's own that are logged, by their codes, and how loud."""
 
 FACTS: Mapping[str, Sequence[str]] = {
     "adapter_init": ("agent", "kind", "incarnation", "executable", "child_pid", "seconds"),
     "run_start": ("agent", "kind", "incarnation", "executable", "prompt_chars"),
     "stream_end": ("agent", "kind", "incarnation", "outcome", "seconds"),
-    "adapter_exit": ("agent", "kind", "incarnation", "outcome", "seconds"),
+    "adapter_exit": ("agent", "kind", "incarnation", "outcome", "seconds", "why"),
+    "agent_failed": ("agent", "kind", "why"),
+    **dict.fromkeys(NOTICES, ("agent", "kind", "why")),
 }
 """What each event of an agent's tells."""
 
+_SAID: Mapping[str, str] = {
+    "agent_failed": "failed: ",
+    "parked": "parked: ",
+    "recording_failed": "nothing is recorded any more: ",
+    "stalled": "stalled: ",
+}
+"""What is put before the reason, where that does not say it."""
+
 _log = logging.getLogger("proctor.agent")
+
+
+@attrs.frozen
+class AgentLog:
+    """That of one agent, whichever process it has."""
+
+    agent: str
+    kind: str
+
+    def note(self, code: str, text: str) -> None:
+        """A notice was put into its event log."""
+        if code in NOTICES:
+            self._tell(NOTICES[code], code, text)
+
+    def failed(self, why: str) -> None:
+        """It is in `failed`: no restart would heal it."""
+        self._tell(logging.WARNING, "agent_failed", why)
+
+    def _tell(self, level: int, event: str, why: str) -> None:
+        if _log.isEnabledFor(level):
+            facts = {"agent": self.agent, "kind": self.kind, "why": " ".join(why.split())}
+            _log.log(
+                level, f"%(agent)s: {_SAID.get(event, '')}%(why)s", facts, extra={"event": event, **facts}
+            )
 
 
 class LifeLog:
@@ -31,6 +81,7 @@ class LifeLog:
 
     def __init__(self, agent: str, kind: str, incarnation: int) -> None:
         self.executable = ""
+        self.agent = AgentLog(agent, kind)
         self._always = {"agent": agent, "kind": kind, "incarnation": incarnation}
         self._born = trio.current_time()
         self._asked: float | None = None
@@ -60,13 +111,14 @@ class LifeLog:
         if self._asked is not None:
             self._end(ENDINGS[event.ending])
 
-    def exited(self, outcome: str) -> None:
+    def exited(self, outcome: Outcome, why: str) -> None:
         """The command line is gone, and a turn that ran with it."""
         if self._asked is not None:
             self._end(outcome)
         seconds = trio.current_time() - self._born
-        message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s"
-        self._tell("adapter_exit", message, outcome=outcome, seconds=seconds)
+        message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s (%(why)s)"
+        level = logging.WARNING if REACTIONS[outcome] in ("restart", "fail") else logging.INFO
+        self._tell("adapter_exit", message, level=level, outcome=outcome, seconds=seconds, why=why)
 
     def _end(self, outcome: str) -> None:
         seconds = trio.current_time() - (self._asked or 0.0)
@@ -74,7 +126,7 @@ class LifeLog:
         message = "%(agent)s: the turn ended after %(seconds).2f s: %(outcome)s"
         self._tell("stream_end", message, outcome=outcome, seconds=seconds)
 
-    def _tell(self, event: str, message: str, **facts: object) -> None:
-        if _log.isEnabledFor(logging.INFO):
+    def _tell(self, event: str, message: str, level: int = logging.INFO, **facts: object) -> None:
+        if _log.isEnabledFor(level):
             told = {**self._always, **facts}
-            _log.info(message, told, extra={"event": event, **told})
+            _log.log(level, message, told, extra={"event": event, **told})

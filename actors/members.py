@@ -18,7 +18,7 @@ from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import BadOption
 from proctor.actors.mcp import McpServer
 from proctor.actors.permissions import Rule
-from proctor.actors.plan import AgentMode, OnCrash
+from proctor.actors.plan import AgentMode, OnCrash, OnRecordingFailure
 from proctor.actors.server import opencode_server
 from proctor.actors.tables import Folder, Limit, Positive, Seconds
 from proctor.actors.trees import acp, claude, codex, opencode, scripted
@@ -129,6 +129,7 @@ class Member:
     home: Home | None = None
     record: Path | None = None
     record_limit: int | None = None
+    on_recording_failure: OnRecordingFailure | None = None
     executable: Path | None = None
     model: str | None = None
     mode: AgentMode | None = None

@@ -32,7 +32,7 @@ Outcome = Literal[
     "no_answer",
     "garbled",
 ]
-Stopper = Literal["nobody", "owner", "deadline", "stall", "eof", "garbled", "kill"]
+Stopper = Literal["nobody", "owner", "deadline", "stall", "eof", "garbled", "recording", "kill"]
 ExitClass = Literal["clean", "status", "signal", "sigkill"]
 Reaction = Literal["go_on", "restart", "park", "fail"]
 _HOW: tuple[ExitClass, ...] = ("clean", "status", "signal", "sigkill")
@@ -66,6 +66,7 @@ EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
     **{("stall", how): "stalled" for how in _HOW},
     **{("eof", how): "crashed" for how in _HOW},
     **{("garbled", how): "garbled" for how in _HOW},
+    **{("recording", how): "failed" for how in _HOW},
     **{("kill", how): "killed" for how in _HOW},
 }
 """Who stopped it x how the process went → label, where no turn ended."""

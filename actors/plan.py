@@ -41,6 +41,7 @@ from proctor.protocols.mcp import HOST, Server
 from proctor.runtime.spec import Backoff
 
 OnCrash = Literal["fail", "resume", "retry"]
+OnRecordingFailure = Literal["continue", "fail"]
 AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
 """How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
@@ -91,7 +92,8 @@ class Clocks:
 class Workplace:
     """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
     run directories are made in (None: a temporary one that goes with the agent), `record_limit` the bytes that the agent's
-    may have (None: any number): the oldest goes first. `workspace` "worktree" gives the agent
+    may have (None: any number): the oldest goes first. `on_recording_failure`: when the disk does not take what is recorded,
+    the agent goes on without, or it stops its process and is `failed` until it can be recorded again. `workspace` "worktree" gives the agent
     a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
 
     cwd: Path | None = None
@@ -99,6 +101,7 @@ class Workplace:
     home: Home = "user"
     record: Path | None = None
     record_limit: int | None = attrs.field(default=LIMIT, validator=_bytes)
+    on_recording_failure: OnRecordingFailure = "continue"
     workspace: WorkspaceKind = "shared"
     worktrees: Path | None = None
 
@@ -215,6 +218,7 @@ class AgentOptions(TypedDict, total=False):
     home: Home
     record: str | Path | None
     record_limit: int | None
+    on_recording_failure: OnRecordingFailure
     workspace: WorkspaceKind
     worktrees: str | Path | None
     executable: str | Path | None
@@ -393,6 +397,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "home": get_args(Home),
     "mode": get_args(Mode),
     "on_crash": get_args(OnCrash),
+    "on_recording_failure": get_args(OnRecordingFailure),
     "workspace": get_args(WorkspaceKind),
 }
 

@@ -47,6 +47,7 @@ from proctor.actors.errors import RecordingFailed
 from proctor.actors.eventlog import EventLog
 from proctor.actors.segments import SegmentedFile
 from proctor.runtime.ledger import make_folder, renew_folder
+from proctor.runtime.shortage import shortage_of
 from proctor.runtime.tags import is_tagged, restore_directory, tag_folder
 
 LIMIT = 256 * 2**20
@@ -60,15 +61,23 @@ RETAINING = 3600.0
 RUN = "proctor-run"
 """The kind in the tag of a run directory."""
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
+_STDOUT, _STDIN, _STDERR = "stdout.ndjson", "stdin.ndjson", "stderr.txt"
 _TIMES = 10_000
 _SEGMENTS = 16
 _FOLDER = 16 * 2**10
 """What an incarnation takes on disk beside its bytes: an agent that restarts all the time must be bounded, too."""
 
 
+Listen = Callable[[RecordingFailed | None], None]
+"""Is told why nothing is recorded any more, and None when it is again."""
+
+
 class RunDirectory:
     """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed, of at most `limit`
     bytes (None: without limit).
+
+    With `listen` a failure to record is no failure of what is recorded: it is told, and nothing is written until a new
+    incarnation can be recorded again, which is told as None. `required`: one that cannot be is refused.
 
     `path` is where it records, `scratch` what its processes have for themselves: always temporary. Both are made again
     where something has removed them, as cleaners of temporary folders do.
@@ -76,13 +85,35 @@ class RunDirectory:
     Raises `RecordingFailed` when it cannot be made.
     """
 
-    def __init__(self, root: Path | None, agent: str, *, limit: int | None = LIMIT) -> None:
+    def __init__(
+        self,
+        root: Path | None,
+        agent: str,
+        *,
+        limit: int | None = LIMIT,
+        listen: Listen | None = None,
+        required: bool = True,
+    ) -> None:
         self.kept = root is not None
+        self.failure: RecordingFailed | None = None
+        self._homeless: RecordingFailed | None = None
+        self._listen, self._required = listen, required
         self._share = None if limit is None else limit // 2
         self._closed: deque[tuple[Path, int]] = deque()
         self._closed_bytes = 0
         self._current: Recording | None = None
         self._lock = -1
+        self._log: EventLog | None = None
+        self.incarnations = 0
+        try:
+            self._make(root, agent)
+        except RecordingFailed as error:
+            if required or root is None or shortage_of(error) is None:
+                raise
+            self.kept, self.failure, self._homeless = False, error, error
+            self._make(None, agent)
+
+    def _make(self, root: Path | None, agent: str) -> None:
         try:
             self.path = self.scratch = _make(root, agent)
             self._lock = _new_lock(self.path)
@@ -91,31 +122,55 @@ class RunDirectory:
         except OSError as error:
             self.close()
             raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
-        self.incarnations = 0
 
     def open_log(self) -> EventLog:
         """The event log, through all incarnations. Raises `RecordingFailed`."""
-        return EventLog(self.path / "events.ndjson", limit=self._share)
+        failed = None if self._listen is None else self._tell
+        self._log = EventLog(self.path / "events.ndjson", limit=self._share, failed=failed)
+        return self._log
 
     def open_incarnation(self) -> Recording:
         """The folder of the next incarnation. Raises `RecordingFailed`."""
-        if (last := self._current) is not None:
+        if (last := self._current) is not None and last.is_kept:
             self._closed.append((last.path, last.held + _FOLDER))
             self._closed_bytes += last.held + _FOLDER
-            self._current = None
+        self._current = None
+        self.incarnations += 1
+        try:
+            renew_folder(self.scratch)  # a process cannot be without it, recorded or not
+        except OSError as error:
+            raise RecordingFailed(str(self.scratch), error) from error
+        try:
+            self._current = self._recording()
+        except RecordingFailed as error:
+            if self._required:
+                raise
+            self._current = Recording(None)
+            self._tell(error)
+        else:
+            self._tell(None)
+        self._make_room()
+        return self._current
+
+    def _recording(self) -> Recording:
+        if self._homeless is not None:
+            raise self._homeless
         try:
             self._renew()
         except OSError as error:
             raise RecordingFailed(str(self.path), error) from error
-        self.incarnations += 1
-        path = self.path / str(self.incarnations)
-        self._current = Recording(path, limit=self._share, grown=self._make_room)
-        self._make_room()
-        return self._current
+        if self._log is not None:
+            self._log.resume()
+        path, failed = self.path / str(self.incarnations), None if self._listen is None else self._tell
+        return Recording(path, limit=self._share, grown=self._make_room, failed=failed)
+
+    def _tell(self, failure: RecordingFailed | None) -> None:
+        before, self.failure = self.failure, failure
+        if self._listen is not None and (before is None) != (failure is None):
+            self._listen(failure)
 
     def _renew(self) -> None:
-        """Both folders as they were made: a cleaner may have removed them, or what is old in them."""
-        renew_folder(self.scratch)
+        """The folder as it was made: a cleaner may have removed it, or what is old in it."""
         if self.kept:
             restore_directory(self.path)
             if not is_tagged(self.path, RUN, self.path.name):
@@ -150,47 +205,71 @@ def _nothing() -> None:
 
 
 class Recording:
-    """The four files of one incarnation. Every method raises `RecordingFailed` when the disk does. `limit` bounds what its
-    directory may have; `grown` is called when there is more."""
+    """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
+    directory may have; `grown` is called when there is more.
 
-    def __init__(self, path: Path, *, limit: int | None = None, grown: Callable[[], None] = _nothing) -> None:
-        self.path = path
+    Every method raises `RecordingFailed` when the disk does; with `failed`, which is told, nothing more is written then.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        limit: int | None = None,
+        grown: Callable[[], None] = _nothing,
+        failed: Callable[[RecordingFailed], None] | None = None,
+    ) -> None:
         self._grown = grown
+        self._failed = failed
         self._t0 = trio.current_time()
         self._meta: dict[str, Any] = {}
         self._hidden: tuple[bytes, ...] = ()
         self._in_times = array("d")
         self._out_times = array("d")
         self._out_frames = array("q")
+        self._divided = list[str]()
+        self._closed = False
+        self._files: dict[str, SegmentedFile] = {}
+        self._path, self._lost = path, path is None
+        if path is None:
+            return
         segment = None if limit is None else max(1, limit // _SEGMENTS)
-        self._files = list[SegmentedFile]()
         try:
             path.mkdir(mode=0o700)
-            for name in ("stdout.ndjson", "stdin.ndjson", "stderr.txt"):
-                self._files.append(SegmentedFile(path / name, segment=segment))
+            for name in (_STDOUT, _STDIN, _STDERR):
+                self._files[name] = SegmentedFile(path / name, segment=segment)
         except OSError as error:
             raise RecordingFailed(str(path), error) from error
         except RecordingFailed:
             self._close_files()
             raise
-        self._stdout, self._stdin, self._stderr = self._files
-        self._divided = list[str]()
-        self._closed = False
 
     @property
     def held(self) -> int:
         """The bytes that are on disk."""
-        return self._stdout.held + self._stdin.held + self._stderr.held
+        return sum(file.held for file in self._files.values())
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has a folder."""
+        return self._path is not None
+
+    @property
+    def path(self) -> Path:
+        """The folder. Raises `LookupError` where nothing can be recorded."""
+        if self._path is None:
+            raise LookupError("nothing is recorded")
+        return self._path
 
     def begin(self, **facts: Any) -> None:
         """Write `meta.json` with what is known at the start (argv, names of the environment, versions): should this host be
         killed, the recording can be played all the same."""
         self._meta.update(facts)
-        self._write_meta()
+        self._renew_meta()
 
     def stdout(self, data: bytes, frame: int) -> None:
         """Bytes as read; `frame` is the number of the first line that ends in them."""
-        self._append(self._stdout, data)
+        self._append(_STDOUT, data)
         if len(self._out_times) < _TIMES:
             self._out_times.append(self._elapsed())
             self._out_frames.append(frame)
@@ -202,20 +281,20 @@ class Recording:
     def stdin(self, data: bytes) -> None:
         for secret in self._hidden:
             data = data.replace(secret, b'"***"')
-        self._append(self._stdin, data)
+        self._append(_STDIN, data)
         if len(self._in_times) < _TIMES:
             self._in_times.append(self._elapsed())
 
     def stderr(self, data: bytes) -> None:
-        self._append(self._stderr, data)
+        self._append(_STDERR, data)
 
     def read_stdout(self, offset: int, size: int) -> bytes:
         """A frame's bytes back from the disk."""
-        return self._stdout.read(offset, size)
+        return self._files[_STDOUT].read(offset, size)
 
     def drop_oldest(self) -> bool:
         """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
-        return any(file.drop_oldest() for file in sorted(self._files, key=_held, reverse=True))
+        return any(file.drop_oldest() for file in sorted(self._files.values(), key=_held, reverse=True))
 
     def close(self, **facts: Any) -> None:
         """Complete `meta.json` and close the files. A second call does nothing."""
@@ -226,19 +305,39 @@ class Recording:
         times = _spread(self._out_frames, self._out_times, facts.get("stdout_lines", 0))
         self._meta.update(line_times_s=times)
         try:
-            self._write_meta()
+            self._renew_meta()
         finally:
             self._close_files()
 
-    def _append(self, file: SegmentedFile, data: bytes) -> None:
-        file.append(data)
-        if file.divided and file.path.name not in self._divided:
-            self._divided.append(file.path.name)
+    def _append(self, name: str, data: bytes) -> None:
+        if self._lost:
+            return
+        file = self._files[name]
+        try:
+            file.append(data)
+        except RecordingFailed as error:
+            self._lose(error)
+            return
+        if file.divided and name not in self._divided:
+            self._divided.append(name)
             self.begin(divided=self._divided)  # by which a reader knows whether all parts are there
         self._grown()
 
+    def _renew_meta(self) -> None:
+        if not self._lost:
+            try:
+                self._write_meta()
+            except RecordingFailed as error:
+                self._lose(error)
+
+    def _lose(self, error: RecordingFailed) -> None:
+        if self._failed is None:
+            raise error
+        self._lost = True  # lines without those before them would play something else
+        self._failed(error)
+
     def _close_files(self) -> None:
-        for file in self._files:
+        for file in self._files.values():
             file.close()
 
     def _write_meta(self) -> None:

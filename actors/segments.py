@@ -160,10 +160,26 @@ class SegmentedFile:
             raise RecordingFailed(str(self.path), error) from error
         self._torn = False
 
+    def begin_at(self, unit: int) -> None:
+        """Go on in a segment of its own, whose first unit is `unit`: those before it that were not written are nowhere.
+
+        Raises `RecordingFailed`."""
+        if self._torn:
+            self._cut()
+        if self._size:
+            try:
+                self._divide()
+            except OSError as error:
+                raise RecordingFailed(str(self.path), error) from error
+        self._first = self.units = unit
+
     def _rotate(self) -> None:
         assert self._segment is not None
-        if not self._line_ended and self._size < _LONGEST * self._segment:
-            return
+        if self._line_ended or self._size >= _LONGEST * self._segment:
+            with suppress(OSError):
+                self._divide()
+
+    def _divide(self) -> None:
         fresh, fd = self.path.with_name(f"{self.path.name}.new"), -1
         done = Segment(self._place_of(), self._first, self.units, self._begin, self._size)
         try:
@@ -177,7 +193,7 @@ class SegmentedFile:
             if fd >= 0:
                 os.close(fd)
                 _take_back(fresh, done.path, self.path)
-            return
+            raise
         os.close(self.fd)
         self.fd = fd
         self._old.append(done)

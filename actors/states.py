@@ -94,13 +94,15 @@ class Status:
     """An agent at one moment. `evidence` says why it is in that state; `since` is on Trio's clock (seconds).
 
     `until` is when it wakes (Unix seconds) if parked, `queued` the requests waiting, `cost_usd` all turns so far.
-    `unresponsive` says what was found of a CLI that answers nothing, "" for one that does.
+    `unresponsive` says what was found of a CLI that answers nothing, "" for one that does; `not_recorded` why nothing is
+    recorded at present, "" where it is.
     """
 
     name: str
     state: State
     evidence: str = ""
     unresponsive: str = ""
+    not_recorded: str = ""
     since: float = 0.0
     pid: int | None = None
     incarnation: int = 0

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import signal
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,11 +18,14 @@ import trio
 import proctor
 from proctor.actors.causes import RESPONSES, fault_of, is_transient
 from proctor.actors.errors import CompletionError, RecordingFailed
+from proctor.actors.eventlog import EventLog
+from proctor.actors.health import troubles
 from proctor.actors.plan import BACKOFF
 from proctor.actors.server import opencode_server
 from proctor.runtime.process_errors import SpawnFailed
 from proctor.runtime.shortage import SHORTAGES
-from tests.actors.far_end import write_script
+from tests.actors.far_end import codes, log_of, write_script
+from tests.actors.full_disk import disk_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -67,3 +74,143 @@ async def test_an_agent_without_descriptors_waits_for_them_and_its_neighbour_ans
     assert seen["status"].startswith("backoff (")
     assert "Too many open files" in seen["status"]
     assert (seen["neighbour"], seen["again"]) == ("two", "three")
+
+
+# what is recorded, on a disk that is full
+
+
+def agent_below(folder: Path, name: str = "a", **options: Any) -> proctor.ChildSpec:
+    script = write_script(folder, [{"reply": "{prompt}"}])
+    chosen: dict[str, Any] = {
+        "env": {"CLAUDE_CONFIG_DIR": str(folder / "state")},
+        "record": folder / "runs",
+        "shutdown": 3,
+        **options,
+    }
+    return proctor.scripted(name, script, **chosen)
+
+
+async def kill(sup: proctor.Supervisor) -> None:
+    """Kill the process of agent `a`, and wait until its end was seen."""
+    with sup.events(kinds=("child_exited",)) as events:
+        os.kill((await sup.agent("a").status()).pid or 0, signal.SIGKILL)
+        await anext(events)
+
+
+async def test_an_agent_on_a_full_disk_goes_on_without_recording_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with disk_at(tmp_path / "runs") as disk:
+        async with proctor.open_supervisor([agent_below(tmp_path)], intensity=0) as sup:
+            agent = sup.agent("a")
+            assert (await agent.ask("one")).text == "one"
+            disk.full = True
+            assert (await agent.ask("two")).text == "two"
+            full = await agent.status()
+            assert (await troubles({"a": agent})) == f"a is not recorded: {full.not_recorded}"
+            disk.full = False
+            assert (await agent.ask("three")).text == "three"
+            assert (await agent.status()).not_recorded != ""  # its next process is recorded
+            log = await log_of(agent)
+    assert full.state == "idle"
+    assert "No space left on device" in full.not_recorded
+    assert codes(log).count("recording_failed") == 1
+    [record] = [record for record in caplog.records if getattr(record, "event", "") == "recording_failed"]
+    assert (record.levelname, "No space left on device" in record.getMessage()) == ("WARNING", True)
+
+
+async def test_the_next_process_is_recorded_again_and_its_event_log_goes_on(tmp_path: Path) -> None:
+    with disk_at(tmp_path / "runs") as disk:
+        async with proctor.open_supervisor([agent_below(tmp_path)], intensity=1) as sup:
+            agent = sup.agent("a")
+            await agent.ask("one")
+            disk.full = True
+            await agent.ask("two")
+            disk.full = False
+            await kill(sup)
+            await agent.ask("three")
+            assert (await agent.status()).not_recorded == ""
+            events = await log_of(agent)
+            [run] = (tmp_path / "runs").iterdir()
+            assert b"three" in (run / "2" / "stdout.ndjson").read_bytes()
+            kept = EventLog(run / "events.ndjson")
+            assert kept.end == len(events)
+            kept.release()
+    assert codes(events).count("recording_resumed") == 1
+
+
+async def test_an_agent_starts_where_its_recording_finds_no_room(tmp_path: Path) -> None:
+    with disk_at(tmp_path / "runs") as disk:
+        disk.full = True
+        async with proctor.open_supervisor([agent_below(tmp_path)]) as sup:
+            agent = sup.agent("a")
+            assert (await agent.ask("one")).text == "one"
+            assert "No space left on device" in (await agent.status()).not_recorded
+    assert disk.refused > 0
+    assert not (tmp_path / "runs").exists()
+
+
+async def test_an_agent_that_must_be_recorded_is_failed_until_there_is_room(tmp_path: Path) -> None:
+    must = agent_below(tmp_path, on_recording_failure="fail")
+    with disk_at(tmp_path / "runs") as disk:
+        async with proctor.open_supervisor([must], intensity=0) as sup:
+            agent = sup.agent("a")
+            await agent.ask("one")
+            disk.full = True
+            second = await agent.ask("two")
+            third = await agent.ask("three")
+            status = await agent.status()
+            disk.full = False
+            fourth = await agent.ask("four")
+            assert (await agent.status()).state == "idle"
+    assert not second.ok
+    assert "No space left on device" in (second.error or "")
+    assert (status.state, status.pid) == ("failed", None)
+    assert "No space left on device" in status.evidence
+    assert not third.ok
+    assert "No space left on device" in (third.error or "")
+    assert (fourth.outcome, fourth.text) == ("ok", "four")
+
+
+async def test_an_agent_that_must_be_recorded_does_not_start_where_there_is_no_room(tmp_path: Path) -> None:
+    with disk_at(tmp_path / "runs") as disk:
+        disk.full = True
+        with pytest.raises(proctor.StartError, match="No space left on device"):
+            async with proctor.open_supervisor([agent_below(tmp_path, on_recording_failure="fail")]):
+                pass
+
+
+async def test_a_record_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(proctor.StartError, match="cannot write the run directory '/proc/nowhere'"):
+        async with proctor.open_supervisor([agent_below(tmp_path, record="/proc/nowhere")]):
+            pass
+
+
+async def test_what_to_do_when_nothing_can_be_recorded_is_one_of_two(tmp_path: Path) -> None:
+    with pytest.raises(
+        proctor.BadOption, match="on_recording_failure 'stop' is not a choice; accepted: continue, fail"
+    ):
+        agent_below(tmp_path, on_recording_failure="stop")
+
+
+# a temporary folder that somebody empties
+
+
+@pytest.mark.parametrize("options", [{}, {"home": "private"}, {"mode": "oneshot"}, {"record": None}], ids=str)
+async def test_an_agent_survives_that_the_temporary_folder_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    async with proctor.open_supervisor([agent_below(tmp_path, **options)], intensity=1) as sup:
+        agent = sup.agent("a")
+        await agent.ask("one")
+        for path in temporary.iterdir():
+            shutil.rmtree(path)
+        assert (await agent.ask("two")).text == "two"
+        if options.get("mode") != "oneshot":
+            await kill(sup)
+        assert (await agent.ask("three")).text == "three"
+        assert (await agent.status()).not_recorded == ""
+    assert list(temporary.iterdir()) == []

@@ -176,7 +176,7 @@ async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
 
 
 def test_the_window_of_events_has_a_thousand_unless_it_is_told_another_R052() -> None:
-    def window(**size: int) -> int:
+    def window(**size: Any) -> int:
         log = EventLog(None, **size)
         for number in range(3000):
             log.append([v.Text(number, None, "x")])

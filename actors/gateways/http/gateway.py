@@ -30,7 +30,7 @@ from proctor.actors.gateways.http.steering import Steering
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.handle import Agent
-from proctor.actors.health import unresponsive
+from proctor.actors.health import troubles
 from proctor.actors.visits import Visits
 from proctor.runtime.errors import ActorExited, SupervisionError
 from proctor.runtime.exits import DeliveryError
@@ -162,7 +162,7 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        looks = Looks(hooks.checks, nursery, alarms={"agents": partial(unresponsive, agents)})
+        looks = Looks(hooks.checks, nursery, alarms={"agents": partial(troubles, agents)})
         turns, probes = Turns(nursery, hooks.tell), Probes(looks, hooks.metrics)
         yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -59,12 +59,13 @@ class DecisionRequest(Taken, frozen=True, kw_only=True):
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An agent at one moment. `seconds`: how long it has been in that state; `until`: when it wakes (Unix seconds);
-    `unresponsive`: what was found of a command line that does not respond."""
+    `unresponsive`: what was found of a command line that does not respond; `not_recorded`: why nothing is recorded."""
 
     name: str
     state: str
     evidence: str = ""
     unresponsive: str = ""
+    not_recorded: str = ""
     seconds: float | None = None
     pid: int | None = None
     incarnation: int = 0

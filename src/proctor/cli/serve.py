@@ -28,7 +28,7 @@ from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet import Fleet, load_fleet
 from proctor.actors.gateways.mcp.server import GRACE, IDLE, ToolsetServer
-from proctor.actors.health import Checks, adapters_of, unresponsive
+from proctor.actors.health import Checks, adapters_of, troubles
 from proctor.actors.host import noted
 from proctor.actors.listening import endpoint
 from proctor.actors.metrics import Metrics, agents_in
@@ -197,7 +197,7 @@ class Service:
             await make().serve_stdio()
         else:
             checks = Checks(adapters_of(self._offer.plans)).by_name()
-            alarms = {"agents": partial(unresponsive, self._offer.agents)}
+            alarms = {"agents": partial(troubles, self._offer.agents)}
             await self._doorway.serve(make, checks, alarms, self._gather(toolset), self._shutdown)
 
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
