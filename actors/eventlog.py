@@ -26,6 +26,7 @@ import attrs
 import msgspec
 import trio
 
+from proctor.actors.disk import encoded_loosely
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.segments import SegmentedFile, nameless
 from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
@@ -87,7 +88,7 @@ class EventLog:
         self._limit = limit
         self._limits = (window, window_bytes)
         self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
-        self._encode = msgspec.json.Encoder().encode_lines
+        self._encoder = msgspec.json.Encoder()
         self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
         segment = None if limit is None else max(1, limit // SEGMENTS)
         self._file = nameless("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
@@ -139,6 +140,12 @@ class EventLog:
             self._lot.unpark_all()
         if failure is not None and self._failed is not None:
             self._failed(failure)
+
+    def _encode(self, events: Sequence[AnyEvent]) -> bytes:
+        try:
+            return self._encoder.encode_lines(events)
+        except UnicodeEncodeError:  # a path in it is not UTF-8, which JSON has no way to write
+            return b"".join(encoded_loosely(event) + b"\n" for event in events)
 
     def resume(self) -> None:
         """Go on writing after a failure, with what is still in memory. Raises `RecordingFailed` while the disk does."""

@@ -42,7 +42,7 @@ from typing import Any
 import msgspec
 import trio
 
-from proctor.actors.disk import replace_file
+from proctor.actors.disk import encoded_loosely, replace_file
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.eventlog import EventLog
 from proctor.actors.segments import SegmentedFile
@@ -341,7 +341,10 @@ class Recording:
             file.close()
 
     def _write_meta(self) -> None:
-        data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
+        try:
+            data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
+        except UnicodeEncodeError:  # a path that is not UTF-8, which JSON has no way to write
+            data = encoded_loosely(self._meta, indent=1)
         try:
             restore_directory(self.path)
             replace_file(self.path / "meta.json", data)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from proctor.protocols.attachment import Attachment
+from proctor.protocols.errors import NotUtf8
 from proctor.protocols.mcp import Server, Servers
 from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
 
@@ -102,6 +103,13 @@ class Launch:
     secret: str = attrs.field(default="", repr=False)
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     extra: tuple[str, ...] = ()
+
+    def require_utf8(self) -> None:
+        """For a CLI that takes its folder in JSON. Raises `NotUtf8` for one that JSON has no way to write."""
+        try:
+            self.cwd.encode()
+        except UnicodeEncodeError as error:
+            raise NotUtf8("cwd", self.cwd) from error
 
 
 @attrs.frozen(kw_only=True)

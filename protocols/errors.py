@@ -19,6 +19,14 @@ class UnknownApproval(Misuse):
     """A decision for a question that is not open: never asked, answered before, or withdrawn by the CLI."""
 
 
+class NotUtf8(Misuse):
+    """A value whose bytes are no UTF-8, for a command line that takes it in JSON, which has no way to write it."""
+
+    def __init__(self, field: str, value: str) -> None:
+        text = f"{field} {value!r} is not UTF-8, and this command line takes it in JSON: use another name"
+        super().__init__(text, request="launch")
+
+
 class ArgumentTooLong(Misuse):
     """A value does not fit in one argument of a process (C06). `size` and `limit` are in bytes."""
 

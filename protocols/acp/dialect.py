@@ -62,7 +62,8 @@ HONOURED = frozenset(
 
 
 def launch(profile: Profile, wanted: Launch) -> Command:
-    """The command line. A program that comes with arguments of its own is a whole command already."""
+    """The command line. A program that comes with arguments of its own is a whole command already. Raises NotUtf8."""
+    wanted.require_utf8()
     arguments = profile.arguments if len(wanted.executable) == 1 else ()
     flags = [
         part

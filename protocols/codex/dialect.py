@@ -37,8 +37,9 @@ CAPABILITIES: Mapping[str, Version] = {
 def launch(wanted: Launch) -> Command:
     """The command line for what is wanted; the rest is said in the greeting.
 
-    Raises Misuse for a schema that is not JSON, ArgumentTooLong for a value beyond 128 KiB (C06).
+    Raises Misuse for a schema that is not JSON, NotUtf8, ArgumentTooLong for a value beyond 128 KiB (C06).
     """
+    wanted.require_utf8()
     command.schema_of(wanted)
     argv = (
         *wanted.executable,

@@ -44,7 +44,8 @@ HONOURED = frozenset(
 
 
 def launch(wanted: Launch) -> Command:
-    """What the far end is called, and what it cannot honour."""
+    """What the far end is called, and what it cannot honour. Raises NotUtf8."""
+    wanted.require_utf8()
     return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(wanted)))
 
 
