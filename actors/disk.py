@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
-
-import msgspec
 
 from proctor.actors.errors import RecordingFailed
 from proctor.runtime.tags import write_all
@@ -22,12 +19,6 @@ def write_whole(fd: int, data: bytes, path: Path | None) -> None:
         write_all(fd, data)
     except OSError as error:
         raise RecordingFailed(str(path or "(temporary)"), error) from error
-
-
-def encoded_loosely(value: object, *, indent: int | None = None) -> bytes:
-    """JSON of what msgspec refuses because a text in it is not UTF-8, as a path may be: `?` for each such byte."""
-    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=str)
-    return json.dumps(plain, ensure_ascii=False, indent=indent).encode("utf-8", "replace")
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -26,9 +26,9 @@ import attrs
 import msgspec
 import trio
 
-from proctor.actors.disk import encoded_loosely
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.segments import SegmentedFile, nameless
+from proctor.protocols.salvage import encoded_loosely
 from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
 WINDOW_EVENTS = 1000

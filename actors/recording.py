@@ -42,10 +42,11 @@ from typing import Any
 import msgspec
 import trio
 
-from proctor.actors.disk import encoded_loosely, replace_file
+from proctor.actors.disk import replace_file
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.eventlog import EventLog
 from proctor.actors.segments import SegmentedFile
+from proctor.protocols.salvage import encoded_loosely
 from proctor.runtime.ledger import make_folder, renew_folder
 from proctor.runtime.shortage import shortage_of
 from proctor.runtime.tags import is_tagged, restore_directory, tag_folder

@@ -70,6 +70,12 @@ def repaired(line: bytes) -> bytes:
     return json.dumps(json.loads(line), ensure_ascii=False).encode("utf-8", "replace")
 
 
+def encoded_loosely(value: object, *, indent: int | None = None) -> bytes:
+    """JSON of what msgspec refuses because a text in it is not UTF-8, as a path may be: `?` for each such byte."""
+    plain = msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    return json.dumps(plain, ensure_ascii=False, indent=indent).encode("utf-8", "replace")
+
+
 def decoded(memo: Memo, kind: type[S], raw: bytes, path: str) -> tuple[S, list[AnyEvent]]:
     """Decode an object as well as it can be; the events name what was lost."""
     try:
