@@ -101,13 +101,14 @@ class AgentActor(Actor):
         self.gate.leave()
         job = self.book.current
         if job is not None and job.outlives_a_process(self.plan.conduct.on_crash):
+            job.held = None
             self._admit(job, "the incarnation that held it is gone")
         else:
             self.book.current = None  # its caller has been told by the `Exited` of the one that held it
             self._advance()
 
     async def terminate(self, reason: ExitReason) -> None:
-        self._leaving = True
+        self._leaving, self.book.reason = True, reason
         if self.live is not None:
             self.book.move("stop", str(reason))
             await self.live.stop("owner")
@@ -239,7 +240,8 @@ class AgentActor(Actor):
         elif job is not None and job.parked and is_clean(reason):
             return None  # a new process comes with its next prompt
         elif job is not None and is_clean(reason):
-            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, f"its process left ({reason})"))
+            why = f"its process left ({reason})"
+            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, why, delivery=job.delivery()))
         elif job is None and REACTIONS[live.outcome] == "fail":
             self.book.move("refused", f"{live.outcome}: {reason}")
             self._advance()
@@ -267,7 +269,8 @@ class AgentActor(Actor):
         self.book.enqueue(job)
         self._advance()
         repeats = self.plan.conduct.on_crash != "fail"
-        return Accepted(self.book.log, position, repeats, partial(self.book.withdraw, job))
+        book = self.book
+        return Accepted(book.log, position, repeats, partial(book.withdraw, job), lambda: book.reason)
 
     def _advance(self) -> None:
         live = self.live
@@ -277,6 +280,7 @@ class AgentActor(Actor):
             return
         self.book.current = job = self.book.next()
         if job is not None:
+            job.admitted = True
             self._admit(job, "asked")
 
     def _admit(self, job: Job, why: str) -> None:
@@ -301,10 +305,11 @@ class AgentActor(Actor):
             if self.live is not None and self.book.current is job and self.live.stopper != "nobody":
                 return  # its end brings a successor, which sends it
             if self.live is not None and self.book.current is job and not self.live.over.is_set():
-                job.sent = True  # from here on its process takes it along when it dies
+                job.hand_to(self.live)  # from here on its process takes it along when it dies
                 asked = {"ticket": job.ticket, "prompt": prompt.id, "attempt": job.attempts}
                 self.book.note("sent", why, **asked, goes_on=job.goes_on(self.plan.conduct.on_crash))
                 await self.live.send(prompt)
+                job.reached = "yes"
             elif self.live is not None and self.book.current is not job:
                 await self.live.stop("owner")  # started for a caller who has left
         except StartKilled as error:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import trio
 
-from proctor.actors.errors import AgentError, AskTimeout
+from proctor.actors.errors import AgentError
 from proctor.actors.handle import Agent
 from proctor.actors.heard import Heard
 from proctor.actors.outcomes import Answer
@@ -208,15 +207,14 @@ async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: 
         status = await agent.status()
         if status.queued or status.state not in ("idle", "failed", "done"):
             call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
-        with trio.move_on_after(timeout):
-            return report(await _answered(agent, arguments, heard), Place(), heard.text)
-        raise AskTimeout(agent.name, timeout)
+        return report(await _answered(agent, arguments, heard, timeout), Place(), heard.text)
     except EXPECTED as error:
         return failure(agent.name, error, Place(), heard.text)
 
 
-async def _answered(agent: Agent, arguments: Mapping[str, Any], heard: Heard) -> Answer:
-    async with agent.stream(arguments["prompt"], schema=arguments.get("schema")) as turn:
+async def _answered(agent: Agent, arguments: Mapping[str, Any], heard: Heard, timeout: float) -> Answer:
+    asked = agent.stream(arguments["prompt"], timeout=timeout, schema=arguments.get("schema"))
+    async with asked as turn:
         async for event in turn:
             heard.take((event,))
         return turn.answer

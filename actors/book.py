@@ -17,10 +17,11 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
 from proctor.actors.identity import session_key
-from proctor.actors.incarnation import Incarnation
+from proctor.actors.incarnation import Incarnation, delivered
 from proctor.actors.logs import AgentLog
 from proctor.actors.ownership import Ownership
 from proctor.actors.payloads import refuse_unsupported
@@ -40,6 +41,7 @@ from proctor.protocols.vocabulary import (
     Prompt,
     TurnEnded,
 )
+from proctor.runtime.exits import ExitReason
 
 CONTINUE = "Continue where you stopped."
 """What a resumed conversation is told when its turn was cut."""
@@ -53,7 +55,8 @@ class Job:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
     for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
     that id. `attempts`: how often it was to be sent.
-    `inquiry` is what its answer is held against."""
+    `inquiry` is what its answer is held against. `admitted`: it is its turn, and not those before it. `held` is the process
+    that has it, or had it last; `reached` says whether any attempt was written. `asked` is when it was made."""
 
     ticket: str
     text: str
@@ -65,11 +68,29 @@ class Job:
     withdrawn: bool = False
     attempts: int = 0
     inquiry: Inquiry | None = None
+    admitted: bool = False
+    held: Incarnation | None = None
+    reached: Sent = "no"
+    asked: float = attrs.field(factory=trio.current_time)
 
     @property
     def is_met(self) -> bool:
         """Was an answer handed in that fits? Nothing that comes after it matters."""
         return self.inquiry is not None and self.inquiry.met
+
+    def hand_to(self, live: Incarnation) -> None:
+        """This process is about to be sent it."""
+        self.sent, self.held = True, live
+        self.reached = "yes" if self.reached == "yes" else "unknown"
+
+    def delivery(self, text: str = "", *, clipped: bool = False) -> Delivery:
+        """How far it has come. `text` is what has streamed of its answer, `clipped` when that is not all."""
+        elapsed = trio.current_time() - self.asked
+        if self.held is not None:
+            found = delivered(self.held, elapsed=elapsed, text=text, clipped=clipped)
+            return attrs.evolve(found, sent=self.reached, stage="parked" if self.parked else found.stage)
+        waits: Stage = "parked" if self.parked else "starting" if self.admitted else "queued"
+        return Delivery(sent=self.reached, stage=waits, elapsed=elapsed, text=text)
 
     def outlives_a_process(self, on_crash: OnCrash) -> bool:
         """Is it to be sent once more when the process that had it is gone?"""
@@ -102,7 +123,8 @@ def _unheard(news: object) -> None:
 
 @attrs.define
 class Book:
-    """What an agent keeps over its restarts; the supervisor's slot holds it. `nudge` reaches who writes in it now."""
+    """What an agent keeps over its restarts; the supervisor's slot holds it. `reason` is why the last incarnation ended,
+    `nudge` reaches who writes in it now."""
 
     directory: RunDirectory
     log: EventLog
@@ -117,6 +139,7 @@ class Book:
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
     program: Path | None = None
+    reason: ExitReason | None = None
     nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
     unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_unheard, repr=False)
 
@@ -131,7 +154,7 @@ class Book:
 
     def put_back(self, job: Job) -> None:
         """Queue a request that was not sent before all others, unless its caller has left."""
-        self.current = None
+        self.current, job.admitted = None, False
         if not job.withdrawn:
             self.waiting.appendleft(job)
 

@@ -30,6 +30,8 @@ RESPONSES: Mapping[Fault, Response] = {
 """Whose fault → what is done: again by the policy, no start at all, back to the caller, or logged, counted and back."""
 
 ERRORS: Mapping[type[BaseException], Fault] = {
+    e.AskInterrupted: "transient",
+    e.AskNotSent: "transient",
     e.AskTimeout: "transient",
     e.BadOption: "user",
     e.BudgetExceeded: "user",

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import attrs
 
-from proctor.actors.errors import AgentError
 from proctor.actors.incarnation import Incarnation
-from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label
+from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label, with_stderr
 from proctor.protocols.vocabulary import TurnEnded
-from proctor.runtime.process_errors import ProcessError
 
 
 def answer_at_end(live: Incarnation, ended: TurnEnded | None, *, late: bool) -> Answer:
     """The answer to a request whose turn `ended` so, None when no end was told; `late`: the deadline cut it short."""
     if ended is None or live.cut(ended):
         outcome: Outcome = "deadline" if late else label(None, live.exit, live.stopper)
-        said = live.fault.evidence if live.fault is not None else live.stderr.strip()[-500:]
+        how = "it was never started" if live.exit is None else with_stderr(live.exit, live.stderr)
         return Answer(
             agent=live.plan.name,
             outcome=outcome,
-            error=said or f"no answer before its process ended ({live.exit or 'never started'})",
+            error=live.fault.evidence
+            if live.fault is not None
+            else f"no answer before its process ended ({how})",
             session_id=live.session_id,
             exit=live.exit,
             stderr=live.stderr,
@@ -39,9 +39,9 @@ def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
     )
 
 
-def cause_of(group: ExceptionGroup[AgentError | ProcessError]) -> Exception:
-    """The first error in a group of groups."""
-    found: Exception = group
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found
+def cause_of(error: BaseException) -> BaseException:
+    """The first error in a group of groups; an error that is none of those is its own."""
+    while isinstance(error, BaseExceptionGroup):
+        group: BaseExceptionGroup[BaseException] = error
+        error = group.exceptions[0]
+    return error

@@ -3,7 +3,7 @@
 The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
 caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
 `NoSuchProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
-`NotExecuted`, `NoPlace`, `GreetingTimeout`, `Unresponsive`, `StartKilled`, `AskTimeout`, `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
+`NotExecuted`, `NoPlace`, `GreetingTimeout`, `Unresponsive`, `StartKilled`, `AskTimeout` (`AskNotSent`, `AskInterrupted`), `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
 completions meets these behind a `ProviderError`, behind a `CompletionError`.
 
 What a repetition may heal is a table, by type: `RETRYABLE`.
@@ -14,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proctor.actors.delivery import Delivery
 from proctor.runtime import process_errors as process
+from proctor.runtime.exits import ExitReason, NoProc
 
 
 class AgentError(Exception):
-    """The root of this floor's errors."""
+    """The root of this floor's errors. `delivery` says how far a request came that failed with it, None where no request did."""
+
+    delivery: Delivery | None = None
 
 
 class BadOption(AgentError, ValueError):
@@ -142,19 +146,47 @@ class SchemaUnmet(AgentError, ValueError):
         self.violations = tuple(violations)
 
 
-class AskTimeout(AgentError, TimeoutError):
-    """The caller's deadline passed before the turn ended; the turn was interrupted."""
-
-    def __init__(self, agent: str, seconds: float) -> None:
-        super().__init__(f"{agent} did not finish the turn within {seconds:g} s; it was interrupted")
-        self.seconds = seconds
-
-
 class NotExecuted(AgentError):
     """The request never reached the CLI; repeating it is safe."""
 
-    def __init__(self, agent: str, why: str) -> None:
+    def __init__(self, agent: str, why: str, *, delivery: Delivery | None = None) -> None:
         super().__init__(f"{agent} did not take the request: {why}")
+        self.delivery = delivery
+
+
+class AskTimeout(AgentError, TimeoutError):
+    """The caller's deadline passed before the turn ended: `AskNotSent` or `AskInterrupted`. `delivery.text` is what had
+    streamed by then."""
+
+    def __init__(
+        self,
+        agent: str,
+        seconds: float,
+        what: str = "it was interrupted",
+        *,
+        delivery: Delivery | None = None,
+    ) -> None:
+        text = f"{agent} did not finish the turn within {seconds:g} s; {what}"
+        AgentError.__init__(self, text)  # by name: for `AskNotSent` the next in line takes other arguments
+        self.seconds = seconds
+        self.delivery = delivery
+
+
+class AskNotSent(AskTimeout, NotExecuted):
+    """The deadline passed before anything of the prompt was written: repeating it is safe."""
+
+    def __init__(self, agent: str, seconds: float, *, delivery: Delivery) -> None:
+        what = f"its prompt was never sent (it was {delivery.stage})"
+        AskTimeout.__init__(self, agent, seconds, what, delivery=delivery)
+
+
+class AskInterrupted(AskTimeout):
+    """The deadline passed in mid-turn, and the turn was interrupted. `acknowledged`: the CLI has reported its end."""
+
+    def __init__(self, agent: str, seconds: float, *, acknowledged: bool, delivery: Delivery) -> None:
+        what = "it was interrupted" + ("" if acknowledged else ", which the CLI has not acknowledged")
+        super().__init__(agent, seconds, what, delivery=delivery)
+        self.acknowledged = acknowledged
 
 
 class NoPlace(NotExecuted):
@@ -179,15 +211,29 @@ class ServerLost(AgentError):
 class MaybeExecuted(AgentError):
     """The incarnation that held the request is gone; what it did before is unknown.
 
-    `outcome` is the label of its end, `partial` the events of the turn that had arrived (the last 1000 of them).
+    `outcome` is the label of its end, `partial` the events of the turn that had arrived (the last 1000 of them), `exit` how
+    its process ended, None where that is not known.
     """
 
-    def __init__(self, agent: str, outcome: str, why: str, partial: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        agent: str,
+        outcome: str,
+        why: str,
+        partial: Sequence[Any] = (),
+        *,
+        delivery: Delivery | None = None,
+    ) -> None:
         super().__init__(
             f"{agent} ended in mid-turn ({outcome}): {why}; the request may have been carried out"
         )
         self.outcome = outcome
         self.partial = tuple(partial)
+        self.delivery = delivery
+
+    @property
+    def exit(self) -> ExitReason | None:
+        return None if self.delivery is None else self.delivery.exit
 
 
 class RecordingFailed(AgentError):
@@ -279,6 +325,8 @@ RETRYABLE: Mapping[type[Exception], bool] = {
     GreetingTimeout: True,
     Unresponsive: True,
     AskTimeout: False,
+    AskNotSent: True,
+    AskInterrupted: False,
     NotExecuted: True,
     NoPlace: False,
     ServerLost: True,
@@ -304,3 +352,22 @@ def is_retryable(error: BaseException) -> bool:
     """Whether repeating may heal it (R111): not what the caller, the machine's owner or the account has to mend first."""
     named = (RETRYABLE[kind] for kind in type(error).__mro__ if kind in RETRYABLE)
     return next(named, False)
+
+
+def delivery_of(error: BaseException) -> Delivery | None:
+    """How far the request came that failed with this: the record of the error, or of the first cause that has one.
+
+    A process that was never ready and an agent that does not run have taken nothing. None where no request of an agent
+    has failed.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, AgentError) and each.delivery is not None:
+            return each.delivery
+        if isinstance(each, process.ProcessError):
+            exit = each.exit if isinstance(each, process.ProcessGone) else None
+            return Delivery(sent="no", stage="starting", elapsed=each.elapsed, pid=each.pid, exit=exit)
+        if isinstance(each, NoProc):
+            return Delivery(sent="no", stage="queued", elapsed=0.0)
+        each = each.__cause__
+    return None

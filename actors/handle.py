@@ -10,30 +10,37 @@ import math
 import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from operator import length_hint
 from typing import cast
 
+import attrs
 import trio
 
 from proctor.actors.book import Job
-from proctor.actors.errors import AskTimeout, MaybeExecuted, NotExecuted
+from proctor.actors.delivery import Delivery
+from proctor.actors.ends import cause_of
+from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
 from proctor.actors.memory import Memory, memory_of
-from proctor.actors.outcomes import Answer, Outcome, answer_of
+from proctor.actors.outcomes import Answer, Outcome, answer_of, end_of
 from proctor.actors.payloads import Payload, attachments_of
 from proctor.actors.questions import Approvals, Desk
 from proctor.actors.receipts import Receipt, Watch
 from proctor.actors.states import Status
+from proctor.actors.streamed import text_of
 from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.calls import Name, Ref
+from proctor.runtime.deadlines import until
 from proctor.runtime.errors import ActorExited
-from proctor.runtime.exits import NoProc
+from proctor.runtime.exits import Crash, ExitReason, NoProc
 
+ACKNOWLEDGED = 2.0
+"""Seconds after a deadline in which the CLI may still say that it has ended the turn."""
 _PARTIAL = 1000
 _WORD = 10.0
 _TELLING = frozenset((v.Notice, v.LimitReached, v.TurnEnded, v.Exited))
@@ -60,44 +67,55 @@ class Agent:
         an `Expected` of one with bounds): `Answer.value` is then that, or the outcome is not ok. An answer that does not
         fit is asked for again; `BadOption` is raised for a schema that is none.
 
-        An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskTimeout` (the turn is then
-        interrupted), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a restart is waited out.
+        An `Answer` comes for every turn that ended, whatever its outcome. Raises `AskNotSent` and `AskInterrupted` (both are
+        an `AskTimeout`; after the deadline the CLI has `ACKNOWLEDGED` seconds to say that it has ended the turn), `MaybeExecuted`, `NotExecuted`, and `NoProc` when no such agent runs; a
+        restart is waited out. The `delivery` of an error says how far the request came, with what had streamed.
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
-        inquiry = inquiry_of(schema)
-        with trio.move_on_after(float("inf") if timeout is None else timeout):
-            async with self._stream(prompt, inquiry, payloads) as turn:
-                return await turn.finish()
-        if inquiry is not None and inquiry.met:
-            return inquiry.settled(Answer(agent=self.name, outcome="deadline"))
-        raise AskTimeout(self.name, timeout or 0.0)
+        async with self._stream(prompt, timeout, inquiry_of(schema), payloads) as turn:
+            return await turn.finish()
 
     def stream(
-        self, prompt: str, *, schema: object = None, payloads: Sequence[Payload] = ()
+        self,
+        prompt: str,
+        *,
+        timeout: float | None = None,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
     ) -> AbstractAsyncContextManager[Turn]:
         """A `Turn`: `async for event in turn`, then `turn.answer`. Leaving early withdraws the request.
 
-        `schema` and `payloads` as for `ask`; the events are those of all attempts.
+        `timeout`, `schema` and `payloads` as for `ask`, whose errors entering and iterating raise; the events are those of
+        all attempts.
         """
-        return self._stream(prompt, inquiry_of(schema), payloads)
+        return self._stream(prompt, timeout, inquiry_of(schema), payloads)
 
     @asynccontextmanager
     async def _stream(
-        self, prompt: str, inquiry: Inquiry | None, payloads: Sequence[Payload]
+        self, prompt: str, timeout: float | None, inquiry: Inquiry | None, payloads: Sequence[Payload]
     ) -> AsyncGenerator[Turn]:
+        ends, turn = until(timeout), None
         job = Job(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
-        try:
-            accepted = await self._request(Begin(job))
-        except BaseException:
-            job.withdrawn = True  # it may still lie in the mailbox
-            raise
-        assert isinstance(accepted, Accepted)
-        turn = Turn(self.name, job.ticket, accepted, inquiry)
+        with trio.move_on_at(ends):
+            turn = await self._begin(job)
+        if turn is None:
+            raise AskNotSent(self.name, timeout or 0.0, delivery=job.delivery())
+        turn.bound(timeout or 0.0, ends)
         try:
             yield turn
         finally:
-            if not turn.over:
-                turn.withdraw()
+            turn.leave()
+
+    async def _begin(self, job: Job) -> Turn:
+        try:
+            accepted = await self._request(Begin(job))
+        except BaseException as error:
+            job.withdrawn = True  # it may still lie in the mailbox
+            if isinstance(error, AgentError):
+                error.delivery = job.delivery()
+            raise
+        assert isinstance(accepted, Accepted)
+        return Turn(self.name, job, accepted)
 
     async def _request(self, message: object) -> object:
         """The reply, from this incarnation or from the next: a message is taken and replied to in one step."""
@@ -136,7 +154,7 @@ class Agent:
             job.withdrawn = True
             raise
         assert isinstance(accepted, Accepted)
-        finish = partial(_finished, self.name, job.ticket, accepted)
+        finish = partial(_finished, self.name, job, accepted)
         return Receipt(request=job.ticket, fate="queued", finish=finish)
 
     async def interrupt(self, *, timeout: float | None = _WORD) -> Receipt:
@@ -236,12 +254,17 @@ class Agent:
 class Turn:
     """One request's events, in order, up to the end of its turn. `answer` is there after the end."""
 
-    def __init__(self, agent: str, ticket: str, accepted: Accepted, inquiry: Inquiry | None = None) -> None:
+    def __init__(self, agent: str, job: Job, accepted: Accepted) -> None:
         self.agent = agent
         self.over = False
         self.withdraw = accepted.withdraw
-        self._ticket = ticket
-        self._inquiry = inquiry
+        self._reason = accepted.reason
+        self._job = job
+        self._ticket = job.ticket
+        self._inquiry = job.inquiry
+        self._since: int | None = None
+        self._has_left = False
+        self._seconds, self._ends = 0.0, math.inf
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)
         self._left: Iterator[v.AnyEvent] = iter(())
@@ -269,6 +292,51 @@ class Turn:
         """The place in the log behind the event that was given last, or where the reading begins."""
         return self._cursor.position - length_hint(self._left)
 
+    @property
+    def delivery(self) -> Delivery:
+        """How far the request has come by now, with the text that was read of it."""
+        text, clipped = ("", False) if self._since is None else text_of(self.log, self._since, self.position)
+        return self._job.delivery(text, clipped=clipped)
+
+    def leave(self) -> None:
+        """Its caller waits no more: what has not ended is withdrawn, or interrupted."""
+        if not self.over and not self._has_left:
+            self._has_left = True
+            self.withdraw()
+
+    def bound(self, seconds: float, ends: float) -> None:
+        """Have it end at this instant (on Trio's clock), which is `seconds` after it was asked."""
+        self._seconds, self._ends = seconds, ends
+
+    async def _cut_short(self) -> None:
+        """Withdraw the request or interrupt the turn, and wait a little for the CLI's word of that.
+
+        Raises `AskNotSent` where nothing was written, else `AskInterrupted`; an answer that was handed in by then counts.
+        """
+        self._ends, stood = math.inf, self.delivery
+        self.leave()
+        acknowledged = stood.stage == "parked" or stood.exit is not None  # then there is nothing to interrupt
+        if not acknowledged and stood.sent != "no":
+            with trio.move_on_after(ACKNOWLEDGED), suppress(MaybeExecuted, NotExecuted):
+                await self.finish()
+                acknowledged = True
+        if self._inquiry is not None and self._inquiry.met:
+            return self._settle(self._inquiry.settled(Answer(agent=self.agent, outcome="deadline")))
+        self.over = True
+        if self._job.reached == "no":
+            raise AskNotSent(self.agent, self._seconds, delivery=stood)
+        found = attrs.evolve(self.delivery, stage=stood.stage, elapsed=stood.elapsed)
+        raise AskInterrupted(self.agent, self._seconds, acknowledged=acknowledged, delivery=found)
+
+    async def _batch(self) -> Sequence[v.AnyEvent] | None:
+        """More events, none at the end of the log; None when the deadline has ended the turn with an answer."""
+        if self._ends == math.inf:
+            return await self._cursor.batch()
+        with trio.move_on_at(self._ends):
+            return await self._cursor.batch()
+        await self._cut_short()
+        return None
+
     async def finish(self) -> Answer:
         """Read to the end and return the answer. Raises what iterating raises."""
         async for _ in self:
@@ -280,17 +348,17 @@ class Turn:
 
     async def __anext__(self) -> v.AnyEvent:
         """The next event of this turn, or a notice around it. Raises `MaybeExecuted` or `NotExecuted` when the agent
-        is gone and the request with it."""
+        is gone and the request with it, `AskNotSent` or `AskInterrupted` when its time is up."""
         while not self.over:
             for event in self._left:
                 ours = event.__class__ in _TELLING and self._hear(event)
                 if ours or self._prompt is not None:
                     self._partial.append(event)
                     return event
-            if batch := await self._cursor.batch():
+            if batch := await self._batch():
                 self._left = iter(batch)
-            else:
-                self._lose("the agent has stopped", "stopped")
+            elif batch is not None:
+                self._lose(*_stopped(self._reason()))
         raise StopAsyncIteration
 
     def _hear(self, event: v.AnyEvent) -> bool:
@@ -298,6 +366,7 @@ class Turn:
         match event:
             case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
                 self._prompt, self._parked, self._goes_on = prompt, False, False
+                self._since = self.position if self._since is None else self._since
             case v.Notice(code="parked" | "unsettled" | "unmet" as code, data={"ticket": self._ticket}):
                 self._goes_on, self._parked = True, code != "unsettled"
                 return True
@@ -312,8 +381,7 @@ class Turn:
             case v.Notice(code="stalled"):
                 self._evidence = event.text
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
-                why = self._evidence or event.stderr.strip()[-300:] or "its process ended"
-                self._lose(why, event.outcome)
+                self._lose(self._evidence or end_of(event), event.outcome)
             case v.Exited():
                 self._evidence = ""  # of a process before the one that takes the request
             case _:
@@ -325,6 +393,8 @@ class Turn:
             self._goes_on = False
             return
         answer = answer_of(self.agent, event, self._resets_at)
+        if not answer.ok:
+            answer = attrs.evolve(answer, delivery=self.delivery)
         self._settle(answer if self._inquiry is None else self._inquiry.settled(answer))
 
     def _settle(self, answer: Answer) -> None:
@@ -343,15 +413,24 @@ class Turn:
         """The agent is gone: the end of the request, which is answered if a valid answer was handed in before."""
         self.over = True
         if self._inquiry is not None and self._inquiry.met:
-            lost = Answer(agent=self.agent, outcome=cast("Outcome", outcome), error=why)
+            lost = Answer(
+                agent=self.agent, outcome=cast("Outcome", outcome), error=why, delivery=self.delivery
+            )
             return self._settle(self._inquiry.settled(lost))
         if self._prompt is None:
-            raise NotExecuted(self.agent, why)
-        raise MaybeExecuted(self.agent, outcome, why, self._partial)
+            raise NotExecuted(self.agent, why, delivery=self.delivery)
+        raise MaybeExecuted(self.agent, outcome, why, self._partial, delivery=self.delivery)
 
 
-async def _finished(agent: str, ticket: str, accepted: Accepted) -> Answer:
-    return await Turn(agent, ticket, accepted).finish()
+async def _finished(agent: str, job: Job, accepted: Accepted) -> Answer:
+    return await Turn(agent, job, accepted).finish()
+
+
+def _stopped(reason: ExitReason | None) -> tuple[str, str]:
+    """Why a request came to nothing whose agent has stopped without a word in its log, and the label of that."""
+    if not isinstance(reason, Crash):
+        return "the agent has stopped", "stopped"
+    return f"the agent has stopped: {cause_of(reason.error)}", "crashed"
 
 
 async def _fate(watch: Watch, told: Told) -> Receipt:

@@ -20,12 +20,14 @@ import uuid
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import trio
 
 from proctor.actors.approvals import answer
+from proctor.actors.delivery import Delivery, Part
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, RecordingFailed, Unresponsive
 from proctor.actors.eventlog import EventLog
 from proctor.actors.hosting import Asked, Hosting, caller
@@ -38,6 +40,7 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.refusals import killing, refusal
+from proctor.actors.standing import Standing
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
 from proctor.protocols import vocabulary as v
@@ -51,6 +54,8 @@ from proctor.runtime.process_errors import PipeFailed, ProcessGone, StdinClosed
 from proctor.runtime.stopping import Step
 
 Listener = Callable[[v.AnyEvent], None]
+STDERR = 4000
+"""Characters of stderr that are kept of a process that has ended: the last."""
 
 
 def _ignore(event: v.AnyEvent) -> None:
@@ -102,6 +107,7 @@ class Incarnation:
             excused=lambda: self.stopper != "nobody",
             condition=lambda: self.transport.condition,
         )
+        self.standing = Standing(self.conversation, self._liveness.tools.keys())
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
         hosted, added = plan.launch.host_tools, plan.dialect.adds
@@ -210,6 +216,19 @@ class Incarnation:
         return self.transport.process
 
     @property
+    def program_pid(self) -> int | None:
+        """The pid of the command line itself, where `pid` is that of its guard; None where it has no process."""
+        transport = self._transport
+        if isinstance(transport, ProcessTransport) and self.pid is not None:
+            return transport.process.leader_pid
+        return self.pid
+
+    @property
+    def recorded(self) -> Path | None:
+        """Where it is recorded, None where that goes with the agent."""
+        return self._directory.path if self._directory.kept else None
+
+    @property
     def working(self) -> bool:
         """True from the moment a prompt is written until the end of its turn."""
         return self.conversation.phase == "working"
@@ -228,8 +247,10 @@ class Incarnation:
         self._liveness.hear()
         self._liveness.look_again()
         self._expect(request)
+        self.standing.begin(request)
         try:
             await self._outbox.write(data)
+            self.standing.finish(request)
             if self.conversation.closes_stdin:
                 self.transport.end_input()
         except (PipeFailed, ProcessGone, StdinClosed) as error:
@@ -242,6 +263,7 @@ class Incarnation:
 
     async def stop(self, by: Stopper) -> None:
         """Run the ladder of the dialect, fitted into the plan's shutdown time, and wait for the end."""
+        self.standing.keep()
         if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
         await self.transport.stop(self._ladder())
@@ -252,6 +274,7 @@ class Incarnation:
         for another reason."""
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
+        self.standing.keep("closing" if clock == "exit" else None)
         evidence = f"{text}; {self._evidence()}"
         self.fault = Unresponsive(self.plan.name, evidence)
         self.note("stalled", evidence, clock=clock)
@@ -275,6 +298,7 @@ class Incarnation:
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
         if self._transport is not None:
+            self.standing.keep()
             self.stopper = "kill"
             self._transport.close()
 
@@ -283,7 +307,7 @@ class Incarnation:
         self._life.agent.note(code, text)
         self._take([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
 
-    def stderr_end(self, size: int = 4000) -> str:
+    def stderr_end(self, size: int = STDERR) -> str:
         """The last of what the process wrote to stderr, at most `size` characters."""
         return "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")[-size:]
 
@@ -482,8 +506,27 @@ class Incarnation:
         self.exit = transport.exit or self.exit
         if isinstance(self.exit, Killed) and self.stopper == "nobody":
             self.stopper = "kill"  # by us: whoever owns this task was cancelled
+        self.standing.keep()
         self.stderr = self.stderr_end()
         exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
         self.log.append([exited])
         self._life.exited(self.outcome, str(self.exit))
         self._listen(exited)
+
+
+def delivered(live: Incarnation, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
+    """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
+    all; `elapsed` counts from when it was asked (seconds)."""
+    cut: dict[Part, bool] = {"text": clipped, "stderr": len(live.stderr_end(STDERR + 1)) > STDERR}
+    return Delivery(
+        sent=live.standing.sent,
+        stage=live.standing.stage,
+        elapsed=elapsed,
+        pid=live.program_pid,
+        exit=live.exit,
+        text=text,
+        stderr=live.stderr_end(),
+        recording=live.recorded,
+        session_id=live.session_id,
+        truncated=tuple(part for part, is_cut in cut.items() if is_cut),
+    )

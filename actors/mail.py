@@ -9,6 +9,7 @@ import attrs
 from proctor.actors.book import Job
 from proctor.actors.eventlog import EventLog
 from proctor.protocols.vocabulary import AnyRequest
+from proctor.runtime.exits import ExitReason
 
 
 @attrs.frozen
@@ -20,15 +21,21 @@ class Begin:
     job: Job
 
 
+def _unknown() -> None:
+    return
+
+
 @attrs.frozen
 class Accepted:
     """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
-    the caller has left: the request is forgotten, or its turn ended; it never waits."""
+    the caller has left: the request is forgotten, or its turn ended; it never waits. `reason()` is why the last incarnation
+    ended: what a request meets whose log has ended without a word of it."""
 
     log: EventLog
     position: int
     repeats: bool
     withdraw: Callable[[], None]
+    reason: Callable[[], ExitReason | None] = _unknown
 
 
 @attrs.frozen

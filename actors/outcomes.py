@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import attrs
 
+from proctor.actors.delivery import Delivery
 from proctor.protocols.vocabulary import HOST, Ending, Exited, TurnEnded, Usage
-from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed, Normal, Shutdown, quoted
 
 Outcome = Literal[
     "ok",
@@ -118,7 +119,8 @@ class Answer:
     request, None and "" while it lives.
 
     `value` is what a request's `schema` declared, None without one or where none came; `structured_output` is the same as
-    plain data. `attempts` counts those it took; cost, tokens and time are those of all of them.
+    plain data. `attempts` counts those it took; cost, tokens and time are those of all of them. `delivery` says how far the
+    request came, with what had streamed; None where it is ok.
     """
 
     agent: str
@@ -141,6 +143,7 @@ class Answer:
     exit: ExitReason | None = None
     stderr: str = ""
     notes: tuple[str, ...] = ()
+    delivery: Delivery | None = None
 
     @property
     def ok(self) -> bool:
@@ -174,3 +177,23 @@ def exited_of(outcome: Outcome, exit: ExitReason | None, stderr: str, incarnatio
     status = exit if isinstance(exit, ExitStatus) else ExitStatus()
     name = None if status.signal is None else SIGNAL_NAMES.get(status.signal, str(status.signal))
     return Exited(HOST, None, outcome, status.code, name, stderr[-2000:], incarnation)
+
+
+def with_stderr(exit: ExitReason | None, stderr: str) -> str:
+    """How a process ended, with the end of its stderr behind it: evidence, which is not taken for the reason."""
+    how = str(exit)
+    return (
+        how
+        if isinstance(exit, ExitStatus) and exit.stderr
+        else how + quoted(stderr.encode("utf-8", "replace"))
+    )
+
+
+def end_of(event: Exited) -> str:
+    """How a process ended, for a person: its signal or its exit status, and as evidence the end of its stderr."""
+    how = "its process ended"
+    if event.signal is not None:
+        how = f"it was killed by {event.signal}"
+    elif event.code is not None:
+        how = f"{how} with exit status {event.code}"
+    return how + quoted(event.stderr.encode("utf-8", "replace"))

@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from proctor.actors.capacity import default_limit, usable_cores
+from proctor.actors.delivery import Delivery
 from proctor.actors.errors import BadOption, NoPlace
 from proctor.actors.host import noted
 from proctor.actors.identity import KINDS, kind_of
@@ -203,7 +204,12 @@ class Pool:
     async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
         if self._places.full:
             any(stock.make_room() for stock in self._stocks)
-        place = await self._places.take(timeout)
+        began = trio.current_time()
+        try:
+            place = await self._places.take(timeout)
+        except NoPlace as error:
+            error.delivery = Delivery(sent="no", stage="queued", elapsed=trio.current_time() - began)
+            raise
         stack.callback(place.release)
 
     # -- its life

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from proctor.actors.errors import AgentError, StartKilled, StartRefused
+from proctor.actors.outcomes import with_stderr
 from proctor.actors.transport import Transport
 from proctor.runtime.exits import SIGNAL_NAMES, Crash, ExitReason, ExitStatus
 
@@ -27,8 +28,9 @@ async def killing(agent: str, transport: Transport) -> StartKilled | None:
 def refusal(
     agent: str, said: str | None, exit: ExitReason | None, stderr: str, resumed: str | None
 ) -> AgentError:
-    """The error for a process that was not killed. `said` is what it gave as its reason, if it gave one."""
+    """The error for a process that was not killed. `said` is what it gave as its reason, if it gave one on its protocol: what
+    it wrote on stderr is shown as evidence, and may be about something else."""
     if isinstance(exit, Crash) and isinstance(exit.error, AgentError):
         return exit.error  # the way to the far end broke: nobody has refused anything
-    mute = f"it ended with {exit} before it was ready, and said nothing"
-    return StartRefused(agent, said or stderr.strip()[-500:] or mute, resumed=resumed, stderr=stderr)
+    mute = f"its process ended before it was ready ({with_stderr(exit, stderr)})"
+    return StartRefused(agent, said or mute, resumed=resumed, stderr=stderr)

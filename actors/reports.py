@@ -13,6 +13,7 @@ import msgspec
 
 from proctor.actors.errors import (
     AgentError,
+    AskNotSent,
     BadOption,
     MaybeExecuted,
     NotExecutable,
@@ -22,6 +23,7 @@ from proctor.actors.errors import (
     StartKilled,
     StartRefused,
     VersionCheckFailed,
+    delivery_of,
 )
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.tools import ToolResult
@@ -59,6 +61,7 @@ REMEDIES: Mapping[type[Exception], str] = {
     SessionOwned: "wait until the other call has ended, or call it without the session",
     StartKilled: ADVICE["killed_by_system"],
     StartRefused: "check what its command line says; a login or an option may be missing",
+    AskNotSent: "call it again with a longer timeout; nothing of it was carried out",
     MaybeExecuted: "look at what it has done before you call it again",
     RecordingFailed: "make room, or start the server without recordings",
     TimeoutError: ADVICE["deadline"],
@@ -98,8 +101,12 @@ def failure(agent: str, error: Exception, place: Place, said: str = "") -> ToolR
     """The result that an error makes which kept a request from its answer."""
     advice = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), _SAME)
     stderr = str(getattr(error, "stderr", ""))
+    delivery = delivery_of(error)
+    facts: dict[str, object] = {"agent": agent, "outcome": "error", "error": type(error).__name__}
+    if delivery is not None:
+        stderr, said = stderr or delivery.stderr, said or delivery.text
+        facts["delivery"] = delivery.facts()
     lines = [f"{agent} failed: {' '.join(str(error).split())}", *_ending(advice, place, stderr, said)]
-    facts = {"agent": agent, "outcome": "error", "error": type(error).__name__}
     return ToolResult(_joined(lines), is_error=True, facts=facts)
 
 
@@ -133,5 +140,6 @@ def _facts(answer: Answer, place: Place) -> dict[str, object]:
         "denied_tools": list(answer.denied_tools) or None,
         "resets_at": answer.resets_at,
         "recording": None if place.recording is None else str(place.recording),
+        "delivery": None if answer.delivery is None else answer.delivery.facts(),
     }
     return {name: value for name, value in told.items() if value is not None}

@@ -3,9 +3,10 @@
 `run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
 is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
 
-The deadline (300 s by default, None for none) ends the turn; what arrived until then stays in the events, and the
-answer's outcome is `deadline` (R044, R045), for all attempts at an answer in a shape together. Reading slowly costs the
-CLI nothing and does not count (Q13).
+The deadline (300 s by default, None for none) ends the turn, for all attempts at an answer in a shape together. Who waits
+for the answer gets `AskNotSent` or `AskInterrupted`, as from `Agent.ask`; who reads the events finds the outcome `deadline`
+in `Run.answer`. Either way what had streamed is in the `delivery` (R044, R045). Reading slowly costs the CLI nothing and does
+not count (Q13).
 
 `opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
 on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
@@ -18,21 +19,24 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import cast
 
 import attrs
 import trio
 from trio_util import wait_any
 
+from proctor.actors.delivery import Delivery
 from proctor.actors.ends import answer_at_end, cause_of
-from proctor.actors.errors import AgentError, NotExecuted
+from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.host import noted
-from proctor.actors.incarnation import Incarnation
+from proctor.actors.incarnation import Incarnation, delivered
 from proctor.actors.outcomes import Answer
 from proctor.actors.ownership import owned
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.streamed import text_of
 from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
@@ -53,7 +57,7 @@ async def run(
 ) -> Answer:
     """Carry out `prompt` and return the answer, whatever its outcome. `schema` is what it is to be, as for `Agent.ask`.
 
-    Raises what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
+    Raises `AskNotSent` and `AskInterrupted` (both are an `AskTimeout`) when `timeout` seconds have passed, what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
     `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`,
     `UnsupportedPayload` for one of `payloads` that this CLI cannot take, and `BadOption` for a schema that is none.
     """
@@ -170,6 +174,10 @@ class Run:
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
         self._late = False
+        self._began = trio.current_time()
+        self._seconds = 0.0
+        self._asked_at = 0
+        self._delivery: Delivery | None = None
         self._prompt = str(uuid.uuid4())
         self._text: str | None = None
         self._asked = trio.Event()
@@ -209,6 +217,7 @@ class Run:
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
         self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
         self._attachments = (*self._attachments, *attachments)
+        self._began, self._seconds, self._asked_at = trio.current_time(), timeout or 0.0, self._log.end
         self._deadline = until(timeout)
         self._starting.deadline = self._deadline
         self._asked.set()
@@ -244,11 +253,32 @@ class Run:
         """Read to the end and return the answer. Raises as `run` does."""
         while await self.batch():
             pass
-        return self.answer
+        answer = self.answer
+        if answer.outcome != "deadline" or answer.delivery is None:
+            return answer
+        if answer.delivery.is_repeatable:
+            raise AskNotSent(self._plan.name, self._seconds, delivery=answer.delivery)
+        acknowledged = self._ended is not None
+        raise AskInterrupted(
+            self._plan.name, self._seconds, acknowledged=acknowledged, delivery=answer.delivery
+        )
+
+    @property
+    def delivery(self) -> Delivery:
+        """How far the request has come by now, with what has streamed of its answer."""
+        return self._delivery or self._delivered()
+
+    def _delivered(self) -> Delivery:
+        text, clipped = text_of(self._log, self._asked_at, self._log.end)
+        elapsed = trio.current_time() - self._began
+        found = delivered(self.incarnation, elapsed=elapsed, text=text, clipped=clipped)
+        return attrs.evolve(found, sent="yes" if self._taken else found.sent)
 
     async def _settled(self) -> None:
         await self.over.wait()
         if self._failure is not None:
+            if isinstance(self._failure, AgentError):
+                self._failure.delivery = self.delivery
             raise self._failure from None
 
     @property
@@ -278,6 +308,8 @@ class Run:
                     await self._vacate()
                 outer.cancel_scope.cancel("the run is over")
         finally:
+            if self._failure is not None or not self._judged().ok:
+                self._delivery = self._delivered()  # its log may be gone when somebody asks
             self._log.close()
             for event in (self.ready, self._told, self.over):
                 event.set()
@@ -320,7 +352,7 @@ class Run:
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = cause_of(group)
+            self._failure = cast("Exception", cause_of(group))
 
     async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
         async with trio.open_nursery() as beside:
@@ -381,9 +413,13 @@ class Run:
         if self._again is not None:
             self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
 
-    def _answer(self) -> Answer:
+    def _judged(self) -> Answer:
         answer = answer_at_end(self.incarnation, self._ended, late=self._late)
-        return self._inquiry.settled(answer) if self._inquiry else answer
+        return self._inquiry.settled(answer) if self._inquiry is not None else answer
+
+    def _answer(self) -> Answer:
+        answer = self._judged()
+        return answer if answer.ok else attrs.evolve(answer, delivery=self.delivery)
 
 
 async def _sentinel(left: trio.Event) -> None:

@@ -33,7 +33,7 @@ import attrs
 import trio
 from trio_util import RepeatedEvent
 
-from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
+from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
 from proctor.actors.folders import KEPT_TTL, Folder, discard, own, sweep
 from proctor.actors.identity import family_of
 from proctor.actors.outcomes import Answer
@@ -126,11 +126,18 @@ class Session:
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
         by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
         known = self.conversation(plan)
-        answer = await self._gone_on(plan, prompt, ends, by, known)
-        if answer is None:
-            logging.getLogger(LOG).warning("session %.80r begins anew: its CLI has lost %s", self.id, known)
-            self.forget(plan)
-            answer = await by(self.plan(plan), prompt, timeout=left(ends))
+        try:
+            answer = await self._gone_on(plan, prompt, ends, by, known)
+            if answer is None:
+                logging.getLogger(LOG).warning(
+                    "session %.80r begins anew: its CLI has lost %s", self.id, known
+                )
+                self.forget(plan)
+                answer = await by(self.plan(plan), prompt, timeout=left(ends))
+        except AskInterrupted as late:  # the conversation is there, and the next call goes on with it
+            if late.delivery is not None and late.delivery.session_id is not None:
+                self._folder.remember(family_of(plan), late.delivery.session_id)
+            raise
         self.remember(plan, answer)
         return answer
 

@@ -14,8 +14,11 @@ if not (Path(__file__).parent / "runtime").is_dir():  # a checkout that lost its
     __path__.append(str(Path(__file__).parents[2]))
 
 from proctor.actors.budgets import Budget
+from proctor.actors.delivery import Delivery
 from proctor.actors.errors import (
     AgentError,
+    AskInterrupted,
+    AskNotSent,
     AskTimeout,
     BadOption,
     BudgetExceeded,
@@ -147,6 +150,8 @@ __all__ = [
     "ApprovalRequested",
     "ApprovalWithdrawn",
     "Approvals",
+    "AskInterrupted",
+    "AskNotSent",
     "AskTimeout",
     "Backoff",
     "BadOption",
@@ -161,6 +166,7 @@ __all__ = [
     "CompletionRequest",
     "ContextMissing",
     "Crash",
+    "Delivery",
     "DynamicSupervisor",
     "Exit",
     "ExitStatus",

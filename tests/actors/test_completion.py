@@ -16,6 +16,7 @@ from proctor.actors import causes
 from proctor.actors import errors as e
 from proctor.actors.causes import Fault, chain, fault_of, is_transient
 from proctor.actors.completion import CompletionModel, CompletionRequest
+from proctor.actors.delivery import Delivery
 from proctor.actors.errors import (
     AskTimeout,
     BadOption,
@@ -317,8 +318,11 @@ def test_payloads_are_added_by_chained_calls_in_their_order_R144() -> None:
     assert request.payloads == ()
 
 
+UNSENT = Delivery(sent="no", stage="queued", elapsed=1.0)
 FAULTS: list[tuple[Exception, Fault, bool]] = [
     (e.AskTimeout("a", 1.0), "transient", True),
+    (e.AskNotSent("a", 1.0, delivery=UNSENT), "transient", True),
+    (e.AskInterrupted("a", 1.0, acknowledged=True, delivery=UNSENT), "transient", True),
     (e.BadOption("x"), "user", False),
     (e.BudgetExceeded("a", "x"), "user", False),
     (e.ContextMissing("a", ("user",)), "user", False),

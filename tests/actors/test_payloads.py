@@ -278,8 +278,9 @@ async def test_temporary_files_are_gone_after_the_run_R146(
     faults, outcome = ENDS[end]
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
     async with stream(exec_plan(tmp_path, *faults), "go", timeout=2.0, payloads=[PICTURE]) as live:
-        answer = await live.finish()
-    assert answer.outcome == outcome
+        async for _ in live:
+            pass
+    assert live.answer.outcome == outcome
     assert os.listdir(own_temporary_directory) == []
 
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.errors import BadOption, GreetingTimeout, NoPlace, StartRefused
+from proctor.actors.errors import AskInterrupted, BadOption, GreetingTimeout, NoPlace, StartRefused
 from proctor.actors.outcomes import Answer
 from proctor.actors.places import Places
 from proctor.actors.plan import Plan
@@ -243,12 +243,17 @@ def cancelled_after(seconds: float) -> Way:
     return way
 
 
+async def _too_late(pool: Pool) -> None:
+    with pytest.raises(AskInterrupted):
+        await pool.run(spoken_plan(), "hang", timeout=5.0)
+
+
 WAYS: Mapping[str, Way] = {
     "no spawn": raising(SpawnFailed, reach=_no_spawn),
     "refused": raising(StartRefused, reach=played(_refused)),
     "no greeting": raising(GreetingTimeout, reach=played(deaf)),
     "crash": lambda pool: pool.run(spoken_plan(), "crash"),
-    "deadline": lambda pool: pool.run(spoken_plan(), "hang", timeout=5.0),
+    "deadline": _too_late,
     "silence": lambda pool: pool.run(spoken_plan(silence=1.0), "hang"),
     "cancelled at once": cancelled_after(0.0),
     "cancelled in its start": cancelled_after(0.5),

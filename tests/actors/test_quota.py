@@ -15,6 +15,7 @@ import trio
 from trio.testing import MockClock
 
 import proctor
+from proctor.actors.book import Job
 from proctor.actors.errors import BadOption, MaybeExecuted
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http.frames import Frames
@@ -106,7 +107,7 @@ async def test_a_log_that_a_cleaner_removed_under_us_goes_on_and_a_late_reader_i
 
 async def test_a_turn_whose_end_may_have_been_removed_does_not_wait_for_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson", window=10, limit=100_000)
-    turn = Turn("a", "ticket", Accepted(log, 0, False, lambda: None))
+    turn = Turn("a", Job("ticket", "x"), Accepted(log, 0, False, lambda: None))
     log.append([Notice(-1, None, "sent", "", {"ticket": "ticket", "prompt": "p"})])
     for number in range(1000):
         log.append([text(number)])

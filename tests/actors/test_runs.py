@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.actors.errors import GreetingTimeout, StartRefused
+from proctor.actors.errors import AskNotSent, GreetingTimeout, StartRefused
 from proctor.actors.outcomes import Outcome
 from proctor.actors.runs import Run, run, stream
 from proctor.protocols import vocabulary as v
@@ -148,8 +148,8 @@ async def test_a_greeting_that_never_comes_is_given_up(tmp_path: Path) -> None: 
 
 async def test_the_deadline_covers_the_start(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5)
-    answer = await run(plan, "hi", timeout=0.3)
-    assert answer.outcome == "deadline"
+    with pytest.raises(AskNotSent, match=r"its prompt was never sent \(it was starting\)"):
+        await run(plan, "hi", timeout=0.3)
 
 
 async def test_a_session_that_is_unknown_is_refused_in_the_clis_own_words(tmp_path: Path) -> None:

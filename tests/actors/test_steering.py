@@ -122,12 +122,13 @@ async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> 
     async with proctor.open_supervisor([agent_of(tmp_path, "taken", TOOL)]) as sup:
         address = sup.name("a")
         for n in range(5):
-            request = address.send_request(Begin(Job(f"job {n}", "one")))
+            job = Job(f"job {n}", "one")
+            request = address.send_request(Begin(job))
             steered = address.send_request(Tell(v.Steer(f"steer {n}", "and")))
             accepted = await request.wait()
             told = await steered.wait()
             assert told.refused is None, n
-            assert (await Turn("a", f"job {n}", accepted).finish()).ok
+            assert (await Turn("a", job, accepted).finish()).ok
 
 
 async def test_a_blocked_agent_can_be_steered_and_its_question_answered(tmp_path: Path) -> None:

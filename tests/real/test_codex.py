@@ -284,17 +284,20 @@ async def test_killed_in_mid_turn_the_conversation_goes_on_in_the_same_thread(
     async with proctor.open_supervisor([spec], intensity=1, period=60) as sup:
         agent = sup.agent("a")
         before = await agent.ask("first", timeout=BOUND)
-        lost = list[str]()
+        lost = list[proctor.MaybeExecuted]()
         async with agent.stream("second") as turn:
             try:
                 async for event in turn:
                     if isinstance(event, proctor.TextDelta):
                         os.killpg(os.getpgid((await agent.status()).pid or 0), signal.SIGKILL)
             except proctor.MaybeExecuted as error:
-                lost.append(error.outcome)
+                lost.append(error)
         after = await agent.ask("third", timeout=BOUND)
         status = await agent.status()
-    assert lost == ["killed_by_system"]
+    [gone] = lost
+    assert "(killed_by_system): it was killed by SIGKILL" in str(gone)  # whatever stderr warns of
+    assert gone.delivery is not None
+    assert (gone.delivery.signal, gone.delivery.text[:5]) == ("SIGKILL", "never")
     assert (after.outcome, after.text, after.session_id) == ("ok", "after", before.session_id)
     assert status.incarnation == 2
     assert {"first", "second", "third"} <= {*api.requests[-1].user_texts}

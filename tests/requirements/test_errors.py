@@ -35,6 +35,8 @@ FAILURES: Mapping[str, type[Exception]] = {
     "no answer to the greeting": errors.GreetingTimeout,
     "no sign of life": errors.Unresponsive,
     "no answer in time": errors.AskTimeout,
+    "no answer in time, and never sent": errors.AskNotSent,
+    "no answer in time, and interrupted": errors.AskInterrupted,
     "never asked": errors.NotExecuted,
     "asked and died": errors.MaybeExecuted,
     "a wrong option": errors.BadOption,

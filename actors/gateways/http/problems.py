@@ -16,8 +16,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actors.errors import AgentError, AskTimeout, BadOption, MaybeExecuted, NotExecuted
-from proctor.actors.gateways.http.records import ProblemRecord, ViolationRecord
+from proctor.actors.errors import (
+    AgentError,
+    AskNotSent,
+    AskTimeout,
+    BadOption,
+    MaybeExecuted,
+    NotExecuted,
+    delivery_of,
+)
+from proctor.actors.gateways.http.records import (
+    DeliveryRecord,
+    ProblemRecord,
+    ViolationRecord,
+    delivery_record,
+)
 from proctor.runtime.errors import ActorExited, CallTimeout, NotFound, Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError, NoProc
 from proctor.runtime.process_errors import ProcessError
@@ -47,6 +60,7 @@ class Kind:
 
 
 ERRORS: Mapping[type[Exception], Kind] = {
+    AskNotSent: Kind(504, "deadline-unsent", "ask again: the agent was never told", again=True),
     AskTimeout: Kind(504, "deadline", "ask again with a longer timeout; the turn was interrupted"),
     MaybeExecuted: Kind(502, "maybe-executed", "look at what the agent did before asking again"),
     NotExecuted: Kind(503, "not-executed", "ask again: the agent was never told", again=True),
@@ -82,6 +96,7 @@ def problem(
     *,
     where: str = "",
     violations: tuple[ViolationRecord, ...] = (),
+    delivery: DeliveryRecord | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Problem:
     """A problem to raise. `where` is a JSON pointer, or the name of a header or a parameter."""
@@ -93,6 +108,7 @@ def problem(
         remedy=remedy,
         where=where,
         violations=violations,
+        delivery=delivery,
     )
     return Problem(record, headers)
 
@@ -105,9 +121,8 @@ def problem_of(error: Exception) -> Problem:
     if kind is None:
         return problem(500, "internal", "an internal error", REMEDIES[500])
     headers = {"retry-after": str(RETRY_AFTER)} if kind.again else None
-    return problem(
-        kind.status, kind.name, str(error) or "no reply came in time", kind.remedy, headers=headers
-    )
+    detail, delivery = str(error) or "no reply came in time", delivery_record(delivery_of(error))
+    return problem(kind.status, kind.name, detail, kind.remedy, headers=headers, delivery=delivery)
 
 
 def told(error: Problem) -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import trio
 
+from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.gateways.http.looks import Grade
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.questions import Approval
@@ -83,8 +84,27 @@ class AgentList(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentRecord, ...]
 
 
+class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn came that failed. `sent`: whether its prompt was written to the command line; `stage`: where it stood;
+    `elapsed`: seconds; `pid`, `code` and `signal` are the command line's own; `text` is what had streamed, `stderr` the end of
+    what it wrote there; `truncated` names what is not whole."""
+
+    sent: Sent
+    stage: Stage
+    elapsed: float
+    pid: int | None = None
+    code: int | None = None
+    signal: str | None = None
+    text: str = ""
+    stderr: str = ""
+    recording: str | None = None
+    session_id: str | None = None
+    truncated: tuple[str, ...] = ()
+
+
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for."""
+    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for; `delivery` is there
+    where it is not ok."""
 
     agent: str
     ok: bool
@@ -103,6 +123,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     denied_tools: tuple[str, ...] = ()
     resets_at: float | None = None
     notes: tuple[str, ...] = ()
+    delivery: DeliveryRecord | None = None
 
 
 class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +134,8 @@ class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why there is no result (RFC 9457): what went wrong, `where` in the request, and the `remedy`."""
+    """Why there is no result (RFC 9457): what went wrong, `where` in the request, and the `remedy`. `delivery` says how far
+    a turn came that an agent was asked for."""
 
     type: str
     title: str
@@ -122,6 +144,7 @@ class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     remedy: str
     where: str = ""
     violations: tuple[ViolationRecord, ...] = ()
+    delivery: DeliveryRecord | None = None
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,8 +247,14 @@ def agent_record(status: Status) -> AgentRecord:
 
 def answer_record(answer: Answer) -> AnswerRecord:
     """An answer as it travels."""
-    facts = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
+    facts: dict[str, Any] = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
+    facts["delivery"] = delivery_record(answer.delivery)
     return AnswerRecord(**facts)
+
+
+def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
+    """A delivery as it travels."""
+    return None if delivery is None else msgspec.convert(delivery.facts(), DeliveryRecord)
 
 
 def receipt_record(receipt: Receipt) -> ReceiptRecord:

@@ -29,6 +29,7 @@ from proctor.actors.runs import Run, stream
 from proctor.actors.sessions import Sessions
 from proctor.actors.spend_limits import SpendLimits
 from proctor.protocols.vocabulary import TurnEnded
+from proctor.runtime.deadlines import left
 
 _log = logging.getLogger("proctor.http")
 
@@ -63,7 +64,7 @@ class Rooms:
         limits = self._limits_of(agent)
         _check(limits)
         try:
-            async with self.sessions.hold(self._key(agent, id)) as session:
+            async with self.sessions.hold(self._key(agent, id), timeout=left(turn.ends)) as session:
                 by = partial(self._run, request, turn, limits)
                 return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
         except OSError as error:
@@ -85,9 +86,9 @@ class Rooms:
         *,
         timeout: float | None,
     ) -> Answer:
-        async with self.pools.of(plan).slot(timeout=timeout):
+        async with self.pools.of(plan).slot(timeout=timeout) as remaining:
             _check(limits)  # others have spent meanwhile
-            async with stream(plan, prompt, timeout=timeout, schema=request.schema) as live:
+            async with stream(plan, prompt, timeout=remaining, schema=request.schema) as live:
                 live.lent = True
                 self._live.add(live)
                 try:
@@ -114,7 +115,7 @@ async def _followed(live: Run, turn: ServedTurn, limits: SpendLimits) -> Answer:
         for event in events:
             if isinstance(event, TurnEnded):
                 _record(limits, event, turn.agent)
-    return live.answer
+    return await live.finish()
 
 
 def _check(limits: SpendLimits) -> None:

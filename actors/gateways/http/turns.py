@@ -10,6 +10,7 @@ Not here: what is told to whom (`endpoints`), the events themselves (the agent's
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,13 +21,14 @@ from urllib.parse import quote
 import attrs
 import trio
 
-from proctor.actors.errors import AgentError, AskTimeout
+from proctor.actors.errors import AgentError
 from proctor.actors.eventlog import EventLog
 from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.records import AnswerRecord, TurnRecord, TurnRequest, answer_record
 from proctor.actors.handle import Agent
 from proctor.actors.outcomes import Answer
+from proctor.runtime.deadlines import until
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.process_errors import ProcessError
@@ -46,7 +48,7 @@ Answered = Callable[["ServedTurn"], Awaitable[Answer]]
 
 @attrs.define(eq=False)
 class ServedTurn:
-    """One of them. `first` and `end` are positions in `log`; `over` rings when it is settled."""
+    """One of them. `ends` is its deadline, on Trio's clock, which who carries it out holds to. `first` and `end` are positions in `log`; `over` rings when it is settled."""
 
     id: str
     agent: str
@@ -61,6 +63,7 @@ class ServedTurn:
     seconds: float | None = None
     answer: AnswerRecord | None = None
     problem: Problem | None = None
+    ends: float = math.inf
     _readers: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _why: Problem | None = None
@@ -103,13 +106,13 @@ class ServedTurn:
     async def run(self, answered: Answered, timeout: float | None) -> None:
         """Its whole life. Raises nothing of the agent's."""
         try:
-            self._scope.relative_deadline = float("inf") if timeout is None else timeout
+            self.ends = until(timeout)
             with self._scope:
                 self._settle(answer=answer_record(await answered(self)))
         except (Problem, AgentError, ProcessError, DeliveryError, ActorExited, CallTimeout) as error:
             self._settle(failure=problem_of(error))
-        if self._scope.cancelled_caught:
-            self._settle(failure=self._why or problem_of(AskTimeout(self.agent, timeout or 0.0)))
+        if self._scope.cancelled_caught and self._why is not None:
+            self._settle(failure=self._why)
 
     def take(self, log: EventLog, position: int) -> None:
         """It was taken: its events come in `log`, from `position` on. The second time it begins anew."""
@@ -136,7 +139,7 @@ class ServedTurn:
 
 async def asked(agent: Agent, request: TurnRequest, turn: ServedTurn) -> Answer:
     """Carry out a turn of an agent of the tree."""
-    async with agent.stream(request.prompt, schema=request.schema) as live:
+    async with agent.stream(request.prompt, timeout=request.timeout, schema=request.schema) as live:
         turn.take(live.log, live.position)
         try:
             async for _ in live:

@@ -110,13 +110,15 @@ def fault_of(error: BaseException, *, status: int | None = None, code: str | Non
     status = status or status_of(error)
     causes = [{"type": type(each).__name__, "message": str(each)} for each in chain(error)]
     param = error.param if isinstance(error, Refused) else None
-    told = {
+    told: Body = {
         "message": str(error),
         "type": TYPES.get(status, "server_error"),
         "param": param,
         "code": code or _code(error),
         "causes": causes,
     }
+    if (delivery := e.delivery_of(error)) is not None:
+        told["delivery"] = delivery.facts()
     return Fault(status, {"error": told}, _retry_after(error, status))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
+from proctor.actors.errors import delivery_of
 from proctor.actors.outcomes import Answer
 from proctor.cli.output import Output
 from proctor.cli.transcript import Shown, Transcript
@@ -85,7 +86,10 @@ class AsJson:
 
     async def failure(self, error: Exception) -> None:
         """Why there is no answer."""
-        await self._write(_line({"type": "failure", "error": type(error).__name__, "text": str(error)}))
+        failure: dict[str, Any] = {"type": "failure", "error": type(error).__name__, "text": str(error)}
+        if (delivery := delivery_of(error)) is not None:
+            failure["delivery"] = delivery.facts()
+        await self._write(_line(failure))
 
     async def _write(self, lines: bytes) -> None:
         if self._out.is_terminal:
@@ -98,7 +102,9 @@ def answer_record(answer: Answer, recording: Path | None) -> dict[str, Any]:
     fields = attrs.asdict(answer, recurse=False)
     exit_reason = None if answer.exit is None else str(answer.exit)
     kept = None if recording is None else str(recording)
-    return {"type": "answer", "ok": answer.ok, **fields, "exit": exit_reason, "recording": kept}
+    delivery = None if answer.delivery is None else answer.delivery.facts()
+    told = {"exit": exit_reason, "recording": kept, "delivery": delivery}
+    return {"type": "answer", "ok": answer.ok, **fields, **told}
 
 
 def _line(record: dict[str, Any]) -> bytes:

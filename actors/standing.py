@@ -1,0 +1,59 @@
+"""Where the request of one process stands, read from its conversation when somebody asks.
+
+Once its end has begun, the place where it stood then is kept: what a stop sequence does afterwards says nothing of how far
+the request had come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from proctor.actors.delivery import Sent, Stage
+from proctor.protocols import vocabulary as v
+from proctor.protocols.conversation import Conversation
+
+
+class Standing:
+    """That of one process. `tools` are the ids of the calls that run; `sent` is that of the last prompt."""
+
+    def __init__(self, conversation: Conversation, tools: Collection[str]) -> None:
+        self.sent: Sent = "no"
+        self._memo = conversation.memo
+        self._tools = tools
+        self._is_interrupted = False
+        self._kept: Stage | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """Where it stands, or stood when its end began."""
+        return self._kept or self._now()
+
+    def keep(self, stage: Stage | None = None) -> None:
+        """Its end begins now: it stood at `stage`, or where it stands."""
+        self._kept = self._kept or stage or self._now()
+
+    def begin(self, request: v.AnyRequest) -> None:
+        """A request is about to be written."""
+        if isinstance(request, v.Prompt):
+            self.sent, self._is_interrupted, self._kept = "unknown", False, None
+        elif isinstance(request, v.Interrupt):
+            self._is_interrupted = True
+
+    def finish(self, request: v.AnyRequest) -> None:
+        """It was written whole."""
+        if isinstance(request, v.Prompt):
+            self.sent = "yes"
+
+    def _now(self) -> Stage:
+        memo = self._memo
+        if self.sent == "no":
+            return "starting"
+        if self._is_interrupted and memo.prompts:
+            return "interrupting"
+        if memo.approvals:
+            return "question"
+        if self._tools:
+            return "tool"
+        if memo.open_turns:
+            return "streaming"
+        return "sent" if self.sent == "yes" else "sending"
