@@ -233,6 +233,7 @@ class MaybeExecuted(AgentError):
 
     @property
     def exit(self) -> ExitReason | None:
+        """How its process ended, None where that is not known."""
         return None if self.delivery is None else self.delivery.exit
 
 

@@ -109,7 +109,9 @@ async def test_a_full_disk_is_the_reason_of_all_that_follows_from_it(
     monkeypatch.setattr(os, "write", write)
     for room in (0, 2, 4, 6, 8, 10, 12):
         written = 0
-        plan = plan_of(tmp_path, [{"say": "x"}, {"reply": "done"}], record=tmp_path / "kept")
+        plan = plan_of(
+            tmp_path, [{"say": "x"}, {"reply": "done"}], record=tmp_path / "kept", on_recording_failure="fail"
+        )
         try:
             answer = await _held(plan_spec(plan, restart)) if held else await run(plan, "x")
         except Exception as error:  # noqa: BLE001  # a supervisor may give up over it: a group
