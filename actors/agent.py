@@ -204,7 +204,9 @@ class AgentActor(Actor):
             await live.stop("recording")
             raise failure
         self.live = live
-        if resume:
+        if resume is None:
+            self.book.total_cost_usd = 0.0  # of a conversation that has no past
+        else:
             self.book.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
         self.book.move("ready", f"pid {live.pid}")
 
@@ -287,7 +289,7 @@ class AgentActor(Actor):
         if (overdrawn := self.gate.overdrawn()) is not None:
             self.book.put_back(job)
             self._give_up(BudgetExceeded(self.plan.name, overdrawn))
-        elif (hold := self.gate.hold()) is not None:
+        elif (hold := self.gate.hold(nested=job.nested)) is not None:
             self._park(job, hold)
         else:
             self._send(job, why)
@@ -338,12 +340,14 @@ class AgentActor(Actor):
             self._advance()
         elif self.live is None:
             self.book.current = None
+            self.gate.settle()
             self.book.move("turn_ended", "the caller left")
         else:
             self.background.start_soon(self._interrupt, job)
 
     def _drop(self, job: Job) -> None:
         self.book.current = None
+        self.gate.settle()
         self.book.move("turn_ended", "the caller left")
         self._advance()
 
@@ -380,6 +384,11 @@ class AgentActor(Actor):
                 self.gate.passed()
             case v.TurnEnded():
                 self._turn_ended(event)
+            case v.Exited():
+                self._exited(event)
+            case v.Notice(code="stalled"):
+                self._charge(event)
+                self.book.hear(event, ())
             case _:
                 self.book.hear(event, self.live.conversation.memo.approvals if self.live is not None else ())
 
@@ -403,18 +412,28 @@ class AgentActor(Actor):
 
     def _turn_ended(self, event: v.TurnEnded) -> None:
         self.book.count(event)
-        for alarm, text in self.gate.spend(event.cost_usd):
-            self.book.note(alarm, text)
+        self._charge(event)
         job = self.book.current
         if job is None or job.prompt not in event.prompts:
             if job is None and self.book.status.state in ("working", "blocked"):
                 self.book.move("turn_ended", event.ending)
             return
+        self.gate.settle()
         if self.live is not None and self.live.cut(event):
             stopper = self.live.stopper
             self.book.note("unsettled", f"the process is being stopped: {stopper}", ticket=job.ticket)
             return
         self._settle(job, event)
+
+    def _exited(self, event: v.Exited) -> None:
+        self.book.count(event)
+        self._charge(event)
+        if self.book.current is None or self.book.current.sent:
+            self.gate.settle()
+
+    def _charge(self, event: v.TurnEnded | v.Exited | v.Notice) -> None:
+        for alarm, text in self.gate.take(event):
+            self.book.note(alarm, text)
 
     def _settle(self, job: Job, event: v.TurnEnded) -> None:
         reaction = REACTIONS[ENDINGS[event.ending]]
@@ -425,7 +444,7 @@ class AgentActor(Actor):
                 believed
                 and self.plan.conduct.park
                 and not job.is_met
-                and (hold := self.gate.hold()) is not None
+                and (hold := self.gate.hold(nested=job.nested)) is not None
             ):
                 self._park(job, hold)
                 return
@@ -451,7 +470,7 @@ class AgentActor(Actor):
         while hold is not None and self.book.current is job:
             self.book.evolve(until=hold.until, evidence=hold.text)
             await self.gate.wait(hold)
-            hold = self.gate.hold() if self.book.current is job else None
+            hold = self.gate.hold(nested=job.nested) if self.book.current is job else None
         if self.book.current is job:
             self.send_info(Wake(job))
 

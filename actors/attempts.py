@@ -12,12 +12,14 @@ which was cut off may be carried out twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from random import Random
 from typing import Protocol
 
+import attrs
+
 from proctor.actors.accounts import MARGIN
 from proctor.actors.errors import AgentError, is_retryable
+from proctor.actors.expense import Expense
 from proctor.actors.gate import until_reset
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.runs import DEADLINE
@@ -82,12 +84,25 @@ async def attempted(
 ) -> Answer:
     """Run, and run again as `retry` says. `timeout` (300 s, None for none) is for all attempts and the waits together.
 
-    Returns the last answer, whatever its outcome, or raises what the last attempt raised. `name` is for the log.
+    Returns the last answer, whatever its outcome, or raises what the last attempt raised; cost, tokens and time are those of
+    all answers. `name` is for the log.
     """
-    return await repeated(
-        partial(_within, attempt), retry, name=name, timeout=timeout, chance=chance or Random()
-    )
+    tries = _Tries(attempt)
+    last = await repeated(tries.once, retry, name=name, timeout=timeout, chance=chance or Random())
+    return attrs.evolve(tries.expense.applied_to(last), attempts=tries.attempts)
 
 
-async def _within(attempt: Attempt, left: float | None) -> Answer:
-    return await attempt(timeout=left)
+class _Tries:
+    """The attempts so far, and what they have taken."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.expense = Expense()
+        self.attempts = 0
+        self._attempt = attempt
+
+    async def once(self, left: float | None) -> Answer:
+        """One more."""
+        answer = await self._attempt(timeout=left)
+        self.expense.add(answer)
+        self.attempts += answer.attempts
+        return answer

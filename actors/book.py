@@ -20,6 +20,7 @@ import trio
 from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.eventlog import EventLog
+from proctor.actors.expense import Expense
 from proctor.actors.identity import session_key
 from proctor.actors.incarnation import Incarnation, delivered
 from proctor.actors.logs import AgentLog
@@ -28,6 +29,7 @@ from proctor.actors.payloads import refuse_unsupported
 from proctor.actors.plan import OnCrash, Plan
 from proctor.actors.questions import Desk
 from proctor.actors.recording import RunDirectory
+from proctor.actors.spend_limits import WITHIN_A_TURN
 from proctor.actors.states import Happening, Status, follow
 from proctor.actors.structured import Inquiry
 from proctor.actors.workspaces import Workspace, workspace_of
@@ -37,6 +39,7 @@ from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
+    Exited,
     Notice,
     Prompt,
     TurnEnded,
@@ -56,7 +59,8 @@ class Job:
     for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
     that id. `attempts`: how often it was to be sent.
     `inquiry` is what its answer is held against. `admitted`: it is its turn, and not those before it. `held` is the process
-    that has it, or had it last; `reached` says whether any attempt was written. `asked` is when it was made."""
+    that has it, or had it last; `reached` says whether any attempt was written. `asked` is when it was made. `nested`: a
+    turn waits for it, whose tool has asked."""
 
     ticket: str
     text: str
@@ -72,6 +76,7 @@ class Job:
     held: Incarnation | None = None
     reached: Sent = "no"
     asked: float = attrs.field(factory=trio.current_time)
+    nested: bool = attrs.field(factory=WITHIN_A_TURN.get)
 
     @property
     def is_met(self) -> bool:
@@ -135,7 +140,7 @@ class Book:
     session_id: str | None = None
     current: Job | None = None
     waiting: deque[Job] = attrs.field(factory=deque[Job])
-    cost_usd: float | None = None
+    expense: Expense = attrs.field(factory=Expense)
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
     program: Path | None = None
@@ -250,13 +255,14 @@ class Book:
         else:
             self.move("answered", "the question is settled")
 
-    def count(self, event: TurnEnded) -> None:
-        """A turn more, and what it cost as far as the CLI told."""
-        if event.cost_usd is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + event.cost_usd
-        if event.total_cost_usd is not None:
-            self.total_cost_usd = event.total_cost_usd
-        self.evolve(turns=self.status.turns + 1, cost_usd=self.cost_usd)
+    def count(self, event: TurnEnded | Exited) -> None:
+        """What a turn cost as far as the CLI reports it: one that ended, or one whose process died."""
+        self.expense.take(event)
+        if isinstance(event, TurnEnded):
+            if event.total_cost_usd is not None:
+                self.total_cost_usd = event.total_cost_usd
+            self.evolve(turns=self.status.turns + 1)
+        self.evolve(cost_usd=self.expense.cost_usd)
 
     # -- who waits
 

@@ -2,7 +2,8 @@
 
 Guarantees: a cost counts for `period` seconds after it was told. A window over its budget says so once for each
 period, and so does one near it. A turn whose cost the CLI did not tell is counted as such and told, never as nothing.
-What is held is bounded: costs told within a thousandth of the period are one entry, with the time of the first.
+What is held is bounded: costs told within a thousandth of the period are one entry, with the time of the first. A turn
+under way holds what it may cost, until it is settled.
 
 Not here: what an agent does about it (`gate`, `agent`).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import attrs
@@ -46,7 +47,7 @@ class Budget:
 
     Once it is spent: `park` holds back prompts until the window frees, `escalate` ends the agent with
     `BudgetExceeded`, which its supervisor takes for a crash, `warn` only tells. A turn that runs is never cut, so the
-    last one may overshoot. Raises `BadOption`.
+    last one may overshoot; turns under way hold what they may cost. Raises `BadOption`.
     """
 
     usd: float = attrs.field(validator=_positive)
@@ -68,8 +69,47 @@ class Spending:
         self.budget = budget
         self.whose = whose
         self.unknown = 0
+        self.dearest: dict[str, float] = {}
+        """What the dearest turn of each kind of command line has cost."""
         self._entries: deque[_Entry] = deque()
         self._told: dict[Alarm, float] = {}
+        self._reserved: dict[object, float] = {}
+
+    def entries(self, now: float) -> list[tuple[float, float]]:
+        """When how much was spent, of what is in the window."""
+        self.spent(now)
+        return [(entry.at, entry.usd) for entry in self._entries]
+
+    def recall(
+        self, spent: Sequence[tuple[float, float]], unknown: int, dearest: Mapping[str, float]
+    ) -> None:
+        """What was spent in another life of the host; the times in order, on this one's clock."""
+        self._entries.extend(_Entry(at, usd) for at, usd in spent)
+        self.unknown = unknown
+        self.dearest.update(dearest)
+
+    # -- turns under way
+
+    def has_room(self, now: float) -> bool:
+        """Whether less than the budget is spent or held by turns under way."""
+        return self.spent(now) + math.fsum(self._reserved.values()) < self.budget.usd
+
+    def reserve(self, turn: object, kind: str, most: float | None, now: float) -> None:
+        """A turn begins: it holds what it may cost. `most` is what it costs at most where that is known."""
+        rest = max(0.0, self.budget.usd - self.spent(now) - math.fsum(self._reserved.values()))
+        unknown = rest if most is None else min(rest, most)
+        self._reserved[turn] = self.dearest.get(kind, unknown)
+
+    def settle(self, turn: object) -> bool:
+        """A turn has ended, or never began. Whether it held anything."""
+        return self._reserved.pop(turn, None) is not None
+
+    def learn(self, kind: str, usd: float | None) -> None:
+        """A turn of this kind has cost so much (None: unknown)."""
+        if usd is not None:
+            self.dearest[kind] = max(usd, self.dearest.get(kind, 0.0))
+
+    # -- what was spent
 
     def spend(self, usd: float | None, now: float) -> tuple[Alarm, ...]:
         """A turn has ended that cost so much (None: not told). The alarms that are due."""

@@ -24,12 +24,13 @@ import attrs
 import trio
 
 from proctor.actors import trees
+from proctor.actors.account_book import AccountBook
 from proctor.actors.causes import Fault, fault_of
 from proctor.actors.errors import AgentError, AskTimeout, BadOption, CompletionError, ProviderError
 from proctor.actors.handle import Agent, Turn
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
-from proctor.actors.runs import DEADLINE, Run
+from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.speech import (
     Chunk,
     Complete,
@@ -40,6 +41,7 @@ from proctor.actors.speech import (
     ToolOutput,
     ToolUse,
 )
+from proctor.actors.spend_limits import charged
 from proctor.protocols.dialect import HostTool
 from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
@@ -143,6 +145,8 @@ class CompletionModel:
         self._agent = agent
         self._model = model
         self._pool = pool
+        book = getattr(pool, "book", None)
+        self._book = book if isinstance(book, AccountBook) else AccountBook()
         self._completed = 0
         self._failed: Counter[Fault] = Counter()
 
@@ -214,7 +218,9 @@ class CompletionModel:
             else:  # a process kept ready knows of no schema, and of no file among its arguments
                 if self._pool is not None:
                     await stack.enter_async_context(self._pool.slot(timeout=timeout))
-                begun = trees.stream(spec, prompt, timeout=timeout, schema=schema, payloads=payloads)
+                plan = trees.plan_of(spec)
+                limits = charged(plan, self._book)
+                begun = stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
             yield await stack.enter_async_context(begun)
 
     async def _choose(self, agent: Agent) -> None:

@@ -21,6 +21,7 @@ def answer_at_end(live: Incarnation, ended: TurnEnded | None, *, late: bool) -> 
             if live.fault is not None
             else f"no answer before its process ended ({how})",
             session_id=live.session_id,
+            total_cost_usd=live.conversation.memo.total_cost_usd,
             exit=live.exit,
             stderr=live.stderr,
         )

@@ -112,10 +112,16 @@ class SessionOwned(StartRefused):
 
 
 class BudgetExceeded(AgentError):
-    """A budget is spent that was to end its agent (`then="escalate"`); the text says whose and how much."""
+    """A budget is spent: one that was to end its agent (`then="escalate"`), or one that leaves a run no room in its time.
 
-    def __init__(self, agent: str, account: str) -> None:
-        super().__init__(f"{agent} is stopped: {account}")
+    The text says whose and how much. `seconds`: until there may be room, None for an agent that was stopped, infinite
+    where turns under way have to end first.
+    """
+
+    def __init__(self, agent: str, account: str, seconds: float | None = None) -> None:
+        super().__init__(f"{agent} is {'stopped' if seconds is None else 'not asked'}: {account}")
+        self.account = account
+        self.seconds = seconds
 
 
 class GreetingTimeout(AgentError):

@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import msgspec
@@ -38,15 +39,19 @@ _OURS_GONE = re.compile(rf"{re.escape(GONE)}[0-9a-f]{{32}}")
 _LOG = "proctor"
 
 
+T = TypeVar("T")
+
+
 @attrs.define(eq=False)
 class Folder:
     """One session's, held under its lock. `keep`: seconds that it stays after its last use, None where it goes with its
-    host. `memory` has the CLIs' ids of the conversation, by CLI."""
+    host. `memory` has the CLIs' ids of the conversation, by CLI; `costs` what each conversation has cost (US dollars)."""
 
     path: Path
     keep: float | None
     lock: int
     memory: dict[str, str] = attrs.field(factory=dict[str, str])
+    costs: dict[str, float] = attrs.field(factory=dict[str, float])
 
     @property
     def files(self) -> Path:
@@ -62,15 +67,20 @@ class Folder:
             path.mkdir(mode=0o700, exist_ok=True)
             _must_be_ours(path)
 
-    def remember(self, family: str, conversation: str | None) -> None:
-        """Note the id for this CLI, or none; on disk too, where it is to be kept."""
+    def remember(self, family: str, conversation: str | None, total_usd: float | None = None) -> None:
+        """Note the id for this CLI, or none, and what it has cost so far, where that is known; on disk too, where it is to be
+        kept."""
         if conversation is None:
             self.memory.pop(family, None)
         else:
             self.memory[family] = conversation
+            if total_usd is not None:
+                self.costs[conversation] = total_usd
+        self.costs = {id: usd for id, usd in self.costs.items() if id in self.memory.values()}
         if self.keep is not None:
             with suppress(OSError):  # the directory is more than the conversation
                 replace_file(self.path / "memory.json", msgspec.json.encode(self.memory))
+                replace_file(self.path / "costs.json", msgspec.json.encode(self.costs))
 
     def unname(self) -> None:
         """Nobody finds it any more; its lock stays."""
@@ -102,7 +112,8 @@ def own(path: Path, *, keep: float | None) -> Folder:
             tag_folder(path, SESSION, path.name)
         if keep is not None:
             replace_file(path / "keep", str(keep).encode())
-        folder = Folder(path, keep, lock, _recalled(path / "memory.json"))
+        memory = _recalled(path / "memory.json", dict[str, str])
+        folder = Folder(path, keep, lock, memory, _recalled(path / "costs.json", dict[str, float]))
         folder.renew()
         return folder
     except OSError:
@@ -134,9 +145,9 @@ def _locked(path: Path) -> int:
     return -1
 
 
-def _recalled(path: Path) -> dict[str, str]:
+def _recalled(path: Path, kind: type[dict[str, T]]) -> dict[str, T]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError):
         return {}
 

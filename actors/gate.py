@@ -19,7 +19,8 @@ from proctor.actors.durations import moment
 from proctor.actors.fellows import Fellows
 from proctor.actors.identity import account_of
 from proctor.actors.plan import Plan
-from proctor.actors.spend_limits import SpendLimits
+from proctor.actors.spend_limits import SpendLimits, limits_of
+from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
 
 
 @attrs.frozen
@@ -60,44 +61,53 @@ class Gate:
         """The agent has a new process: it takes its place among all that come back now."""
         self._back = self._fellows.place(trio.current_time())
 
-    def hold(self) -> Hold | None:
-        """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once."""
+    def hold(self, *, nested: bool = False) -> Hold | None:
+        """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once; it holds what
+        that may cost from here on. `nested`: a turn under way waits for this one."""
+        now, changes = trio.current_time(), self._fellows.changes.count
         if (spent := self._limits.spent("park")) is not None:
-            return Hold(*spent, self._fellows.changes)
-        now = trio.current_time()
+            return Hold(*spent, changes)
+        if not nested and (why := self._limits.under_way()) is not None:
+            return Hold(why, math.inf, changes)
         if now < self._back:
-            return Hold("others come back first", self._back - now, self._fellows.changes)
+            return Hold("others come back first", self._back - now, changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
+            self._limits.reserve(self._agent)
             return None
         why = "another agent tries first" if math.isinf(seconds) else "usage limit"
-        return Hold(f"{why} of the account {self._account.name}", seconds, self._fellows.changes)
+        return Hold(f"{why} of the account {self._account.name}", seconds, changes)
 
     async def wait(self, hold: Hold) -> None:
         """Until it is worth asking again."""
-        await self._fellows.told(hold.seconds, hold.changes)
+        await self._fellows.changes.wait(hold.seconds, hold.changes)
 
     def limited(self, resets_at: float) -> bool:
         """The agent ran into the limit, which resets then (Unix seconds). False when that is not to be believed."""
         if (seconds := until_reset(resets_at)) is None:
             return False
         self._account.limited(seconds, trio.current_time())
-        self._fellows.tell()
+        self._fellows.changes.tell()
         return True
 
     def passed(self) -> None:
         """The account has taken its prompt."""
         if self._account.passed(self._agent, trio.current_time()):
-            self._fellows.tell()
+            self._fellows.changes.tell()
 
     def leave(self) -> None:
         """It asks for nothing now."""
+        self.settle()
         if self._account.left(self._agent):
-            self._fellows.tell()
+            self._fellows.changes.tell()
 
-    def spend(self, usd: float | None) -> Iterator[tuple[Alarm, str]]:
-        """A turn cost so much (US dollars, None: not told). What is to be said of it."""
-        return self._limits.spend(usd)
+    def take(self, event: TurnEnded | Exited | Notice) -> Iterator[tuple[Alarm, str]]:
+        """Count what an event tells. The alarms that are due."""
+        return self._limits.take(event)
+
+    def settle(self) -> None:
+        """Its turn has ended, or will not be: it holds nothing of a budget any more."""
+        self._limits.settle(self._agent)
 
     def overdrawn(self) -> str | None:
         """The account of a budget that is spent and ends its agent, None when there is none."""
@@ -107,7 +117,7 @@ class Gate:
 
 def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
     """The gate of the agent that stands at this path."""
-    limits = SpendLimits(plan.conduct.budget, plan.name, fellows)
+    limits = limits_of(plan, fellows.book)
     return Gate(path, fellows, fellows.account(account_of(plan)), limits, waits=plan.conduct.park)
 
 

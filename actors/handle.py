@@ -23,6 +23,7 @@ from proctor.actors.delivery import Delivery
 from proctor.actors.ends import cause_of
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.expense import Expense
 from proctor.actors.lines import frame_of
 from proctor.actors.mail import Accepted, Attend, Begin, Follow, Look, Tell, Told
 from proctor.actors.memory import Memory, memory_of
@@ -273,6 +274,7 @@ class Turn:
         self._answer: Answer | None = None
         self._partial: deque[v.AnyEvent] = deque(maxlen=_PARTIAL)
         self._resets_at: float | None = None
+        self._expense = Expense()
         self._evidence = ""
 
     @property
@@ -381,14 +383,18 @@ class Turn:
             case v.Notice(code="stalled"):
                 self._evidence = event.text
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
+                self._expense.take(event)
                 self._lose(self._evidence or end_of(event), event.outcome)
             case v.Exited():
+                if self._prompt is not None and not self._parked:
+                    self._expense.take(event)
                 self._evidence = ""  # of a process before the one that takes the request
             case _:
                 pass
         return False
 
     def _ended(self, event: v.TurnEnded) -> None:
+        self._expense.take(event)
         if self._goes_on:
             self._goes_on = False
             return
@@ -398,7 +404,7 @@ class Turn:
         self._settle(answer if self._inquiry is None else self._inquiry.settled(answer))
 
     def _settle(self, answer: Answer) -> None:
-        self.over, self._answer = True, answer
+        self.over, self._answer = True, self._expense.applied_to(answer)
 
     @property
     def _is_met(self) -> bool:

@@ -40,6 +40,7 @@ from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, lab
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.refusals import killing, refusal
+from proctor.actors.spend_limits import WITHIN_A_TURN
 from proctor.actors.standing import Standing
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
@@ -125,6 +126,7 @@ class Incarnation:
         Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, what the transport raises on
         connecting (`SpawnFailed`); at any time: `RecordingFailed`.
         """
+        WITHIN_A_TURN.set(True)  # what its tools and hooks start waits for no turn under way
         self._recording = recording = self._directory.open_incarnation()
         try:
             number, wanted = self.number, self.conversation.memo.launch
@@ -508,7 +510,14 @@ class Incarnation:
             self.stopper = "kill"  # by us: whoever owns this task was cancelled
         self.standing.keep()
         self.stderr = self.stderr_end()
-        exited = exited_of(self.outcome, self.exit, self.stderr, self.number)
+        conversation, (usage, cost_usd) = self.conversation, self.conversation.used()
+        exited = msgspec.structs.replace(
+            exited_of(self.outcome, self.exit, self.stderr, self.number),
+            turn=conversation.memo.turn,
+            usage=usage,
+            cost_usd=cost_usd,
+            lines=conversation.frames,
+        )
         self.log.append([exited])
         self._life.exited(self.outcome, str(self.exit))
         self._listen(exited)

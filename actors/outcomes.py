@@ -119,8 +119,9 @@ class Answer:
     request, None and "" while it lives.
 
     `value` is what a request's `schema` declared, None without one or where none came; `structured_output` is the same as
-    plain data. `attempts` counts those it took; cost, tokens and time are those of all of them. `delivery` says how far the
-    request came, with what had streamed; None where it is ok.
+    plain data. `attempts` counts those it took; cost, tokens and time are those of all of them, also where a process
+    died in the midst of one. `total_cost_usd` is what the conversation has cost up to here, where the CLI reports it.
+    `delivery` says how far the request came, with what had streamed; None where it is ok.
     """
 
     agent: str
@@ -131,6 +132,7 @@ class Answer:
     detail: str | None = None
     usage: Usage | None = None
     cost_usd: float | None = None
+    total_cost_usd: float | None = None
     duration: float | None = None
     model: str | None = None
     model_turns: int | None = None
@@ -162,6 +164,7 @@ def answer_of(agent: str, event: TurnEnded, resets_at: float | None = None) -> A
         detail=event.detail,
         usage=event.usage,
         cost_usd=event.cost_usd,
+        total_cost_usd=event.total_cost_usd,
         duration=event.duration,
         model=event.model,
         model_turns=event.model_turns,

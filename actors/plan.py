@@ -131,7 +131,8 @@ class Conduct:
 @attrs.frozen(kw_only=True)
 class Plan:
     """One agent. `product` is None when the dialect brings its own program; `arguments` follow it in every start;
-    `reach` says how its far end is reached."""
+    `reach` says how its far end is reached. `spent_usd` is what the conversation that it resumes has cost before (US
+    dollars), None where that is not known."""
 
     name: str
     dialect: Dialect
@@ -144,6 +145,7 @@ class Plan:
     conduct: Conduct = Conduct()
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
+    spent_usd: float | None = None
 
     @property
     def relays(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.account_book import AccountBook
 from proctor.actors.capacity import default_limit, usable_cores
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import BadOption, NoPlace
@@ -31,6 +32,7 @@ from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.places import Places
 from proctor.actors.plan import SHUTDOWN, Plan, near
 from proctor.actors.runs import DEADLINE, Run, opened
+from proctor.actors.spend_limits import SpendLimits, charged
 from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.trees import plan_of
 from proctor.actors.warm import Ready, Stock
@@ -72,6 +74,7 @@ class _Asked:
     ends: float
     inquiry: Inquiry | None
     attachments: tuple[Attachment, ...]
+    limits: SpendLimits
 
     @property
     def left(self) -> float:
@@ -85,6 +88,7 @@ class _Asked:
 
 class Pool:
     """Of one command line. `limit` left out follows the machine, at most 10 (see `default_limit`); `queue` may wait (1000).
+    `book` is where its runs are counted where no account book and no tree is around them.
 
     Raises `BadOption`.
     """
@@ -97,11 +101,13 @@ class Pool:
         queue: int = QUEUE,
         warm: Sequence[Warm] = (),
         starts: trio.CapacityLimiter | None = None,
+        book: AccountBook | None = None,
     ) -> None:
         limit = default_limit() if limit is None else limit
         _check("limit", limit, 1)
         _check("queue", queue, 0)
         self.name = name
+        self.book = AccountBook() if book is None else book
         self._places = Places(f"pool {name!r}", limit, queue)
         self._starts = trio.CapacityLimiter(usable_cores()) if starts is None else starts
         self._stocks = tuple(
@@ -143,7 +149,8 @@ class Pool:
         schema: object = None,
         payloads: Sequence[Payload] = (),
     ) -> Answer:
-        """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included; also `NoPlace`."""
+        """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included, also for room in a
+        budget. Raises also `NoPlace`, and `BudgetExceeded` where no budget has room in that time."""
         async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
             return await live.finish()
 
@@ -161,9 +168,11 @@ class Pool:
         ends, plan = until(timeout), plan_of(agent)
         attachments = attachments_of(payloads)
         refuse_unsupported(plan, attachments)
-        asked = _Asked(prompt, ends, inquiry_of(schema), attachments)
+        limits = charged(plan, self.book)
+        asked = _Asked(prompt, ends, inquiry_of(schema), attachments, limits)
         self._places.must_be_open()
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(limits.turn(ends))
             live = await self._kept_ready(stack, plan, asked)
             if live is None:
                 live = await self._started(stack, plan, asked)
@@ -186,7 +195,7 @@ class Pool:
             own.push_async_callback(ready.give_back)
             if asked.inquiry is not None:
                 asked.inquiry.choose(plan, fresh=False)
-            ready.live.begin(asked.prompt, asked.left, asked.inquiry, asked.attachments)
+            ready.live.begin(asked.prompt, asked.left, asked.inquiry, asked.attachments, limits=asked.limits)
             if taken := await ready.live.taken():
                 stack.push_async_callback(own.pop_all().aclose)
         return taken
@@ -198,7 +207,7 @@ class Pool:
         begun = opened(plan, starts=self._starts, attachments=asked.attachments)
         live = await stack.enter_async_context(begun)
         self._places.must_be_open()
-        live.begin(asked.prompt, asked.left, asked.inquiry)
+        live.begin(asked.prompt, asked.left, asked.inquiry, limits=asked.limits)
         return live
 
     async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
@@ -249,7 +258,7 @@ class Pools:
     """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other (R124).
 
     `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
-    Starts are limited for all. Raises `BadOption`.
+    Starts are limited for all; `book` as for `Pool`, one for all. Raises `BadOption`.
     """
 
     def __init__(
@@ -259,7 +268,9 @@ class Pools:
         limits: Mapping[str, int] | None = None,
         queue: int = QUEUE,
         warm: Sequence[Warm] = (),
+        book: AccountBook | None = None,
     ) -> None:
+        self.book = AccountBook() if book is None else book
         _check_limits(limit, limits or {}, queue)
         self._limit = limit
         self._limits = dict(limits or {})
@@ -286,7 +297,7 @@ class Pools:
     def _made(self, name: str) -> Pool:
         warm = [kept for kept in self._warm if kind_of(plan_of(kept.agent)) == name]
         limit = self._limits.get(name, self._limit)
-        return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts)
+        return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts, book=self.book)
 
     async def run(
         self,

@@ -14,6 +14,7 @@ on with the conversation of a run, so the CLI is told not to keep it, unless its
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -29,6 +30,7 @@ from proctor.actors.delivery import Delivery
 from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
 from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.expense import Expense
 from proctor.actors.host import noted
 from proctor.actors.incarnation import Incarnation, delivered
 from proctor.actors.outcomes import Answer
@@ -36,15 +38,17 @@ from proctor.actors.ownership import owned
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
+from proctor.actors.spend_limits import SpendLimits, charged
 from proctor.actors.streamed import text_of
 from proctor.actors.structured import Inquiry, inquiry_of
 from proctor.actors.workspaces import Workspace, workspace_of
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, Untaken
-from proctor.runtime.deadlines import until
+from proctor.runtime.deadlines import left, until
 from proctor.runtime.process_errors import ProcessError
 
 DEADLINE = 300.0
+LOG = "proctor"
 
 
 async def run(
@@ -59,7 +63,8 @@ async def run(
 
     Raises `AskNotSent` and `AskInterrupted` (both are an `AskTimeout`) when `timeout` seconds have passed, what keeps a process from getting ready (`NotInstalled`, `StartRefused`, `GreetingTimeout`, `SpawnFailed`;
     `SessionOwned` when another agent runs the session that it is to resume), `RecordingFailed`,
-    `UnsupportedPayload` for one of `payloads` that this CLI cannot take, and `BadOption` for a schema that is none.
+    `UnsupportedPayload` for one of `payloads` that this CLI cannot take, `BadOption` for a schema that is none and for a
+    budget of the plan outside of an account book, `BudgetExceeded` when no budget has room for it in its time.
     """
     async with stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
         return await live.finish()
@@ -73,14 +78,21 @@ async def stream(
     timeout: float | None = DEADLINE,
     schema: object = None,
     payloads: Sequence[Payload] = (),
+    limits: SpendLimits | None = None,
+    parks: bool = True,
 ) -> AsyncGenerator[Run]:
-    """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142)."""
-    attachments = attachments_of(payloads)
+    """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142).
+
+    `limits` are the budgets that bound it (None: those of the account book around this task); it waits for room in them,
+    and not at all for a spent one where `parks` is False.
+    """
+    ends, attachments = until(timeout), attachments_of(payloads)
     refuse_unsupported(plan, attachments)
+    limits = charged(plan) if limits is None else limits
     if (inquiry := inquiry_of(schema)) is not None:
         plan = inquiry.launched(plan)
-    async with opened(plan, attachments=attachments) as live:
-        live.begin(prompt, timeout, inquiry)
+    async with limits.turn(ends, parks=parks), opened(plan, attachments=attachments) as live:
+        live.begin(prompt, left(ends), inquiry, limits=limits)
         yield live
 
 
@@ -159,6 +171,7 @@ class Run:
             directory,
             resume=plan.launch.resume,
             fork=plan.launch.fork,
+            total_cost_usd=plan.spent_usd,
             attachments=attachments,
             listen=self._hear,
         )
@@ -173,6 +186,8 @@ class Run:
         self._turn_over = trio.Event()
         self._failure: Exception | None = None
         self._ended: v.TurnEnded | None = None
+        self._limits: SpendLimits | None = None
+        self._expense = Expense()
         self._late = False
         self._began = trio.current_time()
         self._seconds = 0.0
@@ -210,13 +225,17 @@ class Run:
         timeout: float | None = DEADLINE,
         inquiry: Inquiry | None = None,
         attachments: tuple[Attachment, ...] = (),
+        *,
+        limits: SpendLimits | None = None,
     ) -> None:
         """Ask; the deadline counts from now. `inquiry` is one that has chosen its way, `attachments` are more of what goes
-        with the prompt, for a process that takes them with it. Raises RuntimeError the second time."""
+        with the prompt, for a process that takes them with it; `limits` are charged with what it costs. Raises RuntimeError
+        the second time."""
         if self._asked.is_set():
             raise RuntimeError(f"the run of {self._plan.name} has its prompt; another one needs another run")
         self._text, self._inquiry = prompt if inquiry is None else inquiry.worded(prompt), inquiry
         self._attachments = (*self._attachments, *attachments)
+        self._limits = limits
         self._began, self._seconds, self._asked_at = trio.current_time(), timeout or 0.0, self._log.end
         self._deadline = until(timeout)
         self._starting.deadline = self._deadline
@@ -400,22 +419,33 @@ class Run:
         await self._turn_over.wait()
 
     def _hear(self, event: v.AnyEvent) -> None:
+        if isinstance(event, v.TurnEnded | v.Exited | v.Notice):
+            self._charge(event)
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
             self._judge(event)
         if self._ended is not None and not self.incarnation.background:
             self._turn_over.set()
 
+    def _charge(self, event: v.TurnEnded | v.Exited | v.Notice) -> None:
+        self._expense.take(event)
+        for alarm, text in () if self._limits is None else self._limits.take(event):
+            facts = {"event": alarm, "agent": self._plan.name}
+            logging.getLogger(LOG).warning("%s: %s", alarm, text, extra=facts)
+
     def _judge(self, end: v.TurnEnded) -> None:
         if self._inquiry is None or self.incarnation.cut(end):
             return
         self._again = self._inquiry.judge(end)
+        if self._limits is not None and self._limits.spent("park", "escalate") is not None:
+            self._again = None  # the answer is what there is
         if self._again is not None:
             self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
 
     def _judged(self) -> Answer:
         answer = answer_at_end(self.incarnation, self._ended, late=self._late)
-        return self._inquiry.settled(answer) if self._inquiry is not None else answer
+        whole = self._inquiry.settled(answer) if self._inquiry is not None else answer
+        return self._expense.applied_to(whole)
 
     def _answer(self) -> Answer:
         answer = self._judged()

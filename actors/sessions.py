@@ -33,6 +33,7 @@ import attrs
 import trio
 from trio_util import RepeatedEvent
 
+from proctor.actors.account_book import BOOK, AccountBook
 from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
 from proctor.actors.folders import KEPT_TTL, Folder, discard, own, sweep
 from proctor.actors.identity import family_of
@@ -75,7 +76,10 @@ class Session:
 
     `deadline` is when its time is up, on Trio's clock: what it was held for is over then (infinity: no such time)."""
 
-    def __init__(self, id: str | None, folder: Folder, deadline: float = math.inf) -> None:
+    def __init__(
+        self, id: str | None, folder: Folder, deadline: float = math.inf, book: AccountBook | None = None
+    ) -> None:
+        self._book = book
         self.id = id
         self.path = folder.files
         self.deadline = deadline
@@ -88,7 +92,7 @@ class Session:
     def remember(self, agent: ChildSpec | Plan, answer: Answer) -> None:
         """The next call goes on with the conversation of this answer, if it has one that can be gone on with."""
         if answer.session_id is not None and answer.ending != "refused_start":
-            self._folder.remember(family_of(plan_of(agent)), answer.session_id)
+            self._folder.remember(family_of(plan_of(agent)), answer.session_id, answer.total_cost_usd)
 
     def forget(self, agent: ChildSpec | Plan) -> None:
         """The next call begins a new conversation."""
@@ -104,7 +108,8 @@ class Session:
         if self.id is None or plan.workplace.home == "private":
             return placed
         resume = self.conversation(plan) or launch.resume
-        return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True))
+        spent = None if resume is None else self._folder.costs.get(resume)
+        return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True), spent_usd=spent)
 
     async def run(
         self,
@@ -126,6 +131,7 @@ class Session:
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
         by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
         known = self.conversation(plan)
+        around = BOOK.set(BOOK.get() or self._book)
         try:
             answer = await self._gone_on(plan, prompt, ends, by, known)
             if answer is None:
@@ -138,6 +144,8 @@ class Session:
             if late.delivery is not None and late.delivery.session_id is not None:
                 self._folder.remember(family_of(plan), late.delivery.session_id)
             raise
+        finally:
+            BOOK.reset(around)
         self.remember(plan, answer)
         return answer
 
@@ -202,6 +210,7 @@ class Sessions:
         self._ttl = ttl
         self._limit = limit
         self._keep = keep
+        self._book = AccountBook(self.root / "budgets.json" if keep else None)
         self._entries: dict[str, _Entry] = {}  # the one that was idle longest comes first
         self._changed = RepeatedEvent()
         self._life: trio.Nursery | None = None
@@ -262,7 +271,7 @@ class Sessions:
             async with _turn(entry, ends, timeout):
                 self._must_be_open()
                 entry.folder.renew()
-                yield Session(id, entry.folder, ends)
+                yield Session(id, entry.folder, ends, self._book)
         finally:
             self._left(key, entry)
             if id is None:
@@ -366,6 +375,7 @@ class Sessions:
         await self._tasks.__aexit__(None, None, None)
         for key in [*self._entries]:
             await self._close(key)
+        self._book.close()
 
     async def _close(self, key: str) -> None:
         entry = self._entries.pop(key)

@@ -21,13 +21,14 @@ import attrs
 import msgspec
 
 from proctor.actors.errors import BadOption
+from proctor.actors.expense import Expense
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan import Plan
 from proctor.actors.routes import Case, Route, kept, launched_for, route_of
 from proctor.actors.schema_tools import desk_tools, told
 from proctor.actors.schemas import Schema, Violation, schema_of
 from proctor.protocols.salvage import Refusal
-from proctor.protocols.vocabulary import TurnEnded, Usage
+from proctor.protocols.vocabulary import TurnEnded
 
 ATTEMPTS = 3
 
@@ -68,34 +69,6 @@ class _Accepted:
     value: Any
 
 
-@attrs.define
-class _Account:
-    """What all attempts took together; None where no attempt told."""
-
-    cost_usd: float | None = None
-    duration: float | None = None
-    model_turns: int | None = None
-    usage: Usage | None = None
-
-    def add(self, end: TurnEnded) -> None:
-        self.cost_usd = _sum(self.cost_usd, end.cost_usd)
-        self.duration = _sum(self.duration, end.duration)
-        turns = _sum(self.model_turns, end.model_turns)
-        self.model_turns = None if turns is None else int(turns)
-        self.usage = _joined(self.usage, end.usage)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return one if other is None else (one or 0) + other
-
-
-def _joined(one: Usage | None, other: Usage | None) -> Usage | None:
-    if one is None or other is None:
-        return other if one is None else one
-    sums = (_sum(getattr(one, name), getattr(other, name)) for name in Usage.__struct_fields__)
-    return Usage(*(None if number is None else int(number) for number in sums))
-
-
 class Inquiry:
     """One request for an answer in a shape. `attempts` counts those made so far, `route` is the way of this one. `forgets`:
     the agent remembers nothing of an attempt when it is asked for the next.
@@ -110,7 +83,7 @@ class Inquiry:
         self.violations: tuple[Violation, ...] = ()
         self._most = expected.attempts
         self._dearest = expected.max_cost_usd
-        self._account = _Account()
+        self._expense = Expense()
         self._accepted: _Accepted | None = None
         self._has_tried = False
         self._form: dict[str, Any] | None = None
@@ -178,7 +151,7 @@ class Inquiry:
 
     def judge(self, end: TurnEnded) -> str | None:
         """A turn of this request has ended: what to ask the agent next, None when this is the end of it."""
-        self._account.add(end)
+        self._expense.add(end)
         tried, self._has_tried = self._has_tried, False
         if self.met or end.ending not in _JUDGED:
             return None
@@ -196,7 +169,7 @@ class Inquiry:
 
     @property
     def _is_spent(self) -> bool:
-        return self._dearest is not None and (self._account.cost_usd or 0.0) >= self._dearest
+        return self._dearest is not None and (self._expense.cost_usd or 0.0) >= self._dearest
 
     def _read(self, end: TurnEnded) -> tuple[Violation, ...]:
         """Judge what the turn ended with: the CLI's own structured answer, else JSON in the text."""
@@ -223,14 +196,7 @@ class Inquiry:
 
     def settled(self, answer: Answer) -> Answer:
         """The answer to the whole request, made of the one that its last turn gave."""
-        whole = attrs.evolve(
-            answer,
-            attempts=max(1, self.attempts),
-            cost_usd=self._account.cost_usd,
-            duration=self._account.duration,
-            model_turns=self._account.model_turns,
-            usage=self._account.usage,
-        )
+        whole = attrs.evolve(self._expense.applied_to(answer), attempts=max(1, self.attempts))
         if self._accepted is not None:
             return self._met(whole, self._accepted)
         if answer.ending in _JUDGED:
@@ -253,7 +219,7 @@ class Inquiry:
         )
 
     def _why(self) -> str:
-        spent = f", ${self._account.cost_usd:.4g} spent" if self._is_spent else ""
+        spent = f", ${self._expense.cost_usd:.4g} spent" if self._is_spent else ""
         return f"no answer that fits {self.schema.name} in {self.attempts} of {self._most} attempts{spent}. {told(self.violations)}"
 
 

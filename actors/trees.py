@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
+from proctor.actors.account_book import BOOK
 from proctor.actors.agent import AgentActor
 from proctor.actors.budgets import Budget
 from proctor.actors.errors import BadOption
@@ -203,13 +204,16 @@ def open_dynamic_supervisor(
 
 @asynccontextmanager
 async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) -> AsyncGenerator[Handle]:
-    around = FELLOWS.get()
+    around, book = FELLOWS.get(), BOOK.get()
+    fellows.book.enclose(book)
     FELLOWS.set(fellows)
+    BOOK.set(fellows.book)
     try:
         async with noted(), root as supervisor:
             yield supervisor
     finally:
         FELLOWS.set(around)
+        BOOK.set(book)
 
 
 async def ask(

@@ -24,7 +24,7 @@ from typing import cast
 import msgspec
 
 from proctor.protocols.attachment import refuse_untaken
-from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, parse_version
+from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, Used, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
 from proctor.protocols.phases import CONTROL, EVENTS, REPLIES, REQUESTS, REST, STAYS
@@ -94,6 +94,10 @@ class Conversation:
     def frames(self) -> int:
         """Lines read so far that were not blank."""
         return self.memo.frame + 1 - self._blank
+
+    def used(self) -> Used:
+        """What was reported of the running turn so far; nothing while none runs."""
+        return self.dialect.used(self.memo) if self.memo.open_turns else (None, None)
 
     @property
     def lost(self) -> bool:

@@ -17,7 +17,7 @@ import attrs
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.errors import NotUtf8
 from proctor.protocols.mcp import Server, Servers
-from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta
+from proctor.protocols.vocabulary import AnyEvent, AnyRequest, TextDelta, Usage
 
 Mode = Literal["session", "oneshot"]
 Phase = Literal["greeting", "idle", "working", "ending", "ended"]
@@ -236,6 +236,14 @@ def _text_alone(memo: Memo, attachment: Attachment) -> bool:
     return False
 
 
+Used = tuple[Usage | None, float | None]
+"""Tokens and US dollars of the turn that runs, as far as they were reported."""
+
+
+def _reported_at_the_end(memo: Memo) -> Used:
+    return None, None
+
+
 LinesReader = Callable[[Memo, Sequence[bytes]], Iterator[Run | Out]]
 
 
@@ -252,7 +260,7 @@ class Dialect:
     version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
     (`structured_output`) or with a prompt (`turn_schema`). In the modes of `relayed` the wire has no way to the host's
     tools: they come as the MCP server `host`. `adds` names arguments that the CLI adds to what its model is told of such a
-    tool, and leaves in the call.
+    tool, and leaves in the call. `used` is what was reported of the running turn so far, by those that report before its end.
     """
 
     name: str
@@ -270,6 +278,7 @@ class Dialect:
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
     relayed: frozenset[Mode] = frozenset()
     adds: frozenset[str] = frozenset()
+    used: Callable[[Memo], Used] = _reported_at_the_end
 
     @property
     def lines_reader(self) -> LinesReader:

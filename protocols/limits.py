@@ -6,11 +6,11 @@ _LATEST = 4_102_444_800.0
 """The year 2100, in Unix seconds: what says later than that is no time at all."""
 
 
-def reset_time(told: float | None) -> float | None:
-    """In Unix seconds, where milliseconds were written too; None for what is not told, or cannot be a time."""
-    if told is None or not told > 0:  # also NaN
+def reset_time(written: float | None) -> float | None:
+    """In Unix seconds, where milliseconds were written too; None for what is not there, or cannot be a time."""
+    if written is None or not written > 0:  # also NaN
         return None
-    for seconds in (told, told / 1000):
+    for seconds in (written, written / 1000):
         if seconds < _LATEST:
             return seconds if seconds >= 1 else None
     return None

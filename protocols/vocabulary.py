@@ -258,13 +258,20 @@ class Answered(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
 
 
 class Exited(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """The last event of an incarnation: how its process ended, and the label that the outcome table gives it."""
+    """The last event of an incarnation: how its process ended, and the label that the outcome table gives it.
+
+    `turn` is the one that it ended in the midst of, None where none ran; `usage` and `cost_usd` are what was reported of that
+    turn until then. `lines` were read of its output.
+    """
 
     outcome: str
     code: int | None = None
     signal: str | None = None
     stderr: str = ""
     incarnation: int = 1
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    lines: int = 0
 
 
 AnyEvent = (

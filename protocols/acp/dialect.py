@@ -19,7 +19,7 @@ from proctor.protocols.acp.frames import read
 from proctor.protocols.acp.notes import notes
 from proctor.protocols.acp.profile import GENERIC, Profile
 from proctor.protocols.acp.tools import settle_questions, write_decision
-from proctor.protocols.acp.turns import takes, write_prompt
+from proctor.protocols.acp.turns import takes, used, write_prompt
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
@@ -122,6 +122,7 @@ def acp_dialect(profile: Profile = GENERIC) -> Dialect:
     """The dialect of an agent that the profile describes."""
     return Dialect(
         name=profile.name,
+        used=used,
         launch=partial(launch, profile),
         greet=partial(_greet, profile),
         read=partial(read, profile),

@@ -27,7 +27,7 @@ from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
 from proctor.protocols.acp.runs import end_runs
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.attachment import PICTURES, Attachment, Untaken, parts
-from proctor.protocols.dialect import Memo, OpenTurn, Out, Send
+from proctor.protocols.dialect import Memo, OpenTurn, Out, Send, Used
 from proctor.protocols.salvage import UNKEPT
 from proctor.protocols.vocabulary import (
     HOST,
@@ -206,6 +206,15 @@ def told(fault: jsonrpc.Fault) -> str:
     details = data if isinstance(data, str) else member(data, "details")
     text = fault.message or f"error {fault.code}"
     return f"{text}: {details}" if isinstance(details, str) and details else text
+
+
+def used(memo: Memo) -> Used:
+    """The cost of the running turn so far, where the agent tells the session's between turns."""
+    found = memo.own.get("acp")
+    total = found.cost if isinstance(found, Notes) else None
+    before = None if memo.resumed else memo.total_cost_usd
+    known = total is not None and before is not None and total >= before
+    return None, (total or 0.0) - (before or 0.0) if known else None
 
 
 def _share(memo: Memo, total: float | None) -> float | None:

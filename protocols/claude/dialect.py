@@ -22,7 +22,7 @@ from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.schemas import loose_schema
-from proctor.protocols.claude.turns import is_uuid
+from proctor.protocols.claude.turns import is_uuid, used
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
 from proctor.protocols.vocabulary import (
@@ -321,6 +321,7 @@ def _write_decision(memo: Memo, decision: Decision) -> bytes:
 
 CLAUDE = Dialect(
     name="claude",
+    used=used,
     launch=launch,
     greet=greet,
     read=read,

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proctor.protocols.claude.turns import fold, notes
+from proctor.protocols.claude.turns import count, fold, notes
 from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, Timing, User
 from proctor.protocols.dialect import Memo, Out
 from proctor.protocols.limits import reset_time
@@ -42,6 +42,7 @@ def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
         return _read_failure(memo, frame)
     if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):
         notes(memo).model = frame.message.model
+    count(memo, frame.message)
     return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "assistant")
 
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import attrs
 import msgspec
 
-from proctor.protocols.claude.wire import Init, Lifecycle, Result
-from proctor.protocols.dialect import Memo, OpenTurn, parse_version
+from proctor.protocols.claude.wire import Init, Lifecycle, Message, Result, Tokens
+from proctor.protocols.dialect import Memo, OpenTurn, Used, parse_version
+from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalWithdrawn,
@@ -102,7 +104,7 @@ class Notes:
     `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
     the turn that an approval holds up, by its id; `decided` the last questions that got their answer; `tool_calls`
     the host's tools that were called, by the request, with the call's id in MCP; `hook_points` where the CLI waits for
-    a hook of the host. `prompt_blocked` is why such a hook did not let a prompt in.
+    a hook of the host. `prompt_blocked` is why such a hook did not let a prompt in. `spent` has the tokens of each message.
     """
 
     failure: str | None = None
@@ -110,6 +112,7 @@ class Notes:
     model_refused: bool = False
     model: str | None = None
     prompt_blocked: str | None = None
+    spent: dict[str, Tokens] = attrs.field(factory=dict[str, Tokens])
     streams: dict[str | None, str] = attrs.field(factory=dict[str | None, str])
     questions: dict[str, str] = attrs.field(factory=dict[str, str])
     tool_calls: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -119,6 +122,7 @@ class Notes:
     def forget_turn(self) -> None:
         self.failure = self.model = self.prompt_blocked = None
         self.limited = self.model_refused = False
+        self.spent.clear()
         self.streams.clear()
 
 
@@ -333,6 +337,31 @@ def _total_before(memo: Memo) -> float | None:
     if version <= COST_STARTS_AGAIN:
         return 0.0
     return memo.total_cost_usd if version >= COST_GOES_ON else None
+
+
+def count(memo: Memo, message: Message) -> None:
+    """Note what a message has taken: the last line of it tells most."""
+    if message.id is None or not bytes(message.usage):
+        return
+    with suppress(*Refusal):  # the end of the turn tells the whole
+        notes(memo).spent[message.id] = msgspec.json.decode(message.usage, type=Tokens)
+
+
+def used(memo: Memo) -> Used:
+    """The tokens of the running turn's messages so far, those of subagents included. What they cost is reported at its end."""
+    counts = [_counted(tokens) for tokens in notes(memo).spent.values()]
+    if not counts:
+        return None, None
+    return Usage(*(sum(each) for each in zip(*counts, strict=True))), None
+
+
+def _counted(tokens: Tokens) -> tuple[int, int, int, int]:
+    return (
+        tokens.input_tokens or 0,
+        tokens.output_tokens or 0,
+        tokens.cache_read_input_tokens or 0,
+        tokens.cache_creation_input_tokens or 0,
+    )
 
 
 def _usage(result: Result, ending: Ending) -> Usage | None:

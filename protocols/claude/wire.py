@@ -47,11 +47,12 @@ class StreamEvent(Wire, frozen=True, gc=False, tag="stream_event"):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """`content` is a string or a list of blocks."""
+    """`content` is a string or a list of blocks, `usage` the tokens so far."""
 
     id: str | None = None
     model: str | None = None
     content: msgspec.Raw = NO_RAW
+    usage: msgspec.Raw = NO_RAW
 
 
 NO_MESSAGE = Message()

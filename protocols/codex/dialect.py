@@ -13,6 +13,7 @@ from proctor.protocols.codex.frames import read
 from proctor.protocols.codex.opening import greet
 from proctor.protocols.codex.replies import write
 from proctor.protocols.codex.schemas import strict_schema
+from proctor.protocols.codex.turns import used
 from proctor.protocols.dialect import Command, Dialect, Launch, StopStep, Version
 
 EVERY: Version = (0, 0, 0)
@@ -63,6 +64,7 @@ def _ignored(wanted: Launch) -> tuple[str, ...]:
 
 CODEX = Dialect(
     name="codex",
+    used=used,
     launch=launch,
     greet=greet,
     read=read,

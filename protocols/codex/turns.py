@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.protocols.codex.causes import Cause, cause_of, ending_of
 from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
-from proctor.protocols.dialect import Memo, OpenTurn, Out
+from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.limits import reset_time
 from proctor.protocols.salvage import UNKEPT, Refusal
 from proctor.protocols.vocabulary import (
@@ -251,6 +251,11 @@ def count(memo: Memo, last: Tokens) -> None:
         (before.cache_read_tokens or 0) + last.cached_input_tokens,
         (before.cache_write_tokens or 0) + last.cache_write_input_tokens,
     )
+
+
+def used(memo: Memo) -> Used:
+    """The tokens of the running turn so far; Codex tells no cost."""
+    return notes(memo).usage, None
 
 
 def reach_limit(memo: Memo) -> list[AnyEvent]:

@@ -17,7 +17,7 @@ import msgspec
 
 from proctor.protocols.acp import STATUSES, cause_of, ignored
 from proctor.protocols.attachment import PDF, PICTURES, Attachment, files, whole_text
-from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep
+from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep, Used
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.launch import configuration, environment
 from proctor.protocols.opencode.wire import Error, Line, Part, Tokens
@@ -209,6 +209,12 @@ def _sum(memo: Memo) -> Sum:
     return found
 
 
+def used(memo: Memo) -> Used:
+    """What the steps of the run have come to so far."""
+    total = _sum(memo)
+    return total.usage, total.cost
+
+
 def _read_start(memo: Memo, frame: Line) -> Out:
     return ()
 
@@ -318,6 +324,7 @@ _LINES: Mapping[str, Callable[[Memo, Line], Out]] = {
 
 OPENCODE_RUN = Dialect(
     name="opencode",
+    used=used,
     launch=launch,
     greet=greet,
     read=read,

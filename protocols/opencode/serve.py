@@ -21,6 +21,7 @@ from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode import serve_servers
 from proctor.protocols.opencode.serve_frames import read
 from proctor.protocols.opencode.serve_notes import ask, notes
+from proctor.protocols.opencode.serve_turns import used
 from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel, Steer
 
 ALL: Version = (0, 0, 0)
@@ -161,6 +162,7 @@ def _text(text: str) -> dict[str, Any]:
 
 OPENCODE_SERVE = Dialect(
     name="opencode-serve",
+    used=used,
     launch=launch,
     greet=greet,
     read=read,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proctor.protocols.acp import cause_of
-from proctor.protocols.dialect import Memo, OpenTurn, Out
+from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.opencode.serve_notes import Account, Notes, notes
 from proctor.protocols.opencode.serve_wire import Error, ErrorData, Part
 from proctor.protocols.salvage import UNKEPT
@@ -93,6 +93,12 @@ def step(memo: Memo, part: Part) -> bool:
     text = f"the model's API ended {LOOSE} answers in a row without a finish reason"
     account.error = Error("APIError", ErrorData(text))
     return True
+
+
+def used(memo: Memo) -> Used:
+    """What the steps of the running turn have come to so far."""
+    account = notes(memo).account
+    return account.usage, account.cost if account.steps else None
 
 
 def idle(memo: Memo) -> Out:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if not (Path(__file__).parent / "runtime").is_dir():  # a checkout that lost its links
     __path__.append(str(Path(__file__).parents[2]))
 
+from proctor.actors.account_book import AccountBook
 from proctor.actors.budgets import Budget
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import (
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
     from proctor.runtime.retry import Retry
 
 __all__ = [
+    "AccountBook",
     "Actor",
     "ActorExited",
     "Agent",

@@ -81,7 +81,7 @@ async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock
     fellows = Fellows(seed=3)
     account = fellows.account("it")
     gates = {
-        name: Gate(name, fellows, account, SpendLimits(None, name, fellows), waits=True) for name in NAMES
+        name: Gate(name, fellows, account, SpendLimits(fellows.book, (), name), waits=True) for name in NAMES
     }
     account.limited(60.0, trio.current_time())
     went: list[tuple[str, float]] = []
@@ -132,7 +132,7 @@ def test_an_agent_that_does_not_wait_out_limits_is_not_held_by_anothers(held: bo
         fellows = Fellows()
         account = fellows.account("it")
         account.limited(60.0, trio.current_time())
-        gate = Gate("a", fellows, account, SpendLimits(None, "a", fellows), waits=held)
+        gate = Gate("a", fellows, account, SpendLimits(fellows.book, (), "a"), waits=held)
         assert (gate.hold() is not None) == held
 
     trio.run(main)

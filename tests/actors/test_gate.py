@@ -145,9 +145,10 @@ async def test_a_budget_that_only_warns_stops_nobody(tmp_path: Path) -> None:
 async def test_a_gate_asks_for_money_before_it_asks_the_account(autojump_clock: MockClock) -> None:
     fellows = Fellows(seed=1)
     account = fellows.account("it")
-    poor = Gate("poor", fellows, account, SpendLimits(Budget(1.0, 100.0), "a", fellows), waits=True)
-    rich = Gate("rich", fellows, account, SpendLimits(None, "b", fellows), waits=True)
-    assert list(poor.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
+    limited = SpendLimits(fellows.book, (fellows.book.window("a", Budget(1.0, 100.0)),), "a")
+    poor = Gate("poor", fellows, account, limited, waits=True)
+    rich = Gate("rich", fellows, account, SpendLimits(fellows.book, (), "b"), waits=True)
+    assert list(limited.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
     account.limited(10.0, trio.current_time())
     await trio.sleep(12)
     hold = poor.hold()

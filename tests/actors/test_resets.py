@@ -28,16 +28,16 @@ DAY = 86400.0
 IMPOSSIBLE = (1e18, -5.0, 0.0, math.nan, math.inf, -math.inf, 1e17)
 
 
-@pytest.mark.parametrize("said", IMPOSSIBLE)
-def test_a_time_that_cannot_be_is_as_none_told(said: float) -> None:
-    assert reset_time(said) is None
+@pytest.mark.parametrize("given", IMPOSSIBLE)
+def test_a_time_that_cannot_be_is_as_none(given: float) -> None:
+    assert reset_time(given) is None
 
 
 @pytest.mark.parametrize(
-    ("said", "moment"), [(NOW, NOW), (NOW * 1000, NOW), (NOW * 1000 + 250, NOW + 0.25), (None, None)]
+    ("given", "moment"), [(NOW, NOW), (NOW * 1000, NOW), (NOW * 1000 + 250, NOW + 0.25), (None, None)]
 )
-def test_a_time_in_milliseconds_is_known_as_such(said: float | None, moment: float | None) -> None:
-    assert reset_time(said) == moment
+def test_a_time_in_milliseconds_is_known_as_such(given: float | None, moment: float | None) -> None:
+    assert reset_time(given) == moment
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_a_reset_is_waited_for_from_now_until_thirty_days_ahead(ahead: float, se
 
 def limited_until(resets_at: object) -> ChildSpec:
     info = {"status": "rejected", "resetsAt": resets_at, "rateLimitType": "five_hour"}
-    told = line(type="rate_limit_event", rate_limit_info=info)
+    rejected = line(type="rate_limit_event", rate_limit_info=info)
     return spec_of(
-        saying(told, subtype="success", is_error=True, terminal_reason="api_error", result="Limit")
+        saying(rejected, subtype="success", is_error=True, terminal_reason="api_error", result="Limit")
     )
 
 
@@ -88,10 +88,10 @@ async def test_a_limit_in_milliseconds_parks_until_its_second(autojump_clock: Mo
     assert status.until == pytest.approx(resets_at, abs=5)
 
 
-@pytest.mark.parametrize("said", IMPOSSIBLE[:3])
-def test_no_reset_that_cannot_be_reaches_an_event_of_claude(said: float) -> None:
+@pytest.mark.parametrize("given", IMPOSSIBLE[:3])
+def test_no_reset_that_cannot_be_reaches_an_event_of_claude(given: float) -> None:
     conversation = Conversation(CLAUDE, launch=Launch(executable=()))
-    info = {"status": "rejected", "resetsAt": said}
+    info = {"status": "rejected", "resetsAt": given}
     events = conversation.receive(line(type="rate_limit_event", rate_limit_info=info))
     assert [event.resets_at for event in events if isinstance(event, LimitReached)] == [None]
 

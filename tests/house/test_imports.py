@@ -203,6 +203,7 @@ BY_FILE: Mapping[str, tuple[str, ...]] = {
         "runtime/schedule.py",  # a time of the day is the wall clock's
         "actors/recording.py",
         "actors/gate.py",
+        "actors/account_book.py",  # what was spent is kept by its moments
         "actors/configfile.py",
         "actors/gateways/openai/telling.py",
         "src/proctor/cli/*.py",

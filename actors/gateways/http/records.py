@@ -103,8 +103,8 @@ class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for; `delivery` is there
-    where it is not ok."""
+    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for, in so many `attempts`;
+    `delivery` is there where it is not ok."""
 
     agent: str
     ok: bool
@@ -120,6 +120,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     model_turns: int | None = None
     session_id: str | None = None
     value: Any = None
+    attempts: int = 1
     denied_tools: tuple[str, ...] = ()
     resets_at: float | None = None
     notes: tuple[str, ...] = ()

@@ -11,15 +11,15 @@ to come back, and keeps no place in the line meanwhile.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from functools import partial
 
 import attrs
 
+from proctor.actors.errors import BudgetExceeded
 from proctor.actors.fellows import current_fellows
-from proctor.actors.gateways.http.problems import problem
+from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.records import SessionRecord, TurnRequest
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.outcomes import Answer
@@ -27,11 +27,8 @@ from proctor.actors.plan import Plan
 from proctor.actors.pool import Pools
 from proctor.actors.runs import Run, stream
 from proctor.actors.sessions import Sessions
-from proctor.actors.spend_limits import SpendLimits
-from proctor.protocols.vocabulary import TurnEnded
+from proctor.actors.spend_limits import SpendLimits, limits_of
 from proctor.runtime.deadlines import left
-
-_log = logging.getLogger("proctor.http")
 
 
 @attrs.frozen(kw_only=True)
@@ -86,46 +83,45 @@ class Rooms:
         *,
         timeout: float | None,
     ) -> Answer:
-        async with self.pools.of(plan).slot(timeout=timeout) as remaining:
-            _check(limits)  # others have spent meanwhile
-            async with stream(plan, prompt, timeout=remaining, schema=request.schema) as live:
-                live.lent = True
-                self._live.add(live)
-                try:
-                    return await _followed(live, turn, limits)
-                finally:
-                    self._live.discard(live)
+        try:
+            async with self.pools.of(plan).slot(timeout=timeout) as remaining:
+                asked = stream(
+                    plan, prompt, timeout=remaining, schema=request.schema, limits=limits, parks=False
+                )
+                async with asked as live:
+                    return await self._followed(live, turn)
+        except BudgetExceeded as error:
+            raise _spent(error.account, error.seconds) from error
+
+    async def _followed(self, live: Run, turn: ServedTurn) -> Answer:
+        live.lent = True
+        self._live.add(live)
+        position = 0
+        try:
+            turn.take(live.incarnation.log, position)
+            while events := await live.batch():
+                position += len(events)
+                turn.reach(position, len(events))
+            return await live.finish()
+        finally:
+            self._live.discard(live)
 
     def _limits_of(self, agent: str) -> SpendLimits:
         if agent not in self._spend_limits:
-            budget = self.plans[agent].conduct.budget
-            self._spend_limits[agent] = SpendLimits(budget, f"sessions of {agent}", current_fellows())
+            book = current_fellows().book
+            self._spend_limits[agent] = limits_of(self.plans[agent], book, f"sessions of {agent}")
         return self._spend_limits[agent]
 
     def _key(self, agent: str, id: str) -> str:
         return f"{self.prefix}{len(agent)}:{agent}/{id}"
 
 
-async def _followed(live: Run, turn: ServedTurn, limits: SpendLimits) -> Answer:
-    position = 0
-    turn.take(live.incarnation.log, position)
-    while events := await live.batch():
-        position += len(events)
-        turn.reach(position, len(events))
-        for event in events:
-            if isinstance(event, TurnEnded):
-                _record(limits, event, turn.agent)
-    return await live.finish()
-
-
 def _check(limits: SpendLimits) -> None:
     if (spent := limits.spent("park", "escalate")) is not None:
-        detail, seconds = spent
-        headers = {"retry-after": str(math.ceil(seconds))}
-        remedy = "ask again when its window has freed"
-        raise problem(429, "budget-spent", detail, remedy, headers=headers)
+        raise _spent(*spent)
 
 
-def _record(limits: SpendLimits, end: TurnEnded, agent: str) -> None:
-    for alarm, text in limits.spend(end.cost_usd):
-        _log.warning("%s: %s", alarm, text, extra={"event": alarm, "agent": agent})
+def _spent(account: str, seconds: float | None) -> Problem:
+    known = seconds is not None and math.isfinite(seconds)
+    headers = {"retry-after": str(math.ceil(seconds or 0.0))} if known else None
+    return problem(429, "budget-spent", account, "ask again when its window has freed", headers=headers)

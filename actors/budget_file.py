@@ -1,0 +1,111 @@
+"""The file that the windows of budgets are kept in between two lives of a host.
+
+Guarantees: the file is replaced in one instant. One that is torn, of a later version, or held by another program is
+reported in one line of the log; the windows then begin empty, and a file that is not ours to write stays as it is. A disk that
+refuses is reported once, and stops nobody.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from proctor.actors.disk import replace_file
+
+VERSION = 1
+_LOG = "proctor"
+
+
+class KeptWindow(msgspec.Struct, frozen=True):
+    """One window: what was spent at which moment (Unix seconds), turns of unknown cost, and the dearest turn of each kind
+    of command line."""
+
+    spent: list[tuple[float, float]] = []
+    unknown: int = 0
+    dearest: dict[str, float] = {}
+
+
+class _Written(msgspec.Struct, frozen=True):
+    version: int
+    windows: dict[str, KeptWindow] = {}
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int
+
+
+class BudgetFile:
+    """`path` and, beside it, the lock of the host that has it open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = -1
+        self._refused = False
+
+    def open(self) -> dict[str, KeptWindow]:
+        """The windows that are in it; from now on it is this host's to write, where that can be."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = self._taken()
+            return self._read()
+        except FileNotFoundError:
+            return {}
+        except BlockingIOError:
+            self._leave("another program has it open")
+        except OSError as error:
+            self._leave(error.strerror or str(error))
+        return {}
+
+    def write(self, windows: Mapping[str, KeptWindow]) -> None:
+        """Put these in the place of what is in it."""
+        if self._lock < 0:
+            return
+        try:
+            replace_file(self._path, msgspec.json.encode(_Written(VERSION, dict(windows))))
+            self._refused = False
+        except OSError as error:
+            if not self._refused:
+                self._refused = True
+                text = "what was spent cannot be kept in %s: %s; it is counted on in memory"
+                logging.getLogger(_LOG).warning(text, self._path, error.strerror or error)
+
+    def close(self) -> None:
+        """Let another host have it. A second call does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _taken(self) -> int:
+        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise
+        return lock
+
+    def _read(self) -> dict[str, KeptWindow]:
+        data = self._path.read_bytes()
+        try:
+            found = msgspec.json.decode(data, type=_Version).version
+            if found > VERSION:
+                self._leave(f"a later version of proctor wrote it ({found}, this one knows {VERSION})")
+                return {}
+            return msgspec.json.decode(data, type=_Written).windows
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            text = "%s is no account of budgets (%s); their windows begin empty"
+            logging.getLogger(_LOG).warning(text, self._path, error)
+            return {}
+
+    def _leave(self, why: str) -> None:
+        """It is not ours to write."""
+        with suppress(OSError):
+            self.close()
+        text = "what was spent before is not known, and is not kept: %s: %s"
+        logging.getLogger(_LOG).warning(text, self._path, why)

@@ -1,0 +1,75 @@
+"""What turns have taken: tokens, dollars, time, lines of output, clocks that ran out. Plain sums.
+
+Guarantees: a turn counts once, by its end; one whose process died counts by what its CLI reported until then, its cost as
+unknown where none was. What no command line reports is None, and is never taken for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+
+from proctor.actors.outcomes import Answer
+from proctor.protocols.vocabulary import Exited, Notice, TurnEnded, Usage
+
+End = TurnEnded | Exited | Answer
+"""What tells of tokens and dollars: the end of a turn or of the process in its midst, or a whole answer."""
+
+
+@attrs.define
+class Expense:
+    """Of one agent, one request, or all runs of one name. `turns` have ended, of which `unpriced` at an unknown cost; `duration`
+    in seconds; `lines` were read; `timeouts` by the clock that ran out."""
+
+    turns: int = 0
+    unpriced: int = 0
+    cost_usd: float | None = None
+    usage: Usage | None = None
+    model_turns: int | None = None
+    duration: float | None = None
+    lines: int = 0
+    timeouts: Counter[str] = attrs.field(factory=Counter[str])
+
+    def take(self, event: TurnEnded | Exited | Notice) -> None:
+        """Count what an event tells."""
+        if isinstance(event, Notice):
+            if event.code == "stalled":
+                self.timeouts[str(event.data.get("clock", "silence"))] += 1
+            return
+        if isinstance(event, Exited):
+            self.lines += event.lines
+        if isinstance(event, TurnEnded) or event.turn is not None:
+            self.add(event)
+
+    def add(self, end: End) -> None:
+        """Count a turn, or all of an answer."""
+        self.turns += 1
+        self.unpriced += end.cost_usd is None
+        self.cost_usd = _sum(self.cost_usd, end.cost_usd)
+        self.usage = _joined(self.usage, end.usage)
+        if not isinstance(end, Exited):
+            self.duration = _sum(self.duration, end.duration)
+            turns = _sum(self.model_turns, end.model_turns)
+            self.model_turns = None if turns is None else int(turns)
+
+    def applied_to(self, answer: Answer) -> Answer:
+        """The answer with these sums for its own."""
+        return attrs.evolve(
+            answer,
+            cost_usd=self.cost_usd,
+            usage=self.usage,
+            model_turns=self.model_turns,
+            duration=self.duration,
+        )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return one if other is None else (one or 0) + other
+
+
+def _joined(one: Usage | None, other: Usage | None) -> Usage | None:
+    if one is None or other is None:
+        return other if one is None else one
+    sums = (_sum(getattr(one, name), getattr(other, name)) for name in Usage.__struct_fields__)
+    return Usage(*(None if number is None else int(number) for number in sums))
