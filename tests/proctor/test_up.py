@@ -131,6 +131,18 @@ def test_a_root_that_gives_up_says_because_of_whom_how_often_and_why(home: Path,
     )
 
 
+def test_what_a_fleet_has_spent_counts_in_its_next_life(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        'intensity = 0\nname = "fleet"\nbudget = { usd = 0.4, period = "1d", then = "escalate" }',
+        agent("a", script='"a.ndjson"', prompt='"x"'),
+        a=('{"say": "Dear."}', '{"end": "completed", "cost": 0.5}'),
+    )
+    first, second = [proctor("up", str(path), home=home) for _ in range(2)]
+    assert first.status == 0
+    assert second.status == 1
+    assert "a is stopped: the tree has spent $0.5 of $0.4 in 86400 s" in second.out + second.err
+
+
 def test_a_child_that_cannot_start_ends_the_command_with_its_own_words(home: Path, fleet: Fleet) -> None:
     path = fleet(
         agent("a", script='"a.ndjson"', prompt='"x"', faults='["silent_greeting"]', greeting="0.5"), a=ANSWERS

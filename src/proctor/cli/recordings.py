@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import trio
 
+from proctor.actors.account_book import AccountBook
 from proctor.actors.errors import BadOption
 from proctor.actors.listening import Endpoint, endpoint
 from proctor.actors.recording import RETAINING, forget, prune, retain
@@ -39,6 +41,11 @@ def own_socket(fleet: str) -> Endpoint:
     if not own:
         raise BadOption(f"{folder} belongs to another user; name an address with --listen")
     return endpoint(f"unix:{folder / fleet}.sock")
+
+
+def account_book(fleet: str) -> AccountBook:
+    """The account book of a fleet's host: the windows of its budgets are kept beside the recordings, by the fleet's name."""
+    return AccountBook(state_directory().parent / "budgets" / f"{quote(fleet, safe=' ')}.json")
 
 
 async def make_room(root: Path | None) -> None:

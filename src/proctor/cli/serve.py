@@ -44,7 +44,7 @@ from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
-from proctor.cli.recordings import keep_room, state_directory
+from proctor.cli.recordings import account_book, keep_room, state_directory
 from proctor.cli.tokens import token_for, token_of
 from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
@@ -159,6 +159,10 @@ class Service:
     # -- the fleet
 
     async def _with(self, fleet: Fleet, around: trio.Nursery) -> None:
+        with account_book(fleet.name):
+            await self._in_tree(fleet, around)
+
+    async def _in_tree(self, fleet: Fleet, around: trio.Nursery) -> None:
         try:
             async with open_supervisor((), name=fleet.name, **fleet.tree()) as supervisor:
                 self._kill_tree = supervisor.ref.kill

@@ -31,7 +31,7 @@ from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
-from proctor.cli.recordings import keep_room, state_directory
+from proctor.cli.recordings import account_book, keep_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import refused, status_of
@@ -111,7 +111,7 @@ class Command:
     async def _tree(self, following: trio.Nursery, interrupts: Interrupts) -> None:
         fleet = self._fleet
         try:
-            with interrupts.scope:
+            with interrupts.scope, account_book(fleet.name):
                 async with open_supervisor((), name=fleet.name, **fleet.tree()) as sup:
                     self._sup = sup
                     interrupts.kill = sup.ref.kill

@@ -55,7 +55,7 @@ from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
-from proctor.cli.recordings import keep_room, own_socket, state_directory
+from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.tokens import announce, token_for
 from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
@@ -134,6 +134,7 @@ class Service:
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
             await self._open_sessions(stack)
+            stack.enter_context(account_book(self._fleet.name))
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
