@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from proctor.actors.errors import ConfigRefused
+from proctor.runtime.private import make_directory
 from proctor.runtime.tags import write_all
 
 PATIENCE = 5.0
@@ -76,7 +77,7 @@ def write(file: ConfigFile, text: str | None, *, anchor: Path) -> None:
         if text is None:
             file.target.unlink()
         else:
-            file.target.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(file.target.parent, parents=True, exist_ok=True)
             _replace(file, text.encode())
     except OSError as error:
         raise _refused(file.path, "cannot be written", error) from error
@@ -98,6 +99,7 @@ def _replace(file: ConfigFile, data: bytes) -> None:
     try:
         try:
             write_all(fd, data)
+            os.fchmod(fd, 0o600)  # the umask may have taken the owner's rights
             _look_alike(file.target, fd)
             os.fsync(fd)  # before the rename: a lost machine must not leave an empty file under the name
         finally:
@@ -156,7 +158,7 @@ def _let_go(lock: Path) -> None:
 def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> str:
     """`ours`, `another's`, or `nobody's` where there is no folder for it."""
     try:
-        lock.mkdir()
+        make_directory(lock)
     except FileNotFoundError:
         return "nobody's"
     except FileExistsError:

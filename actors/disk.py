@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from proctor.actors.errors import RecordingFailed
+from proctor.runtime.private import open_private
 from proctor.runtime.tags import write_all
 
 
@@ -24,7 +25,7 @@ def write_whole(fd: int, data: bytes, path: Path | None) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """Put `data` in the place of a small file in one instant: a reader sees the old text or the new one. Raises OSError."""
     fresh = path.with_name(f"{path.name}.new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = open_private(fresh, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         write_all(fd, data)
     except OSError:

@@ -14,6 +14,7 @@ from typing import Literal
 import attrs
 
 from proctor.actors.errors import BadOption
+from proctor.runtime.private import make_directory
 
 Home = Literal["user", "private"]
 
@@ -110,5 +111,5 @@ def _passes(name: str, home: Home) -> bool:
 
 
 def _directory(path: Path) -> Path:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path, parents=True, exist_ok=True)
     return path

@@ -26,6 +26,7 @@ import msgspec
 import trio
 
 from proctor.actors.disk import replace_file
+from proctor.runtime.private import make_directory, open_private
 from proctor.runtime.tags import is_own_directory, is_tagged, remove_tree, tag_folder, tag_of
 
 SESSION = "proctor-session"
@@ -64,7 +65,7 @@ class Folder:
         Raises OSError.
         """
         for path in (self.path, self.files):
-            path.mkdir(mode=0o700, exist_ok=True)
+            make_directory(path, exist_ok=True)
             _must_be_ours(path)
 
     def remember(self, family: str, conversation: str | None, total_usd: float | None = None) -> None:
@@ -103,7 +104,7 @@ def own(path: Path, *, keep: float | None) -> Folder:
     """The session at `path`, made if need be, under its lock. Raises BlockingIOError when another host has it, OSError."""
     lock = -1
     while lock < 0:
-        path.mkdir(mode=0o700, exist_ok=True)
+        make_directory(path, exist_ok=True)
         _must_be_ours(path)
         lock = _locked(path)
     try:
@@ -129,7 +130,7 @@ def _must_be_ours(path: Path) -> None:
 def _locked(path: Path) -> int:
     """-1 when somebody removed it meanwhile. Raises BlockingIOError when it is held."""
     try:
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = open_private(path / "lock", os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return -1
     try:
@@ -162,7 +163,7 @@ async def sweep(root: Path, ttl: float | None = None) -> None:
 
 
 def _make_ours(root: Path) -> None:
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(root, parents=True, exist_ok=True)
     if root.stat().st_uid != os.geteuid():
         raise PermissionError(13, "it belongs to another user", str(root))
     root.chmod(0o700)
@@ -170,7 +171,7 @@ def _make_ours(root: Path) -> None:
 
 def _left(root: Path, ttl: float | None) -> Iterator[Folder]:
     probe = root / f"{GONE}{secrets.token_hex(16)}"
-    probe.mkdir(mode=0o700)
+    make_directory(probe)
     now = probe.lstat().st_mtime  # by the clock that the others were written by
     probe.rmdir()
     for path in [*root.iterdir()]:

@@ -18,6 +18,7 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import secrets
 from proctor.protocols.vocabulary import HOST, Notice
+from proctor.runtime.private import make_directory
 from proctor.runtime.process import Command
 
 
@@ -60,7 +61,7 @@ def open_plan(
         raise BadOption(str(error)) from error
     files = {directory.scratch / name: content for name, content in command.files.items()}
     for path, content in files.items():
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        make_directory(path.parent, exist_ok=True)
         write_private(path, content)
     named = {**place.env, **command.joined}
     environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)

@@ -27,6 +27,7 @@ from proctor.actors.errors import SessionOwned
 from proctor.actors.host import hosts_folder
 from proctor.actors.identity import session_key
 from proctor.actors.plan import Plan
+from proctor.runtime.private import make_directory, open_private
 
 
 def sessions_folder() -> Path:
@@ -53,7 +54,7 @@ class Ownership:
             return
         try:
             path = self._folder() / f"{self._key(session)}.lock"
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(path.parent, parents=True, exist_ok=True)
             fd = self._locked(path, session)
         except OSError:
             path, fd = None, -1
@@ -73,7 +74,7 @@ class Ownership:
 
     def _locked(self, path: Path, session: str) -> int:
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = open_private(path, os.O_RDWR)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(fd).st_nlink:

@@ -48,6 +48,7 @@ from proctor.actors.eventlog import EventLog
 from proctor.actors.segments import SegmentedFile
 from proctor.protocols.salvage import encoded_loosely
 from proctor.runtime.ledger import make_folder, renew_folder
+from proctor.runtime.private import make_directory, make_temporary_directory, open_private
 from proctor.runtime.shortage import shortage_of
 from proctor.runtime.tags import is_tagged, restore_directory, tag_folder
 
@@ -236,7 +237,7 @@ class Recording:
             return
         segment = None if limit is None else max(1, limit // _SEGMENTS)
         try:
-            path.mkdir(mode=0o700)
+            make_directory(path)
             for name in (_STDOUT, _STDIN, _STDERR):
                 self._files[name] = SegmentedFile(path / name, segment=segment)
         except OSError as error:
@@ -364,7 +365,7 @@ def write_private(path: Path, content: str | bytes) -> None:
     """A file that only its owner may read; one of this name is replaced. Raises `RecordingFailed`."""
     try:
         path.unlink(missing_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = open_private(path, os.O_WRONLY | os.O_EXCL)
         with os.fdopen(fd, "wb") as file:
             file.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except OSError as error:
@@ -436,16 +437,16 @@ def _make(root: Path | None, agent: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", agent)[:40] or "agent"
     if root is None:
         return make_folder(f"proctor-{name}-")
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(root, parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    path = Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=root))
+    path = make_temporary_directory(f"{stamp}-{name}-", root)
     tag_folder(path, RUN, path.name)
     return path
 
 
 def _new_lock(folder: Path) -> int:
     fresh = folder / "lock.new"
-    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_private(fresh, os.O_RDWR)
     try:
         # held before it has the name that others look at: a prune between the two would remove a live directory
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,11 +24,12 @@ import attrs
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
+from proctor.runtime.private import open_private
 from proctor.runtime.tags import restore_directory
 
 _LONGEST = 2
 """Segments' lengths after which one ends also in the middle of a line."""
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
 
 
 @attrs.frozen
@@ -61,7 +62,7 @@ class SegmentedFile:
         if fd >= 0:
             return
         try:
-            self.fd = os.open(path, _FLAGS, 0o600)
+            self.fd = open_private(path, _FLAGS)
             self._find_earlier()
         except OSError as error:
             self.close()
@@ -185,7 +186,7 @@ class SegmentedFile:
         try:
             restore_directory(self.path.parent, parents=False)
             # opened before anything is renamed: no descriptor left must not cost what is there
-            fd = os.open(fresh, _FLAGS | os.O_TRUNC, 0o600)
+            fd = open_private(fresh, _FLAGS | os.O_TRUNC)
             with suppress(FileNotFoundError):  # removed under us: what it held is lost, and found to be
                 os.rename(self.path, done.path)
             os.rename(fresh, self.path)

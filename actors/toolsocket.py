@@ -28,6 +28,7 @@ from proctor.protocols.dialect import HostTool, Memo
 from proctor.protocols.mcp import Server
 from proctor.protocols.toolline import ToolLine
 from proctor.protocols.vocabulary import AnyEvent, ToolReturn
+from proctor.runtime.private import make_directory
 
 LONGEST = 100
 """Bytes that the path of a socket may have on every system."""
@@ -96,7 +97,7 @@ class ToolSocket:
     async def _bind(self, at: trio.socket.SocketType, *, own_folder: bool) -> None:
         try:
             if own_folder:
-                self._path.parent.mkdir(mode=0o700)
+                make_directory(self._path.parent)
             await at.bind(str(self._path))
             self._path.chmod(0o600)
             at.listen(CLIENTS)

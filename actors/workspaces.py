@@ -37,6 +37,7 @@ from proctor.actors.worktrees import (
     repository_of,
 )
 from proctor.protocols.vocabulary import HOST, Notice
+from proctor.runtime.private import make_directory, open_private
 
 WorkspaceKind = Literal["shared", "worktree"]
 _NAME = re.compile(r"(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9_][A-Za-z0-9._-]*(?<!\.)")
@@ -99,12 +100,12 @@ class Workspace:
     def _own(self, repository: Repository) -> Path:
         """Take the lock of this name, which is where the worktree will be."""
         folder = self.folder or repository.common / "proctor" / "worktrees"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder, parents=True, exist_ok=True)
         self.place = folder.resolve() / self.name
         if self._lock < 0:
             lock = repository.common / "proctor" / f"{self.name}.lock"
-            lock.parent.mkdir(exist_ok=True)
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_directory(lock.parent, exist_ok=True)
+            self._lock = open_private(lock, os.O_RDWR)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -24,6 +24,8 @@ from pathlib import Path
 import attrs
 import trio
 
+from proctor.actors.disk import replace_file
+from proctor.runtime.private import make_directory, open_private
 from proctor.runtime.tags import is_tagged, tag_folder
 
 WORKTREE = "proctor-worktree"
@@ -104,8 +106,8 @@ async def repository_of(folder: Path) -> Repository:
 @asynccontextmanager
 async def locked(repository: Repository) -> AsyncGenerator[None]:
     """The block has the repository's worktrees for itself, also before other hosts."""
-    repository.lock.parent.mkdir(exist_ok=True)
-    fd = os.open(repository.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_directory(repository.lock.parent, exist_ok=True)
+    fd = open_private(repository.lock, os.O_RDWR)
     try:
         while True:
             try:
@@ -159,7 +161,7 @@ async def make(repository: Repository, folder: Path, place: Path, branch: str) -
     if entry is not None and entry.branch not in (branch, None):
         raise GitRefused(f"{place} is a worktree on {entry.branch}, its folder is gone: git worktree prune")
     # the note comes first: what is there after a kill is ours by it
-    begun.write_text(str(place))
+    replace_file(begun, str(place).encode())
     try:
         await _add(folder, place, branch, again=entry is not None)
     except GitRefused:

@@ -47,6 +47,7 @@ import trio
 
 from proctor.runtime import procfs
 from proctor.runtime.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_marked
+from proctor.runtime.private import make_directory, make_temporary_directory, open_private
 from proctor.runtime.procfs import Place
 from proctor.runtime.shortage import remedy_of
 from proctor.runtime.spawning import MARKER, Command
@@ -147,7 +148,7 @@ class Ledger:
                 self._unnoted.append(path)
             self._folders.append(path)
             with contextlib.suppress(FileExistsError):
-                path.mkdir(mode=0o700)
+                make_directory(path)
                 break
         try:
             tag_folder(path, FOLDER, self.key)
@@ -240,7 +241,7 @@ class Ledger:
             kept += [str(entry) for entry in found.entries if _is_alive(entry)]
             kept += [_folder_line(path) for path in found.folders if os.path.lexists(path)]
         fresh = self.path.with_suffix(".new")
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = open_private(fresh, os.O_RDWR | os.O_TRUNC | os.O_APPEND)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before it has the name that others look at
             write_all(fd, self._title() + "".join(kept).encode())
@@ -314,7 +315,7 @@ def current_ledger() -> Ledger | None:
 def make_folder(prefix: str) -> Path:
     """A temporary folder, mode 0700, noted in the innermost ledger where one is open. Raises OSError."""
     ledger = _LEDGER.get()
-    return Path(tempfile.mkdtemp(prefix=prefix)) if ledger is None else ledger.make_folder(prefix)
+    return make_temporary_directory(prefix) if ledger is None else ledger.make_folder(prefix)
 
 
 def renew_folder(path: Path) -> None:
@@ -360,7 +361,7 @@ class _Dead:
 
 
 def _own(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(folder, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.geteuid():
         raise PermissionError(13, "it belongs to another user", str(folder))
     folder.chmod(0o700)
@@ -368,7 +369,7 @@ def _own(folder: Path) -> None:
 
 def _claim(path: Path, title: bytes) -> int | None:
     """A new file under a lock, None when a sweep took it for a dead one meanwhile: it holds nothing yet."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    fd = open_private(path, os.O_RDWR | os.O_APPEND)
     claimed = False
     try:
         if _locked(fd):

@@ -80,6 +80,7 @@ def _bound(path: str) -> socket.socket:
         if _NAMED:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         made.bind(path)
+        os.chmod(path, 0o600)
     except OSError:
         made.close()
         raise

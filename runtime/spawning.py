@@ -24,6 +24,7 @@ import trio
 
 from proctor.runtime.group import Group
 from proctor.runtime.pipes import Inlet, Outlet, inlet, outlet
+from proctor.runtime.private import open_private
 from proctor.runtime.process_errors import Context, SpawnFailed, Stage, spawn_refused
 
 MARKER = "PROCTOR_MARKER"
@@ -263,11 +264,9 @@ def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dic
 
 
 def _append_to(path: Path, command: Command) -> int:
-    flags = (
-        os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK
-    )  # a FIFO nobody reads refuses
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO nobody reads refuses
     try:
-        fd = os.open(path, flags, 0o600)
+        fd = open_private(path, flags)
     except OSError as error:
         text = f"its output cannot go to {str(path)!r}: {error.strerror}; name a file that can be written"
         raise SpawnFailed(text, stage="pipes", argv0=command.argv[0], cause=error) from error

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
+from proctor.runtime.private import make_directory, open_private
+
 TAG = ".proctor-tag"
 _VERSION = 1
 _LONGEST = 4096
@@ -27,7 +29,7 @@ def tag_folder(folder: Path, kind: str, name: str) -> None:
     line = _line(kind, name)
     try:
         # O_NOFOLLOW: somebody who can write in the folder must not lead us to another file
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_private(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             write_all(fd, line)
         finally:
@@ -51,7 +53,7 @@ def restore_directory(path: Path, *, parents: bool = True) -> None:
     Raises OSError, also where another user's is in its place.
     """
     with suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=parents)
+        make_directory(path, parents=parents)
     if not is_own_directory(path):
         raise PermissionError(errno.EACCES, "it is no directory of ours", str(path))
 

@@ -35,4 +35,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)  # what it keeps of a session is its user's alone, whatever the umask that it was given
     sys.exit(main())

@@ -52,10 +52,12 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **more}
 
 
-def proctor(*words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Ended:
-    """Run the command to its end."""
+def proctor(
+    *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, under: str = ""
+) -> Ended:
+    """Run the command to its end; `under` as for `running`."""
     done = subprocess.run(
-        [*PROCTOR, *words],
+        [*_shell(under), *PROCTOR, *words],
         input=stdin,
         capture_output=True,
         env=environment(home, **(env or {})),
@@ -63,6 +65,10 @@ def proctor(*words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] 
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def _shell(under: str) -> Sequence[str]:
+    return ("sh", "-c", f'{under}; exec "$@"', "sh") if under else ()
 
 
 def read_until(fd: int, wanted: bytes) -> bytes:
@@ -193,12 +199,11 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    *words: str, home: Path, env: Mapping[str, str] | None = None, files: tuple[int, int] | None = None
+    *words: str, home: Path, env: Mapping[str, str] | None = None, under: str = ""
 ) -> Generator[Running]:
-    """The command with pipes, gone after the block. `files` are its soft and hard limit of open files."""
+    """The command with pipes, gone after the block; `under` are words of a shell that set its limits before."""
     pipe = subprocess.PIPE
-    limited = () if files is None else ("sh", "-c", 'ulimit -Sn $0; ulimit -Hn $1; shift; exec "$@"')
-    command = [*limited, *map(str, files or ()), *PROCTOR, *words]
+    command = [*_shell(under), *PROCTOR, *words]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

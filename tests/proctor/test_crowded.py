@@ -45,7 +45,7 @@ def test_a_thousand_idle_connections_keep_no_other_client_and_no_agent_waiting(
 ) -> None:
     path = fleet(agent("a", script='"a.ndjson"'), a=ANSWERS)
     words = ("web", str(path), "--listen", "127.0.0.1:0", "--no-token")
-    with running(*words, home=home, files=(soft, hard)) as command:
+    with running(*words, home=home, under=f"ulimit -Sn {soft}; ulimit -Hn {hard}") as command:
         where = address(command)
         assert files_of(command) == (str(hard), str(hard))
         with httpx2.Client(base_url=where, timeout=30, verify=False) as client:

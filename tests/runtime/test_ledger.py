@@ -582,7 +582,7 @@ async def test_a_folder_is_noted_before_it_is_made_and_goes_with_its_host(
 ) -> None:
     async with open_ledger(folder) as own:
         with monkeypatch.context() as patched:
-            patched.setattr(Path, "mkdir", refuse)
+            patched.setattr(os, "mkdir", refuse)
             with pytest.raises(PermissionError):
                 own.make_folder("proctor-")
         path = make_folder("proctor-")

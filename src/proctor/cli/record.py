@@ -38,6 +38,7 @@ from proctor.protocols import opencode
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal
+from proctor.runtime.private import make_directory, open_private
 from proctor.runtime.process import Command, Process, open_process
 from proctor.runtime.process_errors import NotExecutable, NotFound, ProcessError, ProcessGone, StdinClosed
 
@@ -109,8 +110,8 @@ def _occupied(name: str) -> tuple[Path, int]:
     """The directory of this name and its lock, which is held until its descriptor is closed."""
     folder = Path(name).expanduser().absolute()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_directory(folder, parents=True, exist_ok=True)
+        lock = open_private(folder / "lock", os.O_RDWR)
     except OSError as error:
         raise RecordingFailed(str(folder), error) from error
     try:

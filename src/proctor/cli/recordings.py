@@ -13,6 +13,7 @@ from proctor.actors.account_book import AccountBook
 from proctor.actors.errors import BadOption
 from proctor.actors.listening import Endpoint, endpoint
 from proctor.actors.recording import RETAINING, forget, prune, retain
+from proctor.runtime.private import make_directory
 from proctor.runtime.tags import is_own_directory
 
 
@@ -32,7 +33,7 @@ def own_socket(fleet: str) -> Endpoint:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime, "proctor") if runtime else state_directory().parent / "run"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(folder, parents=True, exist_ok=True)
         own = is_own_directory(folder)
     except OSError as error:
         raise BadOption(

@@ -1,0 +1,53 @@
+"""Files and directories of this user alone, made in a process with a umask of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from stat import S_IMODE
+
+import pytest
+
+from proctor.runtime.private import make_directory, open_private
+
+MAKES = """
+import os, stat, sys
+from pathlib import Path
+from proctor.runtime.private import make_directory, make_temporary_directory, open_private
+
+root = Path(sys.argv[1])
+os.umask(int(sys.argv[2], 8))
+make_directory(root / "a" / "b" / "c", parents=True)
+os.close(open_private(root / "a" / "b" / "file", os.O_RDWR))
+os.close(open_private(root / "a" / "b" / "fresh", os.O_RDWR | os.O_EXCL))
+make_temporary_directory("x-", root / "a")
+for path in root.rglob("*"):
+    print(stat.filemode(path.lstat().st_mode))
+"""
+
+
+@pytest.mark.parametrize("umask", ["000", "022", "077", "777"])
+def test_what_is_made_is_private_under_any_umask(umask: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MAKES, str(tmp_path), umask], capture_output=True, text=True, check=True
+    )
+    assert sorted(done.stdout.split()) == ["-rw-------"] * 2 + ["drwx------"] * 4
+
+
+def test_what_is_there_keeps_its_mode_and_must_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "file").chmod(0o644)
+    (tmp_path / "folder").mkdir(mode=0o755)
+    os.close(open_private(tmp_path / "file", os.O_RDWR))
+    make_directory(tmp_path / "folder", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        make_directory(tmp_path / "file", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        make_directory(tmp_path / "folder")
+    with pytest.raises(FileExistsError):
+        open_private(tmp_path / "file", os.O_RDWR | os.O_EXCL)
+    with pytest.raises(FileNotFoundError):
+        make_directory(tmp_path / "none" / "below")
+    assert [S_IMODE(path.stat().st_mode) for path in sorted(tmp_path.iterdir())] == [0o644, 0o755]
