@@ -133,3 +133,40 @@ def test_the_command_is_the_script_that_was_started_or_the_interpreter(tmp_path:
     link.symlink_to(script)
     assert own_command(str(link)) == (str(link),)
     assert own_command(str(tmp_path / "__main__.py")) == module
+
+
+def test_what_is_registered_carries_the_options_of_the_server(home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "a.ndjson"
+    script.write_text('{"reply": "x"}\n')
+    furnished(home)
+    words = ("--agents", f"claude,scripted:{script}", "--root", str(tmp_path), "--permission", "allow")
+    done = proctor("setup", *words, "--env", "API_KEY", "--env", "MODE=x=y", home=home)
+    assert (done.status, done.err) == (0, "")
+    entry = json.loads((home / ".claude.json").read_text())["mcpServers"]["proctor"]
+    assert entry["args"] == [
+        *("-m", "proctor", "serve", "--agents", "claude", "--agents", f"scripted:{script}"),
+        *("--root", str(tmp_path), "--permission", "allow", "--env", "API_KEY", "--env", "MODE=x=y"),
+    ]
+    again = proctor("setup", *words, "--env", "API_KEY", "--env", "MODE=x=y", home=home)
+    assert again.out.count("is registered already") == 3
+    assert proctor("setup", "--root", str(tmp_path), home=home).out.count("updated in") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--agents", "cloud"), "unknown agent 'cloud'"),
+        (("--agents", "scripted:/nowhere"), "/nowhere"),
+        (("--root", "/nowhere"), "root '/nowhere' cannot be used"),
+        (("--env", "=x"), "expected NAME or NAME=VALUE"),
+        (("--permission", "maybe"), "permission"),
+    ],
+)
+def test_an_option_of_the_server_that_makes_no_sense_is_refused_and_nothing_registered(
+    words: tuple[str, ...], said: str, home: Path
+) -> None:
+    before = contents(furnished(home))
+    done = proctor("setup", *words, home=home)
+    assert done.status == 2
+    assert said in done.complaint
+    assert contents(home) == before

@@ -11,11 +11,13 @@ from functools import partial
 
 import attrs
 import trio
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from proctor.actors.gateways.http import Check, Entrance, Looks, Probes, check_door
 from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
 from proctor.actors.listening import Endpoint, bound, endpoint_of
+from proctor.actors.webserver import serve
 from proctor.cli.output import Output
 from proctor.cli.tokens import Token, announce
 
@@ -56,6 +58,27 @@ class Doorway:
                     _log.info("serves %s", address)
                     await announce(Output(2), f"serves {address}", self.token)
                 nursery.cancel_scope.cancel("nothing is served any more")
+
+    async def serve_probes(
+        self,
+        checks: Mapping[str, Check],
+        alarms: Mapping[str, Check],
+        gather: Gather | None,
+        shutdown: trio.Event,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve `/healthz`, `/readyz` and `/metrics` alone, until cancelled; the rest as for `serve`."""
+        with bound(self.where) as opened:
+            async with trio.open_nursery() as nursery:
+                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
+                nursery.start_soon(_told, shutdown, probes)
+                app = _entered(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
+                await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
+                address = str(here) if here.path else f"http://{here}"
+                _log.info("serves probes at %s", address)
+                await announce(Output(2), f"serves probes at {address}", self.token)
+                task_status.started()
+                await trio.sleep_forever()
 
 
 def _entered(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:

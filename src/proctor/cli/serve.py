@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
@@ -37,7 +37,7 @@ from proctor.actors.pool import Pools
 from proctor.actors.roots import Roots
 from proctor.actors.scripted import ScriptError
 from proctor.actors.sessions import Sessions
-from proctor.actors.toolset import Toolset
+from proctor.actors.toolset import ServedTool, Toolset
 from proctor.actors.trees import open_supervisor
 from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
@@ -45,6 +45,7 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
 from proctor.cli.recordings import account_book, keep_room, state_directory
+from proctor.cli.submissions import SUBMISSION_TOOLS, Submissions, submission_tools
 from proctor.cli.tokens import token_for, token_of
 from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
@@ -52,6 +53,7 @@ from proctor.runtime.errors import MaxRestartsExceeded
 if TYPE_CHECKING:
     from proctor.cli.doorway import Doorway
 
+SUBMITTING = "Answers of a declared shape are handed in by submit; validate checks one, example shows one."
 PATIENCE = GRACE / 2
 """Seconds from the wish to stop until what has not gone is killed."""
 
@@ -74,6 +76,10 @@ class ServeOptions:
     sessions: str | None = None
     session_ttl: float | None = None
     limit: int | None = None
+    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    schema: str | None = None
+    submit_to: str | None = None
+    probes: str | None = None
     client_ttl: float = IDLE
     token_env: str | None = None
     no_token: bool = False
@@ -102,8 +108,9 @@ class Service:
 
     def __init__(self, options: ServeOptions) -> None:
         self.record = _record(options)
-        self._agents = options.agents or (() if options.fleet else ONE_SHOT)
-        self._doorway = _doorway(options)
+        named_others = options.fleet is not None or options.schema is not None
+        self._agents = options.agents or (() if named_others else ONE_SHOT)
+        self._doorway, self._probes = _doorway(options), _probes(options)
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
         self._metrics = _metrics(options, self._fleet)
         if options.limit is not None and options.limit < 1:
@@ -113,6 +120,7 @@ class Service:
         self._client_ttl = options.client_ttl
         self._offer = Offer()
         self._offer.one_shots(self._agents, self._terms)
+        self._submissions = _submissions(options, self._offer)
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
@@ -130,6 +138,8 @@ class Service:
             except AgentError as error:
                 self._status = await refused(error, Output(2))
             nursery.cancel_scope.cancel("nothing is served any more")
+            if self._submissions is not None:
+                self._submissions.close()
         _log.info("stopped")
         return self._status
 
@@ -185,24 +195,28 @@ class Service:
 
     async def _serve(self) -> None:
         toolset = Toolset(self._offer.tools)
-        names = ", ".join(tool.name for tool in toolset.tools)
-        _log.info("offers %s", names or "nothing")
+        _log.info("offers %s", ", ".join(tool.name for tool in toolset.tools) or "nothing")
         make = partial(
             ToolsetServer,
             "proctor",
             toolset,
             version=version("proctor"),
-            instructions=self._instructions(names),
+            instructions=self._instructions(),
             shutdown=self._shutdown,
             idle=self._client_ttl,
         )
-        if self._doorway is None:
+        checks = Checks(adapters_of(self._offer.plans)).by_name()
+        alarms = {"agents": partial(troubles, self._offer.agents)}
+        around = (checks, alarms, self._gather(toolset), self._shutdown)
+        if self._doorway is not None:
+            await self._doorway.serve(make, *around)
+            return
+        async with trio.open_nursery() as nursery:
+            if self._probes is not None:
+                await nursery.start(self._probes.serve_probes, *around)
             _log.info("serves stdin and stdout")
             await make().serve_stdio()
-        else:
-            checks = Checks(adapters_of(self._offer.plans)).by_name()
-            alarms = {"agents": partial(troubles, self._offer.agents)}
-            await self._doorway.serve(make, checks, alarms, self._gather(toolset), self._shutdown)
+            nursery.cancel_scope.cancel("nothing is served any more")
 
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:
@@ -211,22 +225,56 @@ class Service:
 
         return Exposition(self._metrics, lambda: toolset.counts, self._terms.pools.statistics).expose
 
-    def _instructions(self, names: str) -> str:
-        offered = f"Coding agents as tools: {names}." if names else "No coding agent can be offered."
-        rules = f"They work below these folders: {self._terms.roots}."
-        return "\n".join([offered, rules, *(f"Not offered: {line}" for line in self._offer.absent)])
+    def _instructions(self) -> str:
+        names = ", ".join(tool.name for tool in self._offer.tools if tool.name not in SUBMISSION_TOOLS)
+        lines = [] if self._submissions is None else [SUBMITTING]
+        if names:
+            lines += [
+                f"Coding agents as tools: {names}.",
+                f"They work below these folders: {self._terms.roots}.",
+            ]
+        elif not lines:
+            lines.append("No coding agent can be offered.")
+        return "\n".join([*lines, *(f"Not offered: {line}" for line in self._offer.absent)])
 
 
 def _doorway(options: ServeOptions) -> Doorway | None:
-    if options.http is None:
-        token_of(options.token_env)
-        if options.metrics:
-            raise BadOption("--metrics are served over HTTP: say where with --http")
+    if options.http is not None:
+        return _doorway_at(options.http, options)
+    token_of(options.token_env)
+    if options.metrics and options.probes is None:
+        raise BadOption(
+            "--metrics are served over HTTP: say where with --http, or beside stdio with --probes"
+        )
+    return None
+
+
+def _probes(options: ServeOptions) -> Doorway | None:
+    if options.probes is None:
         return None
+    if options.http is not None:
+        raise BadOption("--probes are for a server over stdio: --http has them beside the protocol")
+    return _doorway_at(options.probes, options)
+
+
+def _doorway_at(address: str, options: ServeOptions) -> Doorway:
     from proctor.cli.doorway import Doorway  # another extra's: stdio does without
 
-    where = endpoint(options.http)
+    where = endpoint(address)
     return Doorway(where, token_for(where, options.token_env, no_token=options.no_token))
+
+
+def _submissions(options: ServeOptions, offer: Offer) -> Submissions | None:
+    """The file of answers, and the tools that fill it among what is offered."""
+    if options.schema is None or options.submit_to is None:
+        if (options.schema, options.submit_to) != (None, None):
+            raise BadOption(
+                "--schema and --submit-to go together: what is to be handed in, and where it goes"
+            )
+        return None
+    submissions = Submissions.opened(options.submit_to)
+    offer.tools.extend(map(ServedTool.of, submission_tools(options.schema, submissions)))
+    return submissions
 
 
 def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:
@@ -246,7 +294,7 @@ def _terms(options: ServeOptions, record: Path | None) -> Terms:
     kept = options.sessions is not None
     return Terms(
         roots=Roots(options.roots or (Path.cwd(),)),
-        pools=Pools(limit=options.limit),
+        pools=Pools(limit=options.limit, limits=options.limits),
         sessions=Sessions(
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -25,7 +26,7 @@ def web(
     metrics: Annotated[bool, _Flag] = False,
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     session_ttl: Annotated[str | None, Parameter(negative="")] = None,
-    limit: int | None = None,
+    limit: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
 ) -> int:
     """Run a fleet of agents and serve it over HTTP, until it is interrupted.
 
@@ -51,7 +52,8 @@ def web(
     session_ttl
         How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
-        How many turns in sessions work at a time, for each kind. Default: what the machine has room for, at most 10.
+        How many turns in sessions work at a time, for each kind, or KIND=N for one. Can be repeated. Default: what the
+        machine has room for, at most 10.
     """
     from proctor.actors.durations import duration
 
@@ -68,6 +70,7 @@ def web(
         return USAGE
     try:
         ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
+        most, by_kind = _limits(limit)
     except ValueError as error:
         complain(f"{error} (see proctor web --help)")
         return USAGE
@@ -82,7 +85,8 @@ def web(
             metrics=metrics,
             sessions=sessions,
             session_ttl=ttl,
-            limit=limit,
+            limit=most,
+            limits=by_kind,
         )
     )
 
@@ -100,7 +104,10 @@ def serve(
     no_record: Annotated[bool, _Flag] = False,
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     session_ttl: Annotated[str | None, Parameter(negative="")] = None,
-    limit: int | None = None,
+    limit: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    schema: Annotated[str | None, Parameter(negative="")] = None,
+    submit_to: Annotated[str | None, Parameter(negative="")] = None,
+    probes: Annotated[str | None, Parameter(negative="")] = None,
     client_ttl: str = "30m",
     token_env: str | None = None,
     no_token: Annotated[bool, _Flag] = False,
@@ -135,22 +142,31 @@ def serve(
     session_ttl
         How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
-        How many agents of one kind work at a time. Default: what the machine has room for, at most 10.
+        How many agents of one kind work at a time, or KIND=N for one kind. Can be repeated. Default: what the machine
+        has room for, at most 10.
+    schema
+        A file with a JSON schema: the tools submit, validate and example take answers that fit it. No agents beside
+        them but those that are named.
+    submit_to
+        The file that accepted answers are appended to, a line of JSON each.
+    probes
+        Serve /healthz, /readyz and, with --metrics, /metrics beside stdio, at PORT, HOST:PORT or unix:PATH.
     client_ttl
         How long an HTTP client that asks nothing is remembered, such as 30m; none for no limit.
     token_env
         The environment variable with the token that HTTP clients must send, or with @ and the path of its file.
         Needed beyond this machine.
     metrics
-        Serve /metrics beside /mcp.
+        Serve /metrics, beside /mcp or the probes.
     """
-    if missing := missing_of("mcp", *(("http",) if http else ())):
+    if missing := missing_of("mcp", *(("http",) if http or probes else ())):
         complain(missing)
         return USAGE
     try:
         seconds = _seconds("--timeout", timeout)
         client_seconds = _seconds("--client-ttl", client_ttl)
         ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
+        most, by_kind = _limits(limit)
     except ValueError as error:
         complain(str(error))
         return USAGE
@@ -170,7 +186,11 @@ def serve(
             recorded=not no_record,
             sessions=sessions,
             session_ttl=ttl,
-            limit=limit,
+            limit=most,
+            limits=by_kind,
+            schema=schema,
+            submit_to=submit_to,
+            probes=probes,
             client_ttl=client_seconds,
             token_env=token_env,
             no_token=no_token,
@@ -187,3 +207,18 @@ def _seconds(option: str, text: str) -> float:
         return limit(text)
     except ValueError as error:
         raise ValueError(f"{option}: {error}") from None
+
+
+def _limits(words: Sequence[str]) -> tuple[int | None, dict[str, int]]:
+    """The limit of every kind, None for the machine's, and those of single kinds. Raises ValueError."""
+    most: int | None = None
+    by_kind: dict[str, int] = {}
+    for word in words:
+        kind, equals, number = word.rpartition("=")
+        if not (number.isascii() and number.isdigit()) or (equals and not kind):
+            raise ValueError(f"--limit: expected a number, or KIND=NUMBER, got {word!r}")
+        if equals:
+            by_kind[kind] = int(number)
+        else:
+            most = int(number)
+    return most, by_kind

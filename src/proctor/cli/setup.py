@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import attrs
 import trio
 
+from proctor.actors.environment import parse_env
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.fleet import load_fleet
 from proctor.actors.registration import CLIENTS, Aim, Client, Deed, Registration, Wish, is_present, register
+from proctor.actors.roots import Roots
+from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.kinds import plan_of
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.verdicts import refused
 from proctor.cli.wording import printable
@@ -50,6 +54,10 @@ class SetupOptions:
     clients: tuple[str, ...] = ()
     name: str = "proctor"
     fleet: str | None = None
+    agents: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    permission: str | None = None
+    env: tuple[str, ...] = ()
     remove: bool = False
     force: bool = False
     dry_run: bool = False
@@ -72,7 +80,7 @@ async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) 
             return await _set_up(options, wish, Output(1))
     except BrokenPipeError:
         return STDOUT_GONE
-    except (BadOption, FleetFaults) as error:
+    except (BadOption, FleetFaults, ScriptError) as error:
         return await refused(error, screen)
     except OutputFailed as error:
         await screen.say(str(error))
@@ -80,10 +88,36 @@ async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) 
 
 
 def _wish(options: SetupOptions) -> Wish:
-    more = () if options.fleet is None else ("--fleet", str(_fleet(options.fleet)))
-    argv = (*own_command(sys.argv[0]), "serve", *more)
+    argv = (*own_command(sys.argv[0]), "serve", *_served(options))
     aim = AIMS[options.remove, options.force]
     return Wish(argv=argv, aim=aim, name=options.name, dry_run=options.dry_run)
+
+
+def _served(options: SetupOptions) -> Iterator[str]:
+    """The words of `proctor serve` that are registered, each checked. Raises `BadOption`, `FleetFaults` or `ScriptError`."""
+    if options.fleet is not None:
+        yield from ("--fleet", str(_fleet(options.fleet)))
+    for agent in options.agents:
+        yield from ("--agents", _agent(agent))
+    for folder in Roots(tuple(options.roots)).folders if options.roots else ():
+        yield from ("--root", str(folder))
+    if options.permission is not None:
+        yield from ("--permission", options.permission)
+    named = {
+        item.partition("=")[0]: "" for item in options.env
+    }  # what is not set here may be where the client is
+    parse_env(options.env, named)
+    for item in options.env:
+        yield from ("--env", item)
+
+
+def _agent(agent: str) -> str:
+    """The kind as it is called from any folder."""
+    kind, colon, rest = agent.partition(":")
+    if kind == "scripted" and colon:
+        agent = f"{kind}:{Path(rest).absolute()}"
+    plan_of(agent, {})
+    return agent
 
 
 def _fleet(name: str) -> Path:

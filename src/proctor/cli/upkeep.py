@@ -16,6 +16,10 @@ def setup(
     ] = (),
     name: str = "proctor",
     fleet: Annotated[str | None, Parameter(negative="")] = None,
+    agents: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    root: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    permission: Literal["deny", "allow"] | None = None,
+    env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     remove: Annotated[bool, _Flag] = False,
     force: Annotated[bool, _Flag] = False,
     dry_run: Annotated[bool, _Flag] = False,
@@ -30,6 +34,14 @@ def setup(
         The name of the server.
     fleet
         A fleet file whose agents are served too.
+    agents
+        Kinds of agents that are served, as for serve, between commas.
+    root
+        A folder that callers may have agents work in, and all below it. Can be repeated. Default: where the client is.
+    permission
+        What tools may do that ask.
+    env
+        NAME to pass a variable of the client on to the agents, NAME=VALUE to set it. Can be repeated.
     remove
         Take the server out again instead.
     force
@@ -40,7 +52,18 @@ def setup(
     from proctor.cli.setup import SetupOptions, setup_command
 
     return setup_command(
-        SetupOptions(clients=client, name=name, fleet=fleet, remove=remove, force=force, dry_run=dry_run)
+        SetupOptions(
+            clients=client,
+            name=name,
+            fleet=fleet,
+            agents=tuple(kind for kinds in agents for kind in kinds.split(",") if kind),
+            roots=root,
+            permission=permission,
+            env=env,
+            remove=remove,
+            force=force,
+            dry_run=dry_run,
+        )
     )
 
 

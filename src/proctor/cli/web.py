@@ -82,6 +82,7 @@ class WebOptions:
     sessions: str | None = None
     session_ttl: float | None = None
     limit: int | None = None
+    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
 
 
 def web_command(options: WebOptions) -> int:
@@ -229,7 +230,7 @@ def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
         ),
         plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
-        pools=Pools(limit=options.limit),
+        pools=Pools(limit=options.limit, limits=options.limits),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
     )
 
