@@ -13,13 +13,12 @@ def answer_at_end(live: Incarnation, ended: TurnEnded | None, *, late: bool) -> 
     """The answer to a request whose turn `ended` so, None when no end was told; `late`: the deadline cut it short."""
     if ended is None or live.cut(ended):
         outcome: Outcome = "deadline" if late else label(None, live.exit, live.stopper)
+        evidence = live.fault.evidence if live.fault is not None else live.garbage
         how = "it was never started" if live.exit is None else with_stderr(live.exit, live.stderr)
         return Answer(
             agent=live.plan.name,
             outcome=outcome,
-            error=live.fault.evidence
-            if live.fault is not None
-            else f"no answer before its process ended ({how})",
+            error=evidence or f"no answer before its process ended ({how})",
             session_id=live.session_id,
             total_cost_usd=live.conversation.memo.total_cost_usd,
             exit=live.exit,

@@ -380,7 +380,7 @@ class Turn:
             case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:
                 self._ended(event)
                 return True
-            case v.Notice(code="stalled"):
+            case v.Notice(code="stalled" | "too_many_garbled"):
                 self._evidence = event.text
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
                 self._expense.take(event)

@@ -91,6 +91,8 @@ class Incarnation:
             resumed=resume is not None,
             total_cost_usd=total_cost_usd,
             prefix=f"{number}.",
+            error_budget=plan.conduct.error_budget,
+            validators=plan.conduct.validators,
         )
         self.exit: ExitReason | None = None
         self.stopper: Stopper = "nobody"
@@ -345,7 +347,14 @@ class Incarnation:
 
     @property
     def _said_no(self) -> str | None:
-        return self.conversation.memo.refused or (self.ending.error if self.ending else None)
+        said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
+        return said or self.garbage or None
+
+    @property
+    def garbage(self) -> str:
+        """Why it was stopped that no longer spoke its protocol, "" for one that does."""
+        bound = self.plan.conduct.error_budget
+        return f"{bound} lines in a row were not of its protocol" if self.conversation.exhausted else ""
 
     # -- reading and writing
 
@@ -357,11 +366,19 @@ class Incarnation:
                 await stderr_heard()
             recording.stdout(chunk, conversation.frames)
             self._take(conversation.receive(chunk))
-            if conversation.lost and self.stopper == "nobody":
-                self._nursery.start_soon(self.stop, "garbled")
+            self._heed_garbage()
         self._take(conversation.receive(b""))
+        self._heed_garbage()
         self._greeted.set()
         self._drained.set()
+
+    def _heed_garbage(self) -> None:
+        if self.conversation.exhausted and self.stopper == "nobody":
+            self.standing.keep()
+            self.stopper = (
+                "garbled"  # at once, and not by `stop`: it may have exited before it was read so far
+            )
+            self._nursery.start_soon(self.stop, "garbled")
 
     def _overhear(self, data: bytes) -> None:
         self._take(self.conversation.overhear(data))

@@ -158,6 +158,7 @@ class Member:
     context: dict[str, str] | None = None
     json_schema: str | None = None
     schemas: bool | None = None
+    error_budget: int | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
     user_settings: bool | None = None

@@ -36,7 +36,9 @@ from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
+from proctor.protocols.conversation import ERROR_BUDGET
 from proctor.protocols.dialect import Dialect, Launch, Mode
+from proctor.protocols.judging import Validator
 from proctor.protocols.mcp import HOST, Server
 from proctor.runtime.spec import Backoff
 
@@ -73,6 +75,11 @@ def _bytes(instance: object, attribute: attrs.Attribute[Any], value: object) -> 
         raise BadOption(
             f"{attribute.name} must be a number of bytes from {SMALLEST} on, or None, got {value!r}"
         )
+
+
+def _lines(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise BadOption(f"{attribute.name} must be a whole number from 1 on, or None, got {value!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +121,8 @@ class Conduct:
     `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
     `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
     `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
-    `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
+    `error_budget` lines in a row that are not of its protocol end a process (5; None: any number), and `validators` say which
+    events to refuse (see `Validator`): a refused line is one of those. `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
     approval_deadline: float = attrs.field(default=DEADLINE, validator=_positive)
@@ -126,6 +134,8 @@ class Conduct:
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
     schemas: bool = False
+    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=_lines)
+    validators: tuple[Validator, ...] = attrs.field(default=(), converter=tuple[Validator, ...])
 
 
 @attrs.frozen(kw_only=True)
@@ -262,6 +272,8 @@ class AgentOptions(TypedDict, total=False):
     host_tools: Sequence[Tool]
     hooks: Sequence[Hook]
     schemas: bool
+    error_budget: int | None
+    validators: Sequence[Validator]
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:

@@ -7,8 +7,10 @@ same however the bytes were cut. A turn that ends has begun: `TurnEnded` closes 
 What may follow what is in the tables of `phases`. An event without a cell comes out as `Misplaced`, a request without
 one raises `Misuse`.
 
-Bad lines have a budget: after so many in a row that are no frames (`error_budget`), a `Notice` says so once and
-`exhausted` is set; what to do about it is the host's decision (R071). Lines over the limit are outside of the budget.
+Bad lines have a budget: after so many in a row that are no frames, have not the shape of one or were refused by a validator
+(`error_budget`; see `judging`), a `Notice` says so once and `exhausted` is set. Nothing that comes after it is read, so that the
+same bytes give the same events however they were cut; what to do about it is the host's decision (R071). Lines over the limit
+are outside of the budget.
 Of such a line only the control events are believed: it ends its turn, but its text is gone. `Memo.skim` tells the
 dialect, so that it adds nothing of it to what it collects; what it had collected before is told as ever.
 
@@ -17,6 +19,7 @@ Not handled here: time, processes, and which of several prompts the host should 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import cast
@@ -27,6 +30,7 @@ from proctor.protocols.attachment import refuse_untaken
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, Used, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
+from proctor.protocols.judging import Validator, is_misshapen, refusal, refused
 from proctor.protocols.phases import CONTROL, EVENTS, REPLIES, REQUESTS, REST, STAYS
 from proctor.protocols.salvage import UNREAD, head, refuse_unread
 from proctor.protocols.vocabulary import (
@@ -45,6 +49,8 @@ from proctor.protocols.vocabulary import (
     Unrecognized,
 )
 
+ERROR_BUDGET = 5
+"""Bad lines in a row that end a conversation."""
 LOG_LINE = 2**16
 """Longest line of a CLI's log that is read, in bytes."""
 
@@ -54,7 +60,8 @@ class Conversation:
 
     `launch` is what the process was launched with, `mode` how. `resumed` says that its session has a past; `total_cost_usd` is what that
     past cost as far as the host knows (US dollars, None: not known). `prefix` begins the ids of its turns. Lines over `max_line` bytes are not delivered
-    whole. Counters: `events` given, lines that were `garbled`, `unrecognized` and `misplaced` parts of frames.
+    whole. `error_budget` None: there may be any number of bad lines. `validators` are asked in their order. Counters: `events` given,
+    lines that were `garbled` or `misshapen`, `refused` events, `unrecognized` and `misplaced` parts of frames.
     """
 
     def __init__(
@@ -64,7 +71,8 @@ class Conversation:
         launch: Launch | None = None,
         mode: Mode = "session",
         max_line: int = MAX_LINE,
-        error_budget: int = 5,
+        error_budget: int | None = ERROR_BUDGET,
+        validators: Sequence[Validator] = (),
         resumed: bool = False,
         total_cost_usd: float | None = None,
         prefix: str = "t",
@@ -76,6 +84,8 @@ class Conversation:
         self.phase: Phase = "greeting"
         self.events = 0
         self.garbled = 0
+        self.misshapen = 0
+        self.refused = 0
         self.unrecognized = 0
         self.misplaced = 0
         self.exhausted = False
@@ -83,6 +93,7 @@ class Conversation:
         self._log_framing = Framing(LOG_LINE)
         self._read_lines = dialect.lines_reader
         self._error_budget = error_budget
+        self._validators = tuple(validators)
         self._owed: list[bytes] = []
         self._opened = False
         self._blank = 0
@@ -98,11 +109,6 @@ class Conversation:
     def used(self) -> Used:
         """What was reported of the running turn so far; nothing while none runs."""
         return self.dialect.used(self.memo) if self.memo.open_turns else (None, None)
-
-    @property
-    def lost(self) -> bool:
-        """Was the last line one bad line too many in a row? A frame after it takes that back (R071)."""
-        return self._bad_run >= self._error_budget and self._bad_frame == self.memo.frame
 
     @property
     def closes_stdin(self) -> bool:
@@ -182,7 +188,7 @@ class Conversation:
         """The events of the lines of its log, on stderr, that this chunk ends. To be told before what came on stdout
         after it; nothing is said after the end of the stream."""
         read = self.dialect.read_log
-        if read is None or self.phase == "ended":
+        if read is None or self.exhausted or self.phase == "ended":
             return []
         out: list[AnyEvent] = []
         for line in self._log_framing.feed(chunk):
@@ -193,7 +199,9 @@ class Conversation:
 
     def _read(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent], *, cut: bool) -> None:
         append = cast("Callable[[AnyEvent | Send], None]", out.append)  # no `Send` has a class in `stays`
-        for said in self._said(lines, out):
+        for said in () if self.exhausted else self._said(lines, out):
+            if self._validators:
+                said = self._validated(said)
             stays = STAYS[self.phase]
             if isinstance(said, list) and TextDelta in stays:
                 out += said
@@ -204,6 +212,30 @@ class Conversation:
                 else:
                     self._accept(event, out, cut=cut)
                     stays = STAYS[self.phase]
+            if said and said[0].__class__ is Unrecognized and is_misshapen(said):
+                self.misshapen += 1
+                self._count_bad(self.memo.frame, self.memo.turn, out)
+            if self.exhausted:
+                break
+        if self.exhausted:
+            self._pass_over(lines)
+
+    def _pass_over(self, lines: Sequence[bytes | Oversized]) -> None:
+        """Count the lines that are not read any more: they are in the recording."""
+        rest = lines[self.memo.frame + 1 - self._place.first :]
+        self._blank += sum(isinstance(line, bytes) and not line.strip() for line in rest)
+        self.memo.frame += len(rest)
+
+    def _validated(self, said: Run | Out) -> Run | Out:
+        found: list[AnyEvent | Send] = []
+        for event in said:
+            why = refusal(event, self._validators)
+            if why is None or isinstance(event, Send):
+                found.append(event)
+            else:
+                self.refused += 1
+                found += refused(event, why)
+        return said if len(found) == len(said) and all(map(operator.is_, found, said)) else tuple(found)
 
     def _said(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
         if Oversized in map(type, lines):
@@ -255,20 +287,34 @@ class Conversation:
         return "ending" if memo.mode == "oneshot" and memo.turns else "idle"
 
     def _accept_garbled(self, event: Garbled, out: list[AnyEvent], *, cut: bool) -> None:
-        adjoining = self._bad_frame == event.frame - 1
         if self._place.is_blank(event.frame):
             self._blank += 1
-            self._bad_frame += adjoining
+            if self._bad_frame == event.frame - 1:
+                self._bad_frame = event.frame
             return
-        self._bad_run = self._bad_run + 1 if adjoining else 1
-        self._bad_frame = event.frame
-        self.garbled += 1
-        reason = "cut" if cut else event.reason
-        out.append(msgspec.structs.replace(event, offset=self._place.offset(event.frame), reason=reason))
-        if self._bad_run >= self._error_budget and not self.exhausted:
+        is_refused = event.reason == "refused"
+        if not is_refused:
+            self.garbled += 1
+        reason = "cut" if cut and not is_refused else event.reason
+        size = event.size or self._place.size(event.frame)
+        offset = self._place.offset(event.frame)
+        out.append(msgspec.structs.replace(event, offset=offset, size=size, reason=reason))
+        self._count_bad(event.frame, event.turn, out)
+
+    def _count_bad(self, frame: int, turn: str | None, out: list[AnyEvent]) -> None:
+        if frame == self._bad_frame:  # more than one event of it was refused
+            return
+        self._bad_run = self._bad_run + 1 if self._bad_frame == frame - 1 else 1
+        self._bad_frame = frame
+        if self._error_budget is not None and self._bad_run >= self._error_budget:
             self.exhausted = True
             out.append(
-                Notice(event.frame, event.turn, "too_many_garbled", f"{self._bad_run} bad lines in a row")
+                Notice(
+                    frame,
+                    turn,
+                    "too_many_garbled",
+                    f"{self._bad_run} lines in a row were not of its protocol",
+                )
             )
 
     def _read_skim(self, line: Oversized, out: list[AnyEvent]) -> None:

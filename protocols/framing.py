@@ -109,19 +109,24 @@ class Place:
     """Where the lines of one feed stand: `frame` is the number of the first, `offset` the byte it begins at."""
 
     def __init__(self, frame: int, offset: int, lines: Sequence[bytes | Oversized]) -> None:
-        self._first = frame
+        self.first = frame
         self._next = 0
         self._offset = offset
         self._lines = lines
 
     def is_blank(self, frame: int) -> bool:
         """Is the line of this number nothing but white space?"""
-        line = self._lines[frame - self._first]
+        line = self._lines[frame - self.first]
         return isinstance(line, bytes) and not line.strip()
+
+    def size(self, frame: int) -> int:
+        """Its length in bytes."""
+        line = self._lines[frame - self.first]
+        return len(line) if isinstance(line, bytes) else line.size
 
     def offset(self, frame: int) -> int:
         """The byte at which it begins. To be asked in order: each length is read once."""
-        while self._next < frame - self._first:
+        while self._next < frame - self.first:
             line = self._lines[self._next]
             self._offset += (len(line) if isinstance(line, bytes) else line.size) + 1
             self._next += 1

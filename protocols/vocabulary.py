@@ -223,16 +223,23 @@ class TurnEnded(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
 
 
 class Garbled(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """A line that is not a frame: `not_json`, `not_utf8`, `not_object`, `oversized` or `cut` (no newline at the end).
+    """A line that is not a frame: `not_json`, `not_utf8`, `not_object`, `oversized` or `cut` (no newline at the end); or an
+    event that a validator `refused`, for what `error` says.
 
-    `head` is its first 100 characters, `size` its length and `offset` its place in `stdout.ndjson`, in bytes.
+    `head` is its first 100 characters, or the type of the refused event, `size` its length and `offset` its place in
+    `stdout.ndjson`, in bytes. `stage` is the one that it did not pass.
     """
 
-    reason: Literal["not_json", "not_utf8", "not_object", "oversized", "cut"]
+    reason: Literal["not_json", "not_utf8", "not_object", "oversized", "cut", "refused"]
     head: str = ""
     size: int = 0
     offset: int = 0
     error: str | None = None
+
+    @property
+    def stage(self) -> Literal["parse", "meaning"]:
+        """The stage of decoding at which it failed."""
+        return "meaning" if self.reason == "refused" else "parse"
 
 
 class Unrecognized(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
@@ -240,6 +247,11 @@ class Unrecognized(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True)
 
     kind: str
     error: str | None = None
+
+    @property
+    def stage(self) -> Literal["shape"]:
+        """The stage of decoding at which it failed."""
+        return "shape"
 
 
 class Misplaced(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):

@@ -74,6 +74,7 @@ from proctor.actors.trees import (
     stream,
 )
 from proctor.protocols.acp import Profile
+from proctor.protocols.judging import Validator
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -249,6 +250,7 @@ __all__ = [
     "Unresponsive",
     "UnsupportedPayload",
     "Usage",
+    "Validator",
     "Verdict",
     "VersionCheckFailed",
     "Violation",

@@ -126,6 +126,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "Unresponsive",
         "UnsupportedPayload",
         "Usage",
+        "Validator",
         "Verdict",
         "VersionCheckFailed",
         "Violation",

@@ -38,6 +38,13 @@ def test_the_example_of_answers_in_a_shape_runs_as_it_stands(tmp_path: Path) -> 
     assert sorted(lines) == [f"page {page}: bill B-1 of 5.00 after 2 attempts" for page in range(1, 5)]
 
 
+def test_the_example_of_a_validator_runs_as_it_stands(tmp_path: Path) -> None:
+    lines = run("validate.py", tmp_path)
+    assert lines[0] == "accepted: There is a README."
+    assert "refused at the stage 'meaning': it names a secret" in lines
+    assert lines[-1] == "failed: a validator refused it: the answer names a secret"
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.toml")))
 def test_a_fleet_file_among_the_examples_is_read_without_a_fault(name: str) -> None:
     fleet = load_fleet(EXAMPLES / name)
