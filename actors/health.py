@@ -27,6 +27,7 @@ from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, P
 from proctor.actors.errors import AgentError
 from proctor.actors.handle import Agent
 from proctor.actors.plan import Plan
+from proctor.actors.reach import Wrapped
 from proctor.actors.states import State
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import NoProc
@@ -185,7 +186,7 @@ def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:
     """The command lines that these agents need, each once: by the name of its wire, or by its program's for more."""
     found: dict[str, Adapter] = {}
     for plan in plans.values():
-        if plan.product is not None:
+        if plan.product is not None and not isinstance(plan.reach, Wrapped):
             adapter = Adapter(plan.product, plan.executable)
             if adapter not in found.values():
                 name = plan.product.program

@@ -131,6 +131,7 @@ class Member:
     record_limit: int | None = None
     on_recording_failure: OnRecordingFailure | None = None
     executable: Path | None = None
+    reach: tuple[str, ...] | None = None
     model: str | None = None
     mode: AgentMode | None = None
     resume: str | None = None

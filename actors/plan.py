@@ -25,6 +25,7 @@ from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.project_memory import memory_above
+from proctor.actors.reach import By, Wrapped, reach_by
 from proctor.actors.recording import LIMIT, SMALLEST
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
@@ -197,8 +198,12 @@ class Plan:
         return attrs.evolve(self, workplace=attrs.evolve(self.workplace, cwd=cwd))
 
     def program(self) -> Path | None:
-        """The program that is installed, absolute; None where the dialect brings its own. Raises as `locate`."""
-        return None if self.product is None else find(self.product, self.executable)
+        """The program that is installed, absolute, or the name that another command is given; None where the dialect brings its own. Raises as `locate`."""
+        if self.product is None:
+            return None
+        if isinstance(self.reach, Wrapped):  # what is here says nothing about there
+            return self.executable or Path(self.product.program)
+        return find(self.product, self.executable)
 
     def locate(self) -> tuple[str, ...]:
         """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
@@ -234,6 +239,7 @@ class AgentOptions(TypedDict, total=False):
     workspace: WorkspaceKind
     worktrees: str | Path | None
     executable: str | Path | None
+    reach: By | None
     model: str | None
     mode: AgentMode
     resume: str | None
@@ -359,16 +365,25 @@ def shaped(base: Plan, options: AgentOptions) -> Plan:
     _check_choices(given)
     _check_workspace(base.name, given)
     executable = given.pop("executable", None)
+    reach = _reach(base.reach, given)
     conduct = _part(base.conduct, given)
     launch = _part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE})
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
         launch=_hosting(base.dialect, attrs.evolve(launch, mcp=_servers(given)), conduct),
-        workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in given.items()}),
+        workplace=_part(base.workplace, {k: _as_path(k, v, reach) for k, v in given.items()}),
         clocks=_part(base.clocks, given),
         conduct=conduct,
+        reach=reach,
     )
+
+
+def _reach(base: Reach, given: Mapping[str, Any]) -> Reach:
+    by = given.get("reach")
+    if by is not None and base is not ProcessTransport:
+        raise BadOption("reach means nothing for an agent that has no process of its own")
+    return base if by is None else reach_by(by)
 
 
 def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
@@ -391,11 +406,11 @@ def _part(record: T, given: Mapping[str, object]) -> T:
     return attrs.evolve(record, **changes)  # type: ignore[misc]
 
 
-def _as_path(name: str, value: object) -> object:
+def _as_path(name: str, value: object, reach: Reach) -> object:
     if name not in ("cwd", "record", "worktrees") or value is None:
         return value
     path = Path(cast("str | Path", value)).expanduser().absolute()
-    if name == "cwd" and not path.is_dir():
+    if name == "cwd" and not path.is_dir() and not (isinstance(reach, Wrapped) and reach.elsewhere):
         raise BadOption(f"cwd {str(value)!r} is not a directory")
     return path
 

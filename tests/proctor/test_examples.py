@@ -45,6 +45,11 @@ def test_the_example_of_a_validator_runs_as_it_stands(tmp_path: Path) -> None:
     assert lines[-1] == "failed: a validator refused it: the answer names a secret"
 
 
+def test_the_example_of_agents_behind_another_command_runs_as_it_stands(tmp_path: Path) -> None:
+    lines = run("elsewhere.py", tmp_path)
+    assert lines == ["jailed: ok, All is well, jailed", "remote: ok, All is well, remote"]
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.toml")))
 def test_a_fleet_file_among_the_examples_is_read_without_a_fault(name: str) -> None:
     fleet = load_fleet(EXAMPLES / name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -79,4 +79,4 @@ def _read(name: str) -> Schema:
         raise BadOption(f"--schema {name!r} is no JSON: {error}") from None
     if not isinstance(declared, dict):
         raise BadOption(f"--schema {name!r} must hold a JSON schema, an object")
-    return schema_of(declared)
+    return schema_of(cast("dict[str, Any]", declared))
