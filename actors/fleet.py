@@ -19,7 +19,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -50,6 +50,7 @@ from proctor.runtime.spec import (
     AutoShutdown,
     ChildSpec,
     Flags,
+    GiveUp,
     Restart,
     StopOrder,
     Strategy,
@@ -60,13 +61,15 @@ from proctor.runtime.supervisor import supervisor_spec
 
 @attrs.frozen(kw_only=True)
 class Group:
-    """A supervisor's children and flags. `intensity` restarts within `period` are allowed."""
+    """A supervisor's children and flags. `intensity` restarts within `period` are allowed; `give_up` says what ends when
+    there are more."""
 
     strategy: Strategy | None = None
     intensity: int | None = None
     period: Positive | None = None
     auto_shutdown: AutoShutdown | None = None
     stop_order: StopOrder | None = None
+    give_up: GiveUp | None = None
     servers: tuple[Server, ...] = ()
     agents: tuple[AnyMember, ...] = ()
     supervisors: tuple[Nested, ...] = ()
@@ -77,10 +80,17 @@ class Group:
 
     def flags(self) -> dict[str, Any]:
         """The flags that were written, as keywords of `open_supervisor`; children that depend on none stop together."""
-        flags = given(self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order"))
+        flags = given(self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order", "give_up"))
         if (self.strategy or "one_for_one") == "one_for_one" and not self.servers:
             flags.setdefault("stop_order", "parallel")
         return flags
+
+    def degrading(self) -> Self:
+        """The same, but a child that is restarted too often is given up alone, wherever children do not depend on each other
+        and the file does not say what is given up."""
+        nested = tuple(group.degrading() for group in self.supervisors)
+        alone = self.give_up is None and (self.strategy or "one_for_one") == "one_for_one"
+        return attrs.evolve(self, supervisors=nested, give_up="child" if alone else self.give_up)
 
     def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
         """Every agent at any depth with its path in the tree, in starting order."""

@@ -3,17 +3,22 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from proctor.cli.commands import dispatch
 from proctor.cli.logs import ROOM, Behind, Json, Text
-from tests.proctor.command import proctor
-from tests.proctor.scripts import Script
+from tests.proctor.command import proctor, running
+from tests.proctor.scripts import Fleet, Script, agent
+from tests.proctor.test_degraded import until_absent
+from tests.proctor.test_up import CRASHES
 
 PROMPT = "what-only-the-caller-knows"
+ASKS = ('{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "gone"}', '{"reply": "done"}')
 
 
 def test_a_run_is_logged_on_stderr_as_json_without_what_was_said_R179_L12(home: Path, script: Script) -> None:
@@ -105,3 +110,71 @@ def test_a_command_called_inside_a_program_leaves_its_logging_alone(
     logging.getLogger("proctor.agent").warning("still ours")
     assert [record.message for record in caplog.records] == ["still ours"]
     assert "no-such.toml" in capfd.readouterr().err
+
+
+def test_a_server_logs_by_default_what_befalls_its_agents_and_nothing_but_json(
+    home: Path, fleet: Fleet
+) -> None:
+    crashing = agent("a", script='"a.ndjson"', prompt='"x"', on_crash='"retry"')
+    asking = agent("b", script='"b.ndjson"', permission='"ask"')
+    refused = agent("c", script='"c.ndjson"')
+    path = fleet(
+        "intensity = 1\nperiod = 60",
+        crashing,
+        asking,
+        refused,
+        a=CRASHES,
+        b=ASKS,
+        c=('{"end": "authentication"}',),
+    )
+    env = {"PROCTOR_LOG_FORMAT": "json"}
+    with running("web", str(path), "--listen", "127.0.0.1:0", "--no-token", home=home, env=env) as command:
+        first = command.said(b'"message": "serving fleet on ', command.err).decode()
+        where = json.loads(first.splitlines()[-1])["message"].rpartition(" ")[2]
+        with httpx2.Client(base_url=where, timeout=30, verify=False) as client:
+            until_absent(client)
+            client.post("/agents/c/turns", json={"prompt": PROMPT})
+            client.post("/agents/b/turns", json={"prompt": PROMPT}, headers={"prefer": "respond-async"})
+            [question] = until_asked(client)
+            client.post(f"/agents/b/approvals/{question['id']}", json={"decision": "allow"})
+            client.post("/agents/b/stop")
+        command.signal(signal.SIGTERM)
+        said = first + command.err.read().decode()
+        assert command.end() == 0
+    facts = [json.loads(line) for line in said.splitlines()]
+    by_event = {record.get("event"): record for record in facts}
+    assert by_event["adapter_exit"]["level"] in ("info", "warning")
+    restarts = [record for record in facts if record.get("event") == "child_restarting"]
+    assert [(record["child"], record["cause"], record["level"]) for record in restarts] == [
+        ("a", "killed by SIGKILL", "warning")
+    ]
+    assert "(1 of 1 in 1 min)" in restarts[0]["message"]
+    assert (by_event["max_restarts"]["child"], by_event["max_restarts"]["cause"]) == (
+        "a",
+        "killed by SIGKILL",
+    )
+    assert (by_event["agent_failed"]["agent"], by_event["agent_failed"]["level"]) == ("c", "warning")
+    assert (by_event["approval"]["agent"], by_event["http_approval_answered"]["decision"]) == ("b", "allow")
+    assert by_event["http_agent_stopped"]["agent"] == "b"
+    assert PROMPT not in said
+
+
+def until_asked(client: httpx2.Client) -> list[dict[str, str]]:
+    """The open questions of agent b, once there is one."""
+    limit = time.monotonic() + 60
+    while not (found := client.get("/agents/b/approvals").json()["approvals"]):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    return list(found)
+
+
+def test_a_command_that_serves_on_stdin_says_on_stderr_that_it_is_up(home: Path) -> None:
+    done = proctor("serve", "--agents", "claude", home=home)
+    assert done.status == 0
+    assert "info proctor.serve: serves stdin and stdout" in done.err
+
+
+def test_what_a_command_says_is_json_too_when_it_is_asked_for(home: Path, tmp_path: Path) -> None:
+    done = proctor("web", str(tmp_path / "none.toml"), home=home, env={"PROCTOR_LOG_FORMAT": "json"})
+    assert done.status == 2
+    assert "cannot be read" in json.loads(done.complaint)["message"]

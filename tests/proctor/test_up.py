@@ -72,7 +72,7 @@ def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
         "asked: ",
         "says: I begin",
         "killed by SIGKILL in mid-turn",
-        r"restarting \(1 of 3 in 1 min\): killed by SIGKILL",
+        r"restarting in \S+ s \(1 of 3 in 1 min\): killed by SIGKILL",
         "resumed session ",
         "goes on: ",
         "says: I have resumed session",
@@ -122,9 +122,13 @@ def test_a_root_that_gives_up_says_because_of_whom_how_often_and_why(home: Path,
         agent("a", script='"a.ndjson"', prompt='"x"', on_crash='"retry"'),
         a=CRASHES,
     )
-    done = proctor("up", str(path), home=home)
+    done = proctor("up", str(path), "--strict", home=home)
     assert done.status == 1
-    assert in_order(told(done, "a"), r"restarting \(1 of 2 in 1 min\)", r"restarting \(2 of 2 in 1 min\)")
+    assert in_order(
+        told(done, "a"),
+        r"restarting in \S+ s \(1 of 2 in 1 min\)",
+        r"restarting in \S+ s \(2 of 2 in 1 min\)",
+    )
     assert done.complaint == (
         "proctor: fleet gave up: more than 2 restarts in 60 s of a; "
         "the last causes: killed by SIGKILL, killed by SIGKILL, killed by SIGKILL"
@@ -149,7 +153,9 @@ def test_a_child_that_cannot_start_ends_the_command_with_its_own_words(home: Pat
     )
     done = proctor("up", str(path), home=home)
     assert done.status == 1
-    assert done.complaint.startswith("proctor: a could not start: a did not answer the greeting within 0.5 s")
+    assert done.complaint.startswith(
+        "proctor: no agent of fleet is left: a: could not start: a did not answer the greeting within 0.5 s"
+    )
 
 
 def test_an_agent_that_is_not_installed_is_told_before_anything_starts(home: Path, fleet: Fleet) -> None:
@@ -275,7 +281,7 @@ def test_an_agent_of_a_nested_supervisor_is_told_with_its_path_and_its_own_inten
     )
     done = proctor("up", str(path), home=home)
     assert done.status == 0
-    assert in_order(told(done, "g/a"), "killed", r"restarting \(1 of 4 in 30 s\)", "answered")
+    assert in_order(told(done, "g/a"), "killed", r"restarting in \S+ s \(1 of 4 in 30 s\)", "answered")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ GRACE = 1.0
 def address(command: Running) -> str:
     """Where it says that it serves."""
     line = command.said(b"serving", command.err).splitlines()[-1].decode()
-    found = re.search(r"serving fleet on (\S+)", line)
+    found = re.search(r'serving fleet on ([^\s"]+)', line)
     assert found, line
     return found[1]
 

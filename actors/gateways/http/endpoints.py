@@ -43,6 +43,10 @@ PATIENCE = 10.0
 T = TypeVar("T", bound=r.Taken)
 
 
+_DONE: Mapping[Word, str] = {"stop": "agent stopped", "start": "agent started", "restart": "agent restarted"}
+"""What is logged of an operator's word."""
+
+
 class Endpoints:
     """Those of one gateway. `schemas` are those of the bodies."""
 
@@ -57,12 +61,12 @@ class Endpoints:
         found: dict[str, r.AgentRecord] = {}
         async with trio.open_nursery() as nursery:
             for name, agent in self._gateway.agents.items():
-                nursery.start_soon(_look, name, agent, found)
+                nursery.start_soon(_look, name, agent, found, self._gateway.hooks.absent)
         return given(r.AgentList(agents=tuple(found[name] for name in sorted(found))))
 
     async def show_agent(self, request: Request) -> Response:
         agent, found = self._agent(request), dict[str, r.AgentRecord]()
-        await _look(agent.name, agent, found)
+        await _look(agent.name, agent, found, self._gateway.hooks.absent)
         return given(found[agent.name])
 
     async def stop(self, request: Request) -> Response:
@@ -75,11 +79,15 @@ class Endpoints:
         return await self._steered(request, "restart")
 
     async def _steered(self, request: Request, word: Word) -> Response:
-        await self._gateway.steer(self._agent(request), word)
+        agent = self._agent(request)
+        self._gateway.hooks.tell(_DONE[word], {"agent": agent.name})
+        await self._gateway.steer(agent, word)
         return await self.show_agent(request)
 
     async def interrupt(self, request: Request) -> Response:
-        return given(r.receipt_record(await self._agent(request).interrupt(timeout=PATIENCE)))
+        agent = self._agent(request)
+        self._gateway.hooks.tell("agent interrupted", {"agent": agent.name})
+        return given(r.receipt_record(await agent.interrupt(timeout=PATIENCE)))
 
     async def steer(self, request: Request) -> Response:
         agent, body = self._agent(request), await self._body(request, r.SteerRequest)
@@ -220,6 +228,8 @@ class Endpoints:
             found.allow(body.input)
         else:
             found.deny(body.message)
+        facts = {"agent": agent.name, "id": id, "tool": found.tool, "decision": body.decision}
+        self._gateway.hooks.tell("approval answered", facts)
         return given(r.DecisionRecord(id=id, settled=found.settled or ""))
 
     # -- the server itself
@@ -247,7 +257,10 @@ class Endpoints:
         return await read(request, kind, self._schemas[kind], self._gateway.limit)
 
 
-async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord]) -> None:
+async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord], absent: Mapping[str, str]) -> None:
+    if name in absent:
+        found[name] = r.AgentRecord(name=name, state="failed", evidence=absent[name])
+        return
     try:
         found[name] = r.agent_record(await agent.status())
     except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:

@@ -47,11 +47,14 @@ def _forget(what: str, facts: Mapping[str, Any]) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """What a gateway is given beside its agents: what `/readyz` checks, by name; what gives the bytes of `/metrics`;
+    """What a gateway is given beside its agents: what `/readyz` checks, by name; the `alarms` that it names only when
+    something is wrong; why an agent is `absent`, by name, as it changes; what gives the bytes of `/metrics`;
     further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; the
     `steering` of agents; who is told of turns and streams that end."""
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
+    alarms: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
+    absent: Mapping[str, str] = attrs.field(factory=dict[str, str])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
     visits: Visits = attrs.field(factory=Visits)
@@ -162,7 +165,7 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        looks = Looks(hooks.checks, nursery, alarms={"agents": partial(troubles, agents)})
+        looks = Looks(hooks.checks, nursery, alarms={"agents": partial(troubles, agents), **hooks.alarms})
         turns, probes = Turns(nursery, hooks.tell), Probes(looks, hooks.metrics)
         yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -31,6 +31,9 @@ def main() -> None:
     _leave(status)
 
 
+_SERVING = ("serve", "web")
+
+
 def _occupy() -> None:
     """A standard stream that was closed must not become the number of a file of ours; using it stays an error."""
     for fd, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
@@ -49,7 +52,10 @@ def _dispatch(argv: list[str]) -> int:
     from proctor.cli.complaints import complain
     from proctor.cli.logs import log_to_stderr
 
-    if wrong := log_to_stderr(os.environ):  # not in `dispatch`: what calls that keeps its own logging
+    serves = not argv or argv[0] in _SERVING
+    if wrong := log_to_stderr(
+        os.environ, serves=serves
+    ):  # not in `dispatch`: what calls that keeps its own logging
         complain(wrong)
     raise_file_limit()  # of this process; what calls `dispatch` keeps its own
     return dispatch(argv)
@@ -65,7 +71,9 @@ def _one_line(error: BaseException) -> str:
 
 def _tell(text: str) -> None:
     if _is_open(sys.stderr):
-        print(f"proctor: {text}", file=sys.stderr)
+        from proctor.cli.logs import as_line
+
+        sys.stderr.write(as_line(text, os.environ))
 
 
 def _is_open(stream: object) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from proctor.actors.errors import AgentError, NotExecutable, NotInstalled
 from proctor.actors.fleet import Fleet, Nested
 from proctor.actors.members import AnyMember, Server
+from proctor.actors.plan import Plan
 from proctor.actors.trees import Supervisor
 from proctor.cli.verdicts import innermost
 from proctor.runtime.errors import StartError
@@ -25,6 +27,24 @@ def agents_of(child: Child) -> Sequence[AnyMember]:
     if isinstance(child, Nested):
         return [member for _, member in child.members("")]
     return [] if isinstance(child, Server) else [child]
+
+
+def locate_some(plans: Iterable[Plan], *, strict: bool = False) -> None:
+    """Look for the command lines of a fleet. Raises `NotInstalled` or `NotExecutable`, as for the first of them, when none is
+    there, or `strict` and one is missing."""
+    refused: AgentError | None = None
+    for plan in plans:
+        try:
+            plan.locate()
+        except (NotInstalled, NotExecutable) as error:
+            refused = refused or error
+            if strict:
+                break
+        else:
+            if not strict:
+                return
+    if refused is not None:
+        raise refused
 
 
 async def started(sup: Supervisor, child: Child, record: Path | None) -> Exception | None:

@@ -198,7 +198,7 @@ def run(
     )
 
 
-def up(fleet: str, /) -> int:
+def up(fleet: str, /, *, strict: Annotated[bool, _Flag] = False) -> int:
     """Start the agents of a fleet file, send each its prompt, and show what happens.
 
     Ends when every prompt is answered; an agent without one runs until Ctrl-C.
@@ -207,10 +207,12 @@ def up(fleet: str, /) -> int:
     ----------
     fleet
         The fleet file (TOML).
+    strict
+        End when an agent cannot start or is restarted too often, instead of going on with the others.
     """
     from proctor.cli.up import up_command
 
-    return up_command(fleet)
+    return up_command(fleet, strict=strict)
 
 
 def doctor(

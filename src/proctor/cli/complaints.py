@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,11 +19,11 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 def complain(text: str) -> None:
     """A line on stderr, if there is one."""
-    from proctor.cli.wording import printable
+    from proctor.cli.logs import as_line
 
     stderr: TextIO | None = sys.stderr
     if stderr is not None:
-        print(f"proctor: {printable(text)}", file=stderr)
+        stderr.write(as_line(text, os.environ))
 
 
 def missing_of(*extras: str) -> str:

@@ -28,13 +28,24 @@ BUFFER = 10_000
 Sink = Callable[[Line], None]
 
 
-class Follower:
-    """`names` gives the name in the registry of each agent's path."""
+def _ignore(event: SupervisorEvent) -> None:
+    return
 
-    def __init__(self, story: Story, names: Mapping[str, str], sink: Sink) -> None:
+
+class Follower:
+    """`names` gives the name in the registry of each agent's path; `on_event` gets each supervisor's event."""
+
+    def __init__(
+        self,
+        story: Story,
+        names: Mapping[str, str],
+        sink: Sink,
+        on_event: Callable[[SupervisorEvent], None] = _ignore,
+    ) -> None:
         self._story = story
         self._names = names
         self._sink = sink
+        self._on_event = on_event
         self._cursors: dict[str, Cursor] = {}
         self._followed: set[str] = set()
 
@@ -49,6 +60,7 @@ class Follower:
 
     def _hear(self, event: SupervisorEvent, sup: Supervisor, nursery: trio.Nursery) -> None:
         self.drain()
+        self._on_event(event)
         if line := self._story.of_tree(event):
             self._sink(line)
         if isinstance(event, ChildStarted) and event.path in self._names:

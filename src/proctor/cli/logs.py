@@ -26,6 +26,19 @@ _LAST = 0.5
 _OWN = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 
 
+def is_json(environ: Mapping[str, str]) -> bool:
+    """Whether stderr is to have lines of JSON, and nothing else."""
+    return environ.get("PROCTOR_LOG_FORMAT", "").lower() == "json"
+
+
+def as_line(text: str, environ: Mapping[str, str]) -> str:
+    """A line of a command's own for stderr: as text, or a record of JSON like those of the log."""
+    if not is_json(environ):
+        return f"proctor: {printable(text)}\n"
+    record = logging.LogRecord("proctor", logging.INFO, "", 0, text, None, None)
+    return f"{Json().format(record)}\n"
+
+
 class Text(logging.Formatter):
     """`2026-01-31 12:00:00,123 info proctor.agent: ...`: a line, and a traceback where there is one."""
 
@@ -98,16 +111,22 @@ class Behind(logging.Handler):
                 return
 
 
-def log_to_stderr(environ: Mapping[str, str]) -> str | None:
-    """Have what `proctor` logs written to stderr. Returns what is wrong with the variables, None when nothing is."""
+def log_to_stderr(environ: Mapping[str, str], *, serves: bool = False) -> str | None:
+    """Have what `proctor` logs written to stderr. Returns what is wrong with the variables, None when nothing is.
+
+    Unless the environment says otherwise, a command that `serves` logs from `info` on, and any other warnings; but not those
+    about agents, which it shows by itself.
+    """
     level, shape = (environ.get(name, "").lower() for name in ("PROCTOR_LOG", "PROCTOR_LOG_FORMAT"))
     handler = Behind(2)
     text = Text("%(asctime)s %(level)s %(name)s: %(message)s")
-    handler.setFormatter(Json() if shape == "json" else text)
+    handler.setFormatter(Json() if is_json(environ) else text)
     logger = logging.getLogger("proctor")
     logger.handlers = [handler]
     logger.propagate = False
-    logger.setLevel(level.upper() if level in LEVELS else "WARNING")
+    logger.setLevel(level.upper() if level in LEVELS else "INFO" if serves else "WARNING")
+    if level not in LEVELS and not serves:
+        logging.getLogger("proctor.agent").setLevel("ERROR")
     for name, value, known in (("PROCTOR_LOG", level, LEVELS), ("PROCTOR_LOG_FORMAT", shape, FORMATS)):
         if value and value not in known:
             return f"{name} {value!r} is not a choice; accepted: {', '.join(known)}"

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import trio
 
-from proctor.cli.wording import printable
+from proctor.cli.logs import as_line
 
 CHUNK = 64 * 1024
 _NAMES: Mapping[int, str] = {1: "stdout", 2: "stderr"}
@@ -57,7 +57,7 @@ class Output:
 
     async def say(self, text: str) -> None:
         """A line of our own to the user, as `note`; what is quoted in it may come from anywhere."""
-        await self.note(f"proctor: {printable(text)}\n".encode("utf-8", "replace"))
+        await self.note(as_line(text, os.environ).encode("utf-8", "replace"))
 
 
 def _write_all(fd: int, data: bytes) -> None:

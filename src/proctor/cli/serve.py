@@ -39,8 +39,10 @@ from proctor.actors.scripted import ScriptError
 from proctor.actors.sessions import Sessions
 from proctor.actors.toolset import ServedTool, Toolset
 from proctor.actors.trees import open_supervisor
+from proctor.cli.absent import Absent
 from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
+from proctor.cli.fleetlog import FleetLog
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.offers import ONE_SHOT, Offer
 from proctor.cli.output import Output
@@ -51,6 +53,7 @@ from proctor.cli.verdicts import refused
 from proctor.runtime.errors import MaxRestartsExceeded
 
 if TYPE_CHECKING:
+    from proctor.actors.gateways.http import Check
     from proctor.cli.doorway import Doorway
 
 SUBMITTING = "Answers of a declared shape are handed in by submit; validate checks one, example shows one."
@@ -111,7 +114,8 @@ class Service:
         named_others = options.fleet is not None or options.schema is not None
         self._agents = options.agents or (() if named_others else ONE_SHOT)
         self._doorway, self._probes = _doorway(options), _probes(options)
-        self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet))
+        self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet)).degrading()
+        self._absent = None if self._fleet is None else Absent(self._fleet, self.record)
         self._metrics = _metrics(options, self._fleet)
         if options.limit is not None and options.limit < 1:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
@@ -178,6 +182,8 @@ class Service:
                 self._kill_tree = supervisor.ref.kill
                 if self._metrics is not None:
                     await around.start(self._metrics.follow, supervisor)
+                if self._absent is not None:
+                    await around.start(FleetLog(fleet, self._absent, _log).follow, supervisor)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
                     await self._offer.fleet(supervisor, fleet, self._terms, self.record)
@@ -206,7 +212,9 @@ class Service:
             idle=self._client_ttl,
         )
         checks = Checks(adapters_of(self._offer.plans)).by_name()
-        alarms = {"agents": partial(troubles, self._offer.agents)}
+        alarms: dict[str, Check] = {"agents": partial(troubles, self._offer.agents)}
+        if self._absent is not None:
+            alarms["fleet"] = self._absent.check
         around = (checks, alarms, self._gather(toolset), self._shutdown)
         if self._doorway is not None:
             await self._doorway.serve(make, *around)

@@ -27,6 +27,7 @@ def web(
     sessions: Annotated[str | None, Parameter(negative="")] = None,
     session_ttl: Annotated[str | None, Parameter(negative="")] = None,
     limit: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    strict: Annotated[bool, _Flag] = False,
 ) -> int:
     """Run a fleet of agents and serve it over HTTP, until it is interrupted.
 
@@ -54,6 +55,8 @@ def web(
     limit
         How many turns in sessions work at a time, for each kind, or KIND=N for one. Can be repeated. Default: what the
         machine has room for, at most 10.
+    strict
+        End when an agent cannot start or is restarted too often, instead of serving the others.
     """
     from proctor.actors.durations import duration
 
@@ -87,6 +90,7 @@ def web(
             session_ttl=ttl,
             limit=most,
             limits=by_kind,
+            strict=strict,
         )
     )
 

@@ -87,6 +87,7 @@ class Story:
         self.gave_up: str | None = None
         self._root = fleet.name
         self._now, self._wall = now, wall
+        self._restarts_apart: dict[str, Restarts] = {}
         self._restarts = {path: Restarts(Flags(**group.flags())) for path, group in fleet.groups(fleet.name)}
 
     # -- what supervisors do
@@ -127,12 +128,18 @@ class Story:
         return self._line(event.path, "stopped", "faint") if is_clean(event.reason) else None
 
     def _restarting(self, event: e.ChildRestarting) -> Line:
-        parent = event.path.rpartition("/")[0]
         if event.path in self.agents:
             self.agents[event.path].restarts += 1
-        count = f" ({self._restarts[parent].add(self._now())})" if parent in self._restarts else ""
+        counted = self._counted(event.path)
+        count = f" ({counted.add(self._now())})" if counted is not None else ""
         delay = f" in {spelled(event.delay)}" if event.delay else ""
         return self._line(event.path, f"restarting{delay}{count}: {told(event.reason)}")
+
+    def _counted(self, path: str) -> Restarts | None:
+        above = self._restarts.get(path.rpartition("/")[0])
+        if above is None or above.flags.give_up == "supervisor":
+            return above
+        return self._restarts_apart.setdefault(path, Restarts(above.flags))
 
     def _not_started(self, event: e.StartFailed) -> Line:
         if event.reason == Killed():
@@ -142,6 +149,9 @@ class Story:
     def _too_often(self, event: e.MaxRestarts) -> Line:
         flags = self._restarts[event.path].flags if event.path in self._restarts else Flags()
         often = f"more than {flags.intensity} restarts in {spelled(flags.period)}"
+        if event.child_only:
+            text = f"is given up: {event.limit}; at last: {told(event.reason)}"
+            return self._line(f"{event.path}/{event.id}", text, "bad")
         text = f"gives up because of {event.id}: {often}; at last: {told(event.reason)}"
         if event.path == self._root:
             self.gave_up = event.id

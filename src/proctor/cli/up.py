@@ -1,9 +1,10 @@
 """`proctor up`: a fleet in the foreground, from its first start to its last stop.
 
-The children are started one after another under the root, so that their starts can be followed too; a child that
-does not start ends the command, as it would end the supervisor (S10). Each agent gets its prompt once it is up. The
-command ends when every prompt is answered and no agent is without one, when the root ends or gives up, or when it is
-interrupted; the tree is always stopped in order behind it, and told of to the end.
+The children are started one after another under the root, so that their starts can be followed too; one that cannot
+start, or is restarted too often, is left out, and the others go on (`strict`: it ends the command, as it would end the
+supervisor, S10). Each agent gets its prompt once it is up. The command ends when every prompt is answered and no agent is
+without one, when no agent is left, when the root ends or gives up, or when it is interrupted; the tree is always stopped in
+order behind it, and told of to the end.
 
 A reader of our output that has gone ends the fleet; one that sleeps does not hold it up.
 """
@@ -25,8 +26,9 @@ from proctor.actors.fleet import Fleet, load_fleet
 from proctor.actors.host import noted
 from proctor.actors.states import Status
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
+from proctor.cli.absent import Absent
 from proctor.cli.board import board, summary
-from proctor.cli.children import Child, agents_of, children_of, started
+from proctor.cli.children import Child, agents_of, children_of, locate_some, started
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
 from proctor.cli.interrupts import Interrupts, interruptible
@@ -38,42 +40,44 @@ from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError, NoProc, is_clean
+from proctor.runtime.shortage import shortage_of
 
 _LOOK = 0.25
 _CAUSES = 3
 
 
-def up_command(fleet: str) -> int:
+def up_command(fleet: str, *, strict: bool = False) -> int:
     """Run the fleet of this file and return the exit status."""
-    return trio.run(_main, Path(fleet))
+    return trio.run(_main, Path(fleet), strict)
 
 
-async def _main(path: Path) -> int:
+async def _main(path: Path, strict: bool) -> int:
     errors = Output(2)
     try:
         fleet = load_fleet(path)
-        for _, member in fleet.members(fleet.name):
-            plan_of(member.spec()).locate()
+        locate_some((plan_of(member.spec()) for _, member in fleet.members("")), strict=strict)
     except AgentError as error:
         return await refused(error, errors)
     record = state_directory()
     async with noted(errors.say):
-        command = Command(fleet, record, errors)
+        command = Command(fleet if strict else fleet.degrading(), record, errors, strict=strict)
         return await interruptible(command.run, told=command.told, beside=partial(keep_room, record))
 
 
 class Command:
     """One `proctor up`. `record` is where agents are recorded that name no other place."""
 
-    def __init__(self, fleet: Fleet, record: Path, errors: Output) -> None:
+    def __init__(self, fleet: Fleet, record: Path, errors: Output, *, strict: bool = False) -> None:
         self._fleet = fleet
+        self._strict = strict
+        self._absent = Absent(fleet, record)
         self._record = record
         self._errors = errors
         self._t0 = trio.current_time()
         self._story = Story(fleet, trio.current_time, time.time)
         self._members = dict(fleet.members(fleet.name))
         names = {path: member.name for path, member in self._members.items()}
-        self._follower = Follower(self._story, names, self._tell)
+        self._follower = Follower(self._story, names, self._tell, self._absent.hear)
         self._statuses: dict[str, Status] = {}
         self._sup: Supervisor | None = None
         self._complaints: list[str] = []
@@ -125,25 +129,35 @@ class Command:
             nursery.start_soon(self._until_ended, sup, nursery.cancel_scope)
             nursery.start_soon(self._look, sup)
             async with trio.open_nursery() as asking:
-                if not await self._start(sup, asking):
+                if not await self._start(sup, asking, nursery):
                     asking.cancel_scope.cancel("a child did not start")
-                elif any(member.prompt is None for member in self._members.values()):
-                    await trio.sleep_forever()
+                else:
+                    await self._absent.wait_gone(m.name for m in self._members.values() if m.prompt is None)
             nursery.cancel_scope.cancel("there is nothing left to wait for")
+        if self._absent.is_all:
+            text = f"no agent of {self._fleet.name} is left: {self._absent.summary}"
+            self._fail(text, self._absent.status or FAILED)
+        else:
+            for name, why in sorted(self._absent.why.items()):
+                self._fail(f"{name}: {why}", FAILED)
         if sup.ref.is_alive():
             self._tell(self._story.note("stopping"))
 
-    async def _start(self, sup: Supervisor, asking: trio.Nursery) -> bool:
+    async def _start(self, sup: Supervisor, asking: trio.Nursery, around: trio.Nursery) -> bool:
         for child in children_of(self._fleet):
             try:
-                cause = await started(sup, child, self._record)
+                if (cause := await started(sup, child, self._record)) is None:
+                    self._absent.started(child)
+                elif self._strict:
+                    self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
+                    return False
+                else:
+                    await self._absent.leave_out(sup, child, cause, around)
             except DeliveryError:  # the root has ended meanwhile
                 return False
-            if cause is not None:
-                self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
-                return False
-            for path in self._paths_in(child):
-                asking.start_soon(self._ask, sup, path)
+            if cause is None or shortage_of(cause) is not None:
+                for path in self._paths_in(child):
+                    asking.start_soon(self._ask, sup, path)
         return True
 
     def _paths_in(self, child: Child) -> Sequence[str]:
@@ -154,6 +168,7 @@ class Command:
         member = self._members[path]
         if member.prompt is None:
             return
+        await self._absent.wait_tried(member.name)
         self._tell(self._story.asked(path, member.prompt))
         try:
             answer = await sup.agent(member.name).ask(member.prompt, timeout=member.timeout)

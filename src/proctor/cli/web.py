@@ -1,7 +1,8 @@
 """`proctor web`: a fleet that runs, served over HTTP.
 
 In this order: the socket is bound, the server answers (`/readyz` says that the agents start), the agents start and are
-given their prompts. It ends on a signal, or when the root of the fleet ends.
+given their prompts. It ends on a signal, or when the root of the fleet ends. An agent that cannot start, or is restarted too
+often, is left out: the others are served, `/readyz` and the agent's state say why. `strict` ends with the first of them.
 
 The first signal stops it in order: no new turns, `grace` for those that run, then they are interrupted and every
 client is told why; then the agents go down their ladders. What has not gone `LAST` seconds after the grace is killed,
@@ -21,6 +22,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio_util import wait_any
 
 from proctor.actors.completion import CompletionModel
 from proctor.actors.errors import AgentError, BadOption
@@ -50,9 +52,11 @@ from proctor.actors.transport import ProcessTransport
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.actors.visits import Visits
 from proctor.actors.webserver import serve
-from proctor.cli.children import children_of, started
+from proctor.cli.absent import Absent
+from proctor.cli.children import children_of, locate_some, started
 from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
+from proctor.cli.fleetlog import FleetLog
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
@@ -83,6 +87,7 @@ class WebOptions:
     session_ttl: float | None = None
     limit: int | None = None
     limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    strict: bool = False
 
 
 def web_command(options: WebOptions) -> int:
@@ -111,7 +116,9 @@ class Service:
     def __init__(self, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
-        self._fleet = load_fleet(Path(options.fleet))
+        fleet = load_fleet(Path(options.fleet))
+        self._fleet = fleet if options.strict else fleet.degrading()
+        self._absent = Absent(self._fleet, state_directory())
         self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
         self._token = token_for(self.where, options.token_env, no_token=options.no_token)
         check_door(self.where, self._token.value)
@@ -119,8 +126,7 @@ class Service:
         self._plans = {
             name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
         }
-        for plan in self._plans.values():
-            plan.locate()
+        locate_some(self._plans.values(), strict=options.strict)
         self._rooms = _rooms(options, self._plans)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
@@ -140,6 +146,7 @@ class Service:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
+                    await nursery.start(FleetLog(self._fleet, self._absent, _log).follow, sup)
                     await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
@@ -185,21 +192,30 @@ class Service:
             _log.warning("there is no place for sessions: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
-        if await self._start(sup, gateway):
-            gateway.probes.not_ready = None
-            await sup.wait_stopped()
+        async with trio.open_nursery() as nursery:
+            if await self._start(sup, gateway, nursery):
+                gateway.probes.not_ready = None
+                await wait_any(sup.wait_stopped, self._absent.wait_gone)
+            nursery.cancel_scope.cancel("nothing is left to be served")
+        if self._absent.is_all:
+            await self._errors.say(f"no agent of {self._fleet.name} is left: {self._absent.summary}")
+            self._status = self._absent.status or FAILED
 
-    async def _start(self, sup: Supervisor, gateway: Gateway) -> bool:
+    async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
         try:
             for child in children_of(self._fleet):
-                if (cause := await started(sup, child, state_directory())) is not None:
+                if (cause := await started(sup, child, state_directory())) is None:
+                    self._absent.started(child)
+                elif self._options.strict:
                     await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
                     self._status = status_of(cause)
                     return False
+                else:
+                    await self._absent.leave_out(sup, child, cause, nursery)
         except DeliveryError:  # the root has ended meanwhile
             return False
         for name, member in self._members.items():
-            if member.prompt is not None:
+            if member.prompt is not None and name not in self._absent.why:
                 gateway.turns.begin(
                     gateway.agent(name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
                 )
@@ -210,6 +226,8 @@ class Service:
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
+            alarms={"fleet": self._absent.check},
+            absent=self._absent.why,
             metrics=Exposition(self._metrics, pools=self._rooms.pools.statistics).expose
             if self._options.metrics
             else None,
