@@ -156,7 +156,7 @@ def test_a_full_disk_a_crash_and_a_thousand_idle_clients_keep_no_agent_from_answ
     tables = [agent(name, script=f'"{name}.ndjson"') for name in names]
     path = fleet(exits_at_once(tmp_path), *tables, **dict.fromkeys(names, ANSWERS))
     env = full_disk_at(home / "state" / "proctor" / "runs", tmp_path)
-    with running("web", str(path), *WORDS, home=home, files=(256, 256), env=env) as command:
+    with running("web", str(path), *WORDS, home=home, under="ulimit -n 256", env=env) as command:
         where = address(command)
         with httpx2.Client(base_url=where, timeout=60, verify=False) as client:
             ready(client)
