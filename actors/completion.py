@@ -26,7 +26,16 @@ import trio
 from proctor.actors import trees
 from proctor.actors.account_book import AccountBook
 from proctor.actors.causes import Fault, fault_of
-from proctor.actors.errors import AgentError, AskTimeout, BadOption, CompletionError, ProviderError
+from proctor.actors.delivery import Delivery
+from proctor.actors.errors import (
+    AgentError,
+    AskInterrupted,
+    AskNotSent,
+    AskTimeout,
+    BadOption,
+    CompletionError,
+    ProviderError,
+)
 from proctor.actors.handle import Agent, Turn
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
@@ -312,7 +321,7 @@ class CompletionStream:
         with trio.move_on_at(self._deadline) as clock:
             event = await anext(live, None)
         if clock.cancelled_caught and event is None:
-            raise AskTimeout(self._provider, self._request.timeout or 0.0)
+            raise _late(self._provider, self._request.timeout or 0.0, live.delivery)
         if event is None:
             self._judge(live.answer)
             return
@@ -365,7 +374,7 @@ def _value(answer: Answer) -> object:
 def _no_answer(provider: str, answer: Answer) -> ProviderError:
     code = answer.exit.code if isinstance(answer.exit, ExitStatus) else None
     status = "" if code is None else f" (exit status {code})"
-    return ProviderError(
+    error = ProviderError(
         provider,
         f"{answer.outcome}{status}: {answer.error or answer.text or 'it gave no reason'}",
         outcome=answer.outcome,
@@ -374,6 +383,15 @@ def _no_answer(provider: str, answer: Answer) -> ProviderError:
         stderr=answer.stderr,
         resets_at=answer.resets_at,
     )
+    error.delivery = answer.delivery
+    return error
+
+
+def _late(provider: str, seconds: float, delivery: Delivery) -> AskTimeout:
+    """The deadline has passed while the stream of a held agent was read; leaving that interrupts the turn."""
+    if delivery.is_repeatable:
+        return AskNotSent(provider, seconds, delivery=delivery)
+    return AskInterrupted(provider, seconds, acknowledged=False, delivery=delivery)
 
 
 def _wrapped(provider: str, error: Exception) -> CompletionError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import attrs
 
 from proctor.actors.incarnation import Incarnation
@@ -42,6 +44,5 @@ def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
 def cause_of(error: BaseException) -> BaseException:
     """The first error in a group of groups; an error that is none of those is its own."""
     while isinstance(error, BaseExceptionGroup):
-        group: BaseExceptionGroup[BaseException] = error
-        error = group.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

@@ -98,7 +98,7 @@ class Conversation:
         self._opened = False
         self._blank = 0
         self._bad_run = 0
-        self._bad_frame = -1
+        self._bad_frame: int = -1
         self._place = Place(0, 0, ())
 
     @property

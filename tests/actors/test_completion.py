@@ -293,6 +293,9 @@ async def test_the_deadline_of_a_request_is_an_error_that_says_so(
     assert is_transient(caught.value)
     assert isinstance(caught.value.__cause__, ProviderError)
     assert isinstance(caught.value.__cause__.__cause__, AskTimeout if held else type(None))
+    delivery = e.delivery_of(caught.value)
+    assert delivery is not None
+    assert (delivery.stage, delivery.sent) == ("streaming", "yes")
 
 
 async def test_nothing_to_answer_is_refused_and_starts_nothing_R137(autojump_clock: MockClock) -> None:
