@@ -50,6 +50,7 @@ from proctor.runtime.actor import NO_REPLY, Actor, Continue, Stop
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
 from proctor.runtime.messages import Call, reply, reply_error
 from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.shortage import shortage_of
 
 
 class AgentActor(Actor):
@@ -325,7 +326,9 @@ class AgentActor(Actor):
 
     def _settle_failed(self, job: Job, error: Exception) -> None:
         asked = (job.ticket, job.prompt or job.ticket)
-        self.book.log.append([v.TurnEnded(v.HOST, None, "refused_start", error=str(error), prompts=asked)])
+        # what the machine lacks is not for the agent's owner to set right
+        ending: v.Ending = "refused_start" if shortage_of(error) is None else "error"
+        self.book.log.append([v.TurnEnded(v.HOST, None, ending, error=str(error), prompts=asked)])
         self.book.current = None
         self.gate.leave()
         self.book.move("refused", str(error))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -45,6 +47,23 @@ async def live(folder: Path, moment: str) -> str:
             if moment == "done":
                 stack.enter_context(full_disk())
     return "ok"
+
+
+async def test_a_start_for_which_there_is_no_room_is_no_mistake_of_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    child = proctor.scripted("a", write_script(tmp_path, SCRIPT), dialect="claude-oneshot")
+    async with proctor.open_supervisor([child]) as sup:
+        assert (await sup.agent("a").ask("hello")).ok
+        for path in temporary.iterdir():  # a cleaner of temporary folders
+            shutil.rmtree(path)
+        with full_disk():
+            answer = await sup.agent("a").ask("hello")
+        assert (answer.outcome, "No space left on device" in str(answer.error)) == ("failed", True)
+        assert (await sup.agent("a").ask("hello")).ok
 
 
 @pytest.mark.parametrize("moment", ["idle", "working", "done"])
