@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from proctor.actors.expense import Expense
 from proctor.actors.metrics import BOUNDS, Clock, Metrics, Numbers
 from proctor.actors.pool import PoolStatistics
 from proctor.actors.toolset import Counts
@@ -28,6 +29,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[tuple[str, ...], float]
 Tools = Mapping[str, Counts]
 Pooled = tuple[PoolStatistics, ...]
+Accounts = Mapping[str, Expense]
 
 
 @attrs.frozen
@@ -182,6 +184,10 @@ OTHERS: Mapping[str, str] = {
     "proctor_turn_duration_seconds": "How long turns took, from the prompt to the end.",
     "proctor_supervisor_restarts_total": "Restarts of children that are no agents.",
     "proctor_metric_samples_dropped_total": "Samples that were left out because they came too fast, by where from.",
+    "proctor_account_turns_total": "Turns in the account book, by the name of their agent, however they were made.",
+    "proctor_account_unpriced_turns_total": "Those of them whose cost is not known.",
+    "proctor_account_cost_usd_total": "US dollars in the account book.",
+    "proctor_account_tokens_total": "Tokens in the account book, by kind.",
     "proctor_pool_slots": "Places of a pool: how many processes may run in it at a time.",
     "proctor_pool_slots_used": "Places of a pool that are taken, by processes kept ready too.",
     "proctor_pool_requests_waiting": "Requests that wait for a place of a pool.",
@@ -193,15 +199,20 @@ OTHERS: Mapping[str, str] = {
 
 
 class Exposition(Collector):
-    """The numbers of one tree, of the `tools` it serves by name, and of `pools` (such as `Pools.statistics`), under their
-    public names. Both are asked at each scrape."""
+    """The numbers of one tree, of the `tools` it serves by name, of `pools` (such as `Pools.statistics`), and of the
+    `accounts` of an account book, under their public names. The last three are asked at each scrape."""
 
     def __init__(
-        self, metrics: Metrics, tools: Callable[[], Tools] = dict, pools: Callable[[], Pooled] = tuple
+        self,
+        metrics: Metrics,
+        tools: Callable[[], Tools] = dict,
+        pools: Callable[[], Pooled] = tuple,
+        accounts: Callable[[], Accounts] = dict,
     ) -> None:
         self._metrics = metrics
         self._tools = tools
         self._pools = pools
+        self._accounts = accounts
         self._pooled: Pooled = ()
         self._one = trio.CapacityLimiter(1)
         self._registry = CollectorRegistry()
@@ -234,6 +245,7 @@ class Exposition(Collector):
         yield _counted("proctor_supervisor_restarts_total", ("child",), self._metrics.restarts)
         dropped = {word: self._metrics.dropped[word] for word in ("log", "tree", "status")}
         yield _counted("proctor_metric_samples_dropped_total", ("source",), dropped)
+        yield from _accounted(self._accounts())
         yield from _places(self._pooled)
         yield from _calls(self._tools())
 
@@ -253,6 +265,22 @@ def _counted(name: str, labels: tuple[str, ...], counts: Mapping[str, float]) ->
     for word, count in list(counts.items()):
         made.add_metric((word,), count)
     return made
+
+
+def _accounted(accounts: Accounts) -> Iterator[CounterMetricFamily]:
+    books = list(accounts.items())
+    for name, number in (
+        ("proctor_account_turns_total", attrgetter("turns")),
+        ("proctor_account_unpriced_turns_total", attrgetter("unpriced")),
+        ("proctor_account_cost_usd_total", attrgetter("cost_usd")),
+    ):
+        yield _counted(name, ("account",), {agent: number(expense) or 0.0 for agent, expense in books})
+    name = "proctor_account_tokens_total"
+    made = CounterMetricFamily(name, OTHERS[name], labels=("account", "tokens"))
+    for agent, expense in books:
+        for word in ("input", "output", "cache_read", "cache_write"):
+            made.add_metric((agent, word), getattr(expense.usage, f"{word}_tokens", None) or 0)
+    yield made
 
 
 def _places(pools: Pooled) -> Iterator[GaugeMetricFamily]:

@@ -151,10 +151,13 @@ class Numbers:
             case _:
                 pass
 
-    def _end(self, event: v.TurnEnded, now: float) -> None:
+    def _spend(self, event: v.TurnEnded | v.Exited) -> None:
         for name in ("input", "output", "cache_read", "cache_write"):
             self.tokens[name] += getattr(event.usage, f"{name}_tokens", None) or 0
         self.cost_usd += event.cost_usd or 0.0
+
+    def _end(self, event: v.TurnEnded, now: float) -> None:
+        self._spend(event)
         if event.ending == "schema_unmet":
             self.counts["unmet"] += 1
         if self._unsettled:  # its process is being stopped: how that ends is how the turn ends
@@ -163,6 +166,7 @@ class Numbers:
             self._close(ENDINGS[event.ending], now)
 
     def _exit(self, event: v.Exited, now: float) -> None:
+        self._spend(event)
         if event.outcome == "deadline":
             self.timeouts["deadline"] += 1
         elif event.outcome == "stalled" and not self._stalled:

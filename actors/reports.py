@@ -15,6 +15,7 @@ from proctor.actors.errors import (
     AgentError,
     AskNotSent,
     BadOption,
+    BudgetExceeded,
     MaybeExecuted,
     NotExecutable,
     NotInstalled,
@@ -55,6 +56,7 @@ ADVICE: Mapping[Outcome, str] = {
 
 REMEDIES: Mapping[type[Exception], str] = {
     BadOption: "correct the arguments of the call",
+    BudgetExceeded: "call it again when the window of the budget has freed, or call another agent",
     NotInstalled: "install its command line, or call another agent",
     NotExecutable: "make its program executable, or call another agent",
     VersionCheckFailed: "check its command line: proctor doctor",

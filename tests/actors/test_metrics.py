@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 import proctor
+from proctor.actors.account_book import AccountBook
 from proctor.actors.eventlog import EventLog
 from proctor.actors.exposition import FAMILIES, OTHERS, Exposition
 from proctor.actors.metrics import BOUNDS, Durations, Metrics, Numbers, Watched, agents_in
@@ -20,6 +21,7 @@ from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervisor import supervisor_spec
 from tests.actors.far_end import Step, write_script
+from tests.actors.spoken import spoken_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -98,6 +100,12 @@ def test_lines_go_on_over_incarnations_in_whatever_batches_they_come() -> None:
         numbers.take(life[:cut], 0)
         numbers.take(life[cut:], 0)
         assert (numbers.lines, numbers.counts["garbled"]) == (6, 1)
+
+
+def test_tokens_and_cost_of_a_turn_whose_process_died_count() -> None:
+    lost = v.Exited(v.HOST, "1", "crashed", usage=v.Usage(3, 5), cost_usd=0.25)
+    numbers = counted(ended(usage=v.Usage(1, 1), cost_usd=0.5), lost)
+    assert (numbers.tokens["input"], numbers.tokens["output"], numbers.cost_usd) == (4, 6, 0.75)
 
 
 def test_tokens_and_cost_are_what_was_told() -> None:
@@ -238,6 +246,16 @@ async def test_an_agent_that_does_not_answer_keeps_its_state_and_is_counted_R060
         await metrics.look()
     assert metrics.numbers["root/none"].status is None
     assert metrics.dropped["status"] == 0  # that it is not there is an answer
+
+
+async def test_what_runs_outside_of_the_tree_have_taken_is_shown_by_name() -> None:
+    with AccountBook() as book:
+        await Pools(limit=1).run(spoken_plan(), "hi")
+        await Pools(limit=1).run(spoken_plan(), "crash")
+        found = parsed(await Exposition(Metrics({}), accounts=lambda: book.expenses).expose())
+    names = ("turns", "unpriced_turns", "cost_usd")
+    assert [sample(found, f"proctor_account_{name}_total", account="agent") for name in names] == [2, 1, 0.5]
+    assert sample(found, "proctor_account_tokens_total", account="agent", tokens="input") == 0
 
 
 async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_then(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def _retry_after(error: BaseException, status: int) -> int | None:
         if isinstance(each, e.ProviderError) and each.resets_at is not None:
             seconds = until_reset(each.resets_at)
             return None if seconds is None else max(1, math.ceil(seconds))
+        if isinstance(each, e.BudgetExceeded) and each.seconds is not None and math.isfinite(each.seconds):
+            return max(1, math.ceil(each.seconds))
     return 1 if status == 503 else None
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from proctor.actors.account_book import AccountBook
 from proctor.actors.agent_tools import Terms
 from proctor.actors.environment import parse_env
 from proctor.actors.errors import AgentError, BadOption
@@ -116,6 +117,7 @@ class Service:
         self._doorway, self._probes = _doorway(options), _probes(options)
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet)).degrading()
         self._absent = None if self._fleet is None else Absent(self._fleet, self.record)
+        self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
         self._metrics = _metrics(options, self._fleet)
         if options.limit is not None and options.limit < 1:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
@@ -138,6 +140,7 @@ class Service:
             try:
                 async with noted(_told), AsyncExitStack() as stack:
                     await self._open_sessions(stack)
+                    stack.enter_context(self._accounts)
                     await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))
             except AgentError as error:
                 self._status = await refused(error, Output(2))
@@ -173,10 +176,6 @@ class Service:
     # -- the fleet
 
     async def _with(self, fleet: Fleet, around: trio.Nursery) -> None:
-        with account_book(fleet.name):
-            await self._in_tree(fleet, around)
-
-    async def _in_tree(self, fleet: Fleet, around: trio.Nursery) -> None:
         try:
             async with open_supervisor((), name=fleet.name, **fleet.tree()) as supervisor:
                 self._kill_tree = supervisor.ref.kill
@@ -231,7 +230,10 @@ class Service:
             return None
         from proctor.actors.exposition import Exposition  # another extra's
 
-        return Exposition(self._metrics, lambda: toolset.counts, self._terms.pools.statistics).expose
+        pools = self._terms.pools.statistics
+        return Exposition(
+            self._metrics, lambda: toolset.counts, pools, lambda: self._accounts.expenses
+        ).expose
 
     def _instructions(self) -> str:
         names = ", ".join(tool.name for tool in self._offer.tools if tool.name not in SUBMISSION_TOOLS)

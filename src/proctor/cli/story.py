@@ -178,6 +178,7 @@ class Story:
             case v.Notice():
                 return self._noticed(path, event)
             case v.Exited():
+                self._spend(watched, event)
                 return self._exited(path, watched, event)
             case v.LimitReached():
                 return None
@@ -195,9 +196,12 @@ class Story:
     def _turn_ended(self, path: str, watched: Watched, event: v.TurnEnded) -> Line | None:
         watched.in_turn = False
         watched.turns += 1
+        self._spend(watched, event)
+        return None if event.solicited else self._line(path, "ended a turn of its own", "faint")
+
+    def _spend(self, watched: Watched, event: v.TurnEnded | v.Exited) -> None:
         if event.cost_usd is not None:
             watched.cost_usd = (watched.cost_usd or 0.0) + event.cost_usd
-        return None if event.solicited else self._line(path, "ended a turn of its own", "faint")
 
     def _noticed(self, path: str, event: v.Notice) -> Line | None:
         match event.code:

@@ -128,6 +128,7 @@ class Service:
         }
         locate_some(self._plans.values(), strict=options.strict)
         self._rooms = _rooms(options, self._plans)
+        self._accounts = account_book(self._fleet.name)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
         self._stopping: float | None = None
@@ -141,7 +142,7 @@ class Service:
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
             await self._open_sessions(stack)
-            stack.enter_context(account_book(self._fleet.name))
+            stack.enter_context(self._accounts)
             try:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
@@ -221,6 +222,10 @@ class Service:
                 )
         return True
 
+    def _exposition(self) -> Exposition:
+        pools = self._rooms.pools.statistics
+        return Exposition(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses)
+
     def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
         paths = {member.name: path[1:] for path, member in self._fleet.members("")}
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
@@ -228,9 +233,7 @@ class Service:
             checks=Checks(adapters_of(self._plans)).by_name(),
             alarms={"fleet": self._absent.check},
             absent=self._absent.why,
-            metrics=Exposition(self._metrics, pools=self._rooms.pools.statistics).expose
-            if self._options.metrics
-            else None,
+            metrics=self._exposition().expose if self._options.metrics else None,
             routes=routes(models, visits),
             visits=visits,
             rooms=self._rooms,
