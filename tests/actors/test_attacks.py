@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 
 import pytest
@@ -148,3 +149,20 @@ async def test_a_connection_whose_stream_has_ended_is_closed_when_nothing_more_i
         for _ in range(3):
             assert (await get(client)).endswith(b"hello")
         assert await read_all(client) == b""
+
+
+async def test_a_shortage_of_descriptors_is_waited_out_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, failures = trio.SocketListener.accept, iter(range(3))
+
+    async def short(listener: trio.SocketListener) -> trio.SocketStream:
+        if next(failures, None) is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await accept(listener)
+
+    monkeypatch.setattr(trio.SocketListener, "accept", short)
+    async with running(application(hello)) as server, await server.connect() as client:
+        assert (await get(client)).endswith(b"hello")
+    [record] = [record for record in caplog.records if record.name == "proctor.http"]
+    assert record.getMessage() == "a connection could not be accepted: Too many open files (1 so far)"
