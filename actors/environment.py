@@ -13,7 +13,7 @@ from typing import Literal
 
 import attrs
 
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import BadOption, OptionFault
 from proctor.runtime.private import make_directory
 
 Home = Literal["user", "private"]
@@ -71,14 +71,17 @@ class Environment:
 
 def parse_env(items: Sequence[str], parent: Mapping[str, str]) -> dict[str, str]:
     """`NAME` (taken from `parent`) or `NAME=VALUE` → a map. Raises `BadOption` naming the item."""
-    out: dict[str, str] = {}
+    out, faults = dict[str, str](), list[OptionFault]()
     for item in items:
         name, given, value = item.partition("=")
         if not name or "\0" in item:
-            raise BadOption(f"env {item!r}: expected NAME or NAME=VALUE")
-        if not given and name not in parent:
-            raise BadOption(f"env {name!r}: not set here; write {name}=VALUE to give it one")
-        out[name] = value if given else parent[name]
+            faults.append(OptionFault("env", f"{item!r}: expected NAME or NAME=VALUE"))
+        elif not given and name not in parent:
+            faults.append(OptionFault("env", f"{name!r}: not set here; write {name}=VALUE to give it one"))
+        else:
+            out[name] = value if given else parent[name]
+    if faults:
+        raise BadOption("\n".join(map(str, faults)), faults)
     return out
 
 

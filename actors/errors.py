@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from proctor.actors.delivery import Delivery
 from proctor.runtime import process_errors as process
 from proctor.runtime.exits import ExitReason, NoProc
@@ -25,8 +27,26 @@ class AgentError(Exception):
     delivery: Delivery | None = None
 
 
+@attrs.frozen
+class OptionFault:
+    """What is wrong with one option, to be read behind its name; `option` is empty where the text says all."""
+
+    option: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.text}" if self.option else self.text
+
+
 class BadOption(AgentError, ValueError):
-    """An option has a value that nothing can be made of; the text names the option and what is accepted."""
+    """An option has a value that nothing can be made of; the text names the option and what is accepted.
+
+    `faults` holds everything that is wrong with the options of one agent, each a line of the text.
+    """
+
+    def __init__(self, text: str, faults: Sequence[OptionFault] = ()) -> None:
+        super().__init__(text)
+        self.faults = tuple(faults) or (OptionFault("", text),)
 
 
 class UnsupportedPayload(AgentError, ValueError):
@@ -40,12 +60,25 @@ class UnsupportedPayload(AgentError, ValueError):
 
 
 class FleetFaults(AgentError, ValueError):
-    """A fleet file is wrong; `faults` holds every fault found, each one line that begins with its place."""
+    """A fleet file is wrong; `faults` holds every fault found, each one line that begins with its place in the tables.
 
-    def __init__(self, path: str, faults: Sequence[str]) -> None:
-        super().__init__("\n".join(f"{path}: {fault}" for fault in faults))
+    `lines` has the line of the file for each, 0 where there is none; the text names it, and the agent of `agents`.
+    """
+
+    def __init__(
+        self, path: str, faults: Sequence[str], lines: Sequence[int] = (), agents: Sequence[str] = ()
+    ) -> None:
         self.path = path
         self.faults = tuple(faults)
+        self.lines = tuple(lines) or (0,) * len(self.faults)
+        names = tuple(agents) or ("",) * len(self.faults)
+        told = zip(self.faults, self.lines, names, strict=True)
+        super().__init__("\n".join(_located(path, *one) for one in told))
+
+
+def _located(path: str, fault: str, line: int, agent: str) -> str:
+    where = f"{path}:{line}" if line else path
+    return f"{where}: agent {agent!r}: {fault}" if agent else f"{where}: {fault}"
 
 
 class TransportMisuse(AgentError, RuntimeError):
@@ -57,7 +90,7 @@ class NotInstalled(AgentError):
 
     def __init__(self, name: str, searched: Sequence[str], install: str) -> None:
         super().__init__(
-            f"{name} is not installed: looked for {'; '.join(searched)}. Install it with: {install}"
+            f"{name} is not installed; install it with: {install} (looked for {'; '.join(searched)})"
         )
         self.name = name
         self.searched = tuple(searched)

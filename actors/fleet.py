@@ -15,36 +15,37 @@ Not handled: changing a fleet that runs; a second file.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import attrs
 
+from proctor.actors.accepted import PROMPT, near
 from proctor.actors.durations import duration
+from proctor.actors.environment import parse_env
 from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.members import (
     KINDS,
-    Acp,
     Allowance,
     AnyMember,
-    Claude,
-    Codex,
     Delays,
     Grace,
     McpTable,
-    OpenCode,
+    Member,
     Permission,
     Script,
-    Scripted,
     Server,
     given,
 )
 from proctor.actors.permissions import Rule
 from proctor.actors.scripted import ScriptError, check_script
 from proctor.actors.tables import Misfit, Positive, Seconds, TableFaults, Tables, said
+from proctor.actors.toml_lines import line_of
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.spec import (
     AutoShutdown,
@@ -57,6 +58,8 @@ from proctor.runtime.spec import (
     check_significance,
 )
 from proctor.runtime.supervisor import supervisor_spec
+
+_AGENT = re.compile(r"(supervisors\[\d+\]\.)*agents\[\d+\]")
 
 
 @attrs.frozen(kw_only=True)
@@ -144,20 +147,38 @@ for _record in (Rule, Delays, McpTable, *KINDS.values(), Group, Server, Allowanc
 
 def load_fleet(path: Path) -> Fleet:
     """Read and check a fleet file. Raises `FleetFaults` with every fault, each a line."""
-    return _checked(path, _parsed(path))
-
-
-def _parsed(path: Path) -> dict[str, Any]:
+    text = _read(path)
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return _checked(path, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFaults(str(path), [_place_first(str(error))]) from None
+    except RecursionError:
+        raise FleetFaults(str(path), ["is nested too deeply"]) from None
+    except TableFaults as error:
+        table = tomllib.loads(text)
+        places = [fault.partition(": ")[0] for fault in error.faults]
+        lines = [line_of(text, place) for place in places]
+        agents = [_agent_at(table, place) for place in places]
+        raise FleetFaults(str(path), error.faults, lines, agents) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
     except OSError as error:
         raise FleetFaults(str(path), [f"cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError as error:
         raise FleetFaults(
             str(path), [f"is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"]
         ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise FleetFaults(str(path), [_place_first(str(error))]) from None
+
+
+def _agent_at(table: dict[str, Any], place: str) -> str:
+    """The name of the agent whose table this place is in, empty for none."""
+    if (found := _AGENT.match(place)) is None:
+        return ""
+    names = [inner.get("name") for at, _, inner in _tables(table, "") if at == found[0]]
+    return names[0] if names and isinstance(names[0], str) else ""
 
 
 def _place_first(text: str) -> str:
@@ -171,13 +192,15 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
     tables.accept(AnyMember, tables.one_of(KINDS))
-    tables.records((Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet), _sound)
+    records = (Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet)
+    tables.records(records, _faults, {"name": "unnamed"})
+    among = list(_faults_among(table))
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
     except TableFaults as error:
-        raise FleetFaults(str(path), error.faults) from None
-    if faults := list(_faults_of_names(fleet)):
-        raise FleetFaults(str(path), faults)
+        raise TableFaults([*error.faults, *among]) from None
+    if among:
+        raise TableFaults(among)
     return fleet
 
 
@@ -210,25 +233,53 @@ def _permission(tables: Tables, value: object) -> object:
 # -- what is well formed and still does not fit together
 
 
-def _sound(record: object) -> None:
-    """Raise `Misfit` for what a supervisor would not take."""
+def _faults(record: object) -> Iterator[Misfit]:
+    """What a supervisor would not take, all of it."""
+    found = list[Misfit]()
+    if isinstance(record, Member):
+        if record.prompt is not None and (fault := PROMPT.fault(record.prompt)) is not None:
+            found.append(Misfit("prompt", fault))
+        if record.env is not None and (
+            wrong := list(_refusals(record, partial(parse_env, record.env, os.environ)))
+        ):
+            found += wrong
+            record = attrs.evolve(record, env=None)
+    for check in _checks(record):
+        found += _refusals(record, check)
+    yield from {(misfit.key, str(misfit)): misfit for misfit in found}.values()
+
+
+def _checks(record: object) -> Iterator[Callable[[], object]]:
+    if isinstance(record, Delays | Allowance | McpTable):
+        yield record.record
+    if isinstance(record, Member | Server | Nested):
+        yield record.spec
+    if isinstance(record, Member):  # also where its agent's options are refused first
+        yield record.child
+    if isinstance(record, Rule):
+        yield partial(Rule, record.tool, record.allow)
+    if isinstance(record, Group):
+        yield lambda: Flags(**record.flags())
+        yield partial(_check_significance, record)
+    if isinstance(record, Fleet):
+        yield partial(supervisor_spec, record.name)
+        yield record.tree
+
+
+def _refusals(record: object, check: Callable[[], object]) -> Iterator[Misfit]:
     try:
-        if isinstance(record, Delays | Allowance | McpTable):
-            record.record()
-        if isinstance(record, Claude | Codex | OpenCode | Acp | Scripted | Server | Nested):
-            record.spec()
-        if isinstance(record, Group):
-            Flags(**record.flags())
-            _check_significance(record)
-        if isinstance(record, Fleet):
-            supervisor_spec(record.name)
+        check()
     except InvalidSpec as error:
-        raise _refused("name" if error.field == "id" else error.field, error) from None
+        yield _refused("name" if error.field == "id" else error.field, error)
     except ScriptError as error:
-        raise Misfit("faults" if error.file == "--fault" else "script", str(error)) from None
+        key = {"--fault": "faults"}.get(error.file, error.file)
+        yield Misfit(key, error.text) if hasattr(record, key) else Misfit("script", str(error))
+    except Misfit as error:
+        yield error
     except BadOption as error:
-        option, _, rest = str(error).partition(" ")
-        raise (Misfit(option, rest) if hasattr(record, option) else Misfit("", str(error))) from None
+        for fault in error.faults:
+            option, _, text = (fault.option, "", fault.text) if fault.option else str(fault).partition(" ")
+            yield Misfit(option, text) if hasattr(record, option) else Misfit("", str(fault))
 
 
 def _check_significance(group: Group) -> None:
@@ -248,21 +299,35 @@ def _refused(key: str, error: InvalidSpec) -> Misfit:
     return Misfit(key, f"{said(error.value)} is not accepted; expected {error.accepted}")
 
 
-def _faults_of_names(fleet: Fleet) -> Iterator[str]:
-    if not any(fleet.members("")):
+def _faults_among(table: dict[str, Any]) -> Iterator[str]:
+    """What is wrong between tables: names and what is named. As they are written, whatever is wrong with the rest."""
+    found = [(place, kind, inner) for place, kind, inner in _tables(table, "")]
+    if not any(kind == "agents" for _, kind, _ in found):
         yield "no agent: add a table [[agents]] with kind and name"
     first = dict[str, str]()
-    for place, name in _names(fleet, ""):
-        if name in first:
-            yield f"{place}.name: {name!r} is used twice, in {first[name]} too"
-        first.setdefault(name, place)
+    for place, _, inner in found:
+        if isinstance(name := inner.get("name"), str):
+            if name in first:
+                yield f"{place}.name: {name!r} is used twice, in {first[name]} too"
+            first.setdefault(name, place)
+    servers = [str(inner.get("name")) for _, kind, inner in found if kind == "servers"]
+    for place, _, inner in found:
+        named = inner.get("server")
+        if inner.get("mode") == "serve" and isinstance(named, str) and named and named not in servers:
+            guess = near(named, servers) if servers else f"; add a table [[servers]] with name = {named!r}"
+            yield f"{place}.server: no server {named!r} is in this file{guess}"
 
 
-def _names(group: Group, at: str) -> Iterator[tuple[str, str]]:
-    for number, agent in enumerate(group.agents):
-        yield f"{at}agents[{number}]", agent.name
-    for number, server in enumerate(group.servers):
-        yield f"{at}servers[{number}]", server.name
-    for number, nested in enumerate(group.supervisors):
-        yield f"{at}supervisors[{number}]", nested.name
-        yield from _names(nested, f"{at}supervisors[{number}].")
+def _tables(table: dict[str, Any], at: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The tables of agents, servers and supervisors at any depth: place, kind, table."""
+    for kind in ("agents", "servers", "supervisors"):
+        inner: object = table.get(kind)
+        for number, one in enumerate(cast("list[object]", inner) if isinstance(inner, list) else []):
+            yield from _from(one, f"{at}{kind}[{number}]", kind)
+
+
+def _from(one: object, place: str, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    if isinstance(one, dict):
+        table = cast("dict[str, Any]", one)
+        yield place, kind, table
+        yield from _tables(table, f"{place}.") if kind == "supervisors" else ()

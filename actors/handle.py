@@ -18,6 +18,7 @@ from typing import cast
 import attrs
 import trio
 
+from proctor.actors.accepted import check_request
 from proctor.actors.book import Job
 from proctor.actors.delivery import Delivery
 from proctor.actors.ends import cause_of
@@ -73,6 +74,7 @@ class Agent:
         restart is waited out. The `delivery` of an error says how far the request came, with what had streamed.
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
+        check_request(prompt, timeout=timeout, payloads=payloads)
         async with self._stream(prompt, timeout, inquiry_of(schema), payloads) as turn:
             return await turn.finish()
 
@@ -89,6 +91,7 @@ class Agent:
         `timeout`, `schema` and `payloads` as for `ask`, whose errors entering and iterating raise; the events are those of
         all attempts.
         """
+        check_request(prompt, timeout=timeout, payloads=payloads)
         return self._stream(prompt, timeout, inquiry_of(schema), payloads)
 
     @asynccontextmanager
@@ -138,6 +141,7 @@ class Agent:
         Refused: this CLI cannot be steered, no turn runs, or it said no. Expired: the turn ended before it was taken
         in. Raises `NoProc` when no such agent runs.
         """
+        check_request(text, timeout=timeout)
         return await self._tell(v.Steer(str(uuid.uuid4()), text), timeout)
 
     async def queue(self, text: str) -> Receipt:
@@ -146,6 +150,7 @@ class Agent:
         The receipt says queued, or refused when too much waits; `await receipt.answer()` waits for the end of its
         turn. It survives restarts as `ask` does. Raises `NoProc` when no such agent runs.
         """
+        check_request(text)
         job = Job(str(uuid.uuid4()), text)
         try:
             accepted = await self._request(Begin(job))

@@ -34,9 +34,19 @@ class HookResult:
 HookFunction = Callable[[HookCalled], Awaitable[bool | HookResult | None]]
 
 
-def _positive(instance: Hook, attribute: attrs.Attribute[float], value: float) -> None:
-    if not value > 0:
+def _positive(instance: Hook, attribute: attrs.Attribute[float], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise BadOption(f"the timeout of a hook must be above 0 seconds, got {value!r}")
+
+
+def _named(instance: Hook, attribute: attrs.Attribute[str], value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise BadOption(f"the point of a hook is a word such as 'PreToolUse', got {value!r}")
+
+
+def _called(instance: Hook, attribute: attrs.Attribute[HookFunction], value: object) -> None:
+    if not callable(value):
+        raise BadOption(f"a hook is an async function, got {value!r}")
 
 
 @attrs.frozen
@@ -44,8 +54,8 @@ class Hook:
     """A hook at a `point`, in the CLI's word (Claude Code: `PreToolUse`, `PostToolUse`, `UserPromptSubmit`, `Stop`,
     ...), for the tools that `matcher` names in the CLI's pattern (None: all). `timeout` is in seconds."""
 
-    point: str
-    function: HookFunction
+    point: str = attrs.field(validator=_named)
+    function: HookFunction = attrs.field(validator=_called)
     matcher: str | None = attrs.field(default=None, kw_only=True)
     timeout: float = attrs.field(default=60.0, kw_only=True, validator=_positive)
     blocking: bool = attrs.field(default=True, kw_only=True)

@@ -174,6 +174,16 @@ class Member:
     start_timeout: Positive | None = None
     backoff: Delays | None = None
 
+    def child(self) -> ChildSpec:
+        """A child spec with its restart, its end and its delays, whatever starts. Raises `InvalidSpec`."""
+        keys = ("restart", "shutdown", "significant", "start_timeout")
+        backoff = None if self.backoff is None else self.backoff.record()
+        return ChildSpec(self.name, type(self), backoff=backoff, **given(self, keys))
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `BadOption` or `InvalidSpec`."""
+        raise NotImplementedError
+
     def options(self, record: Path | None = None) -> dict[str, Any]:
         """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
         own = (a.name for a in attrs.fields(Member) if a.name not in ("name", "prompt", "timeout"))

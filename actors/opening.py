@@ -86,7 +86,11 @@ def open_plan(
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:
-    cannot = [Notice(HOST, None, "option_ignored", f"{plan.dialect.name} cannot honour {n}") for n in ignored]
+    cannot = [
+        Notice(HOST, None, "option_ignored", f"{plan.dialect.name} cannot honour {n}")
+        for n in ignored
+        if n in plan.given
+    ]
     names = environment.withheld if plan.product is not None else ()
     kept = [
         Notice(

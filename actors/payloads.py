@@ -67,6 +67,8 @@ Payload = FilePayload | BinaryPayload | JsonPayload
 
 def attachments_of(payloads: Iterable[Payload]) -> tuple[Attachment, ...]:
     """The payloads as a conversation takes them, in their order. Raises `BadOption` for what is none."""
+    if isinstance(payloads, str) or not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"payloads are a sequence of payloads, got {payloads!r}")
     return tuple(_MAKERS.get(type(payload), _refused)(payload) for payload in payloads)
 
 

@@ -7,26 +7,36 @@ unknown name or a wrong value is a `BadOption` that says what is accepted.
 
 from __future__ import annotations
 
-import difflib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import attrs
 
+from proctor.actors.accepted import (
+    ELSEWHERE,
+    OPTIONS,
+    SESSION,
+    Accepted,
+    checked,
+    near,
+    one_of,
+    option_faults,
+    tried,
+)
 from proctor.actors.budgets import Budget
 from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, SPEAKING_ACP, Product, find, stranger
 from proctor.actors.environment import Home
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.hooks import Hook
 from proctor.actors.hosting import declared_hooks, declared_tools
 from proctor.actors.mcp import McpServer, servers_of
 from proctor.actors.permissions import DEADLINE, Policy
 from proctor.actors.project_memory import memory_above
 from proctor.actors.reach import By, Wrapped, reach_by
-from proctor.actors.recording import LIMIT, SMALLEST
+from proctor.actors.recording import LIMIT
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools import Tool
 from proctor.actors.toolsocket import STARTER, relayed
@@ -36,6 +46,7 @@ from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
+from proctor.protocols.claude.dialect import PERMISSION_MODES
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.conversation import ERROR_BUDGET
 from proctor.protocols.dialect import Dialect, Launch, Mode
@@ -66,23 +77,6 @@ BACKOFF = Backoff(min_delay=0.25, max_delay=30.0, reset_after=10.0)
 is there again."""
 
 
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise BadOption(f"{attribute.name} must be a number of seconds above 0, got {value!r}")
-
-
-def _bytes(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < SMALLEST):
-        raise BadOption(
-            f"{attribute.name} must be a number of bytes from {SMALLEST} on, or None, got {value!r}"
-        )
-
-
-def _lines(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise BadOption(f"{attribute.name} must be a whole number from 1 on, or None, got {value!r}")
-
-
 @attrs.frozen(kw_only=True)
 class Clocks:
     """Seconds, each measured on its own. `greeting`: from the start to ready (60). `silence`: in a turn without a
@@ -90,10 +84,10 @@ class Clocks:
     none). `tool_silence`: the same while a tool runs (3600; math.inf for none). `final`: from the last event of a
     one-shot run, or from the end of the output of any, to its exit (5)."""
 
-    greeting: float = attrs.field(default=60.0, validator=_positive)
-    silence: float = attrs.field(default=600.0, validator=_positive)
-    tool_silence: float = attrs.field(default=3600.0, validator=_positive)
-    final: float = attrs.field(default=5.0, validator=_positive)
+    greeting: float = attrs.field(default=60.0, validator=checked)
+    silence: float = attrs.field(default=600.0, validator=checked)
+    tool_silence: float = attrs.field(default=3600.0, validator=checked)
+    final: float = attrs.field(default=5.0, validator=checked)
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +102,7 @@ class Workplace:
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     record: Path | None = None
-    record_limit: int | None = attrs.field(default=LIMIT, validator=_bytes)
+    record_limit: int | None = attrs.field(default=LIMIT, validator=checked)
     on_recording_failure: OnRecordingFailure = "continue"
     workspace: WorkspaceKind = "shared"
     worktrees: Path | None = None
@@ -126,7 +120,7 @@ class Conduct:
     events to refuse (see `Validator`): a refused line is one of those. `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
-    approval_deadline: float = attrs.field(default=DEADLINE, validator=_positive)
+    approval_deadline: float = attrs.field(default=DEADLINE, validator=checked)
     on_crash: OnCrash = "fail"
     park: bool = True
     budget: Budget | None = None
@@ -135,15 +129,15 @@ class Conduct:
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
     schemas: bool = False
-    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=_lines)
+    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=checked)
     validators: tuple[Validator, ...] = attrs.field(default=(), converter=tuple[Validator, ...])
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
     """One agent. `product` is None when the dialect brings its own program; `arguments` follow it in every start;
-    `reach` says how its far end is reached. `spent_usd` is what the conversation that it resumes has cost before (US
-    dollars), None where that is not known."""
+    `reach` says how its far end is reached, `given` names the options that its owner gave. `spent_usd` is what the
+    conversation that it resumes has cost before (US dollars), None where that is not known."""
 
     name: str
     dialect: Dialect
@@ -156,6 +150,7 @@ class Plan:
     conduct: Conduct = Conduct()
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
+    given: frozenset[str] = frozenset()
     spent_usd: float | None = None
 
     @property
@@ -211,19 +206,45 @@ class Plan:
         return () if program is None else (str(program), *self.arguments)
 
 
+def _is_ses(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("ses") and value.isprintable()
+
+
 @attrs.frozen
 class Family:
-    """One CLI: the product that is looked for, and for each mode the dialect that is spoken and how it is launched."""
+    """One CLI: the product that is looked for, and for each mode the dialect that is spoken and how it is launched.
+    `accepts` has the CLI's own words for options that take any text in general."""
 
     product: Product
     modes: Mapping[AgentMode, tuple[Dialect, Mode]]
+    accepts: Mapping[str, Accepted] = attrs.field(factory=dict[str, Accepted])
 
 
-CLAUDE_FAMILY = Family(CLAUDE_CODE, {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")})
-CODEX_FAMILY = Family(CODEX_CLI, {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")})
-
+CLAUDE_FAMILY = Family(
+    CLAUDE_CODE,
+    {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")},
+    {
+        "resume": SESSION,
+        "session_id": SESSION,
+        "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual", optional=True),
+        "effort": one_of("low", "medium", "high", "xhigh", "max", optional=True),
+    },
+)
+CODEX_FAMILY = Family(
+    CODEX_CLI,
+    {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")},
+    {
+        "resume": attrs.evolve(SESSION, what="a thread's UUID"),
+        "permission_mode": one_of("untrusted", "on-failure", "on-request", "never", optional=True),
+        "effort": one_of(
+            *("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"), optional=True
+        ),
+    },
+)
 OPENCODE_FAMILY = Family(
-    OPENCODE, {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")}
+    OPENCODE,
+    {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")},
+    {"resume": Accepted(what="a session's id, which begins with 'ses'", takes=_is_ses, optional=True)},
 )
 
 
@@ -307,35 +328,46 @@ def acp_plan(
 ) -> Plan:
     """An agent of the Agent Client Protocol: its command, looked up on PATH unless it is a path, and its profile, which
     is `generic`, `opencode`, `gemini`, `codex`, `claude` or one of your own. Raises `BadOption`."""
-    if isinstance(argv, str) or not argv or not argv[0]:
-        raise BadOption(f"argv must be a program and its arguments, got {argv!r}")
+    found = list[OptionFault]()
+    if not _is_command(argv):
+        found.append(OptionFault("argv", f"must be a program and its arguments, got {argv!r}"))
+        argv = ("?",)
+    if not isinstance(profile, Profile) and profile not in PROFILES:
+        found.append(OptionFault("profile", f"{profile!r} is not known{near(str(profile), PROFILES)}"))
+        profile = "generic"
     program, *arguments = argv
     product = SPEAKING_ACP.get(program) or stranger(program)
     family = Family(product, {"session": (_acp_dialect(profile), "session")})
-    plan = _family_plan(name, family, options, shutdown)
+    plan = _family_plan(name, family, options, shutdown, found)
     given = plan.executable or (Path(program).expanduser() if "/" in program else None)
     return attrs.evolve(plan, executable=given, arguments=tuple(arguments))
+
+
+def _is_command(argv: object) -> bool:
+    accepted = not isinstance(argv, str) and OPTIONS["extra"].takes(argv)
+    return accepted and bool(argv) and bool(cast("Sequence[str]", argv)[0])
 
 
 def _acp_dialect(profile: str | Profile) -> Dialect:
     if isinstance(profile, Profile):
         return acp_dialect(profile)
-    if profile not in PROFILES:
-        raise BadOption(f"profile {profile!r} is not known{near(profile, PROFILES)}")
     return opencode.OPENCODE if profile == "opencode" else acp_dialect(PROFILES[profile])
 
 
-def _family_plan(name: str, family: Family, options: AgentOptions, shutdown: float) -> Plan:
-    given = options.copy()
+def _family_plan(
+    name: str, family: Family, options: AgentOptions, shutdown: float, found: Iterable[OptionFault] = ()
+) -> Plan:
+    given, found = options.copy(), [*found]
     mode = given.pop("mode", "session")
     if mode not in family.modes:
         accepted = ", ".join(family.modes)
-        raise BadOption(f"mode {mode!r} is not a choice for {family.product.name}; accepted: {accepted}")
+        text = f"{mode!r} is not a choice for {family.product.name}; accepted: {accepted}"
+        found.append(OptionFault("mode", text))
+        mode = "session"
     dialect, how = family.modes[mode]
     launch = Launch(executable=(), mode=how)
-    return shaped(
-        Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown), given
-    )
+    base = Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown)
+    return shaped(base, given, family.accepts, found)
 
 
 def scripted_plan(
@@ -358,25 +390,49 @@ def scripted_plan(
     return shaped(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
 
 
-def shaped(base: Plan, options: AgentOptions) -> Plan:
-    """`base` with what the options say. Raises `BadOption` naming the option."""
+def shaped(
+    base: Plan,
+    options: AgentOptions,
+    accepts: Mapping[str, Accepted] | None = None,
+    found: Iterable[OptionFault] = (),
+) -> Plan:
+    """`base` with what the options say; `accepts` are the CLI's own words. Raises `BadOption` with all that is wrong,
+    `found` before included, a line each."""
     given = dict(options)
-    _refuse_unknown(given)
-    _check_choices(given)
-    _check_workspace(base.name, given)
-    executable = given.pop("executable", None)
-    reach = _reach(base.reach, given)
-    conduct = _part(base.conduct, given)
-    launch = _part(base.launch, {k: v for k, v in given.items() if k not in _MADE_HERE})
+    faults = [*found]
+    reach = tried(faults, lambda: _reach(base.reach, given), base.reach)
+    words = {**(accepts or {}), **(ELSEWHERE if isinstance(reach, Wrapped) and reach.elsewhere else {})}
+    faults += [*option_faults(given, words), *_misplaced(base.name, given)]
+    good = {name: value for name, value in given.items() if name not in {fault.option for fault in faults}}
+    conduct = _part(base.conduct, good)
+    mcp = tried(faults, lambda: _servers(good), base.launch.mcp)
+    launch = _part(base.launch, {k: v for k, v in good.items() if k not in _MADE_HERE})
+    launch = attrs.evolve(launch, mcp=mcp)
+    launch = tried(faults, lambda: _hosting(base.dialect, launch, conduct), launch)
+    if faults:
+        raise BadOption("\n".join(f"agent {base.name!r}: {fault}" for fault in faults), faults)
+    executable = good.get("executable")
     return attrs.evolve(
         base,
         executable=None if executable is None else Path(cast("str | Path", executable)),
-        launch=_hosting(base.dialect, attrs.evolve(launch, mcp=_servers(given)), conduct),
-        workplace=_part(base.workplace, {k: _as_path(k, v, reach) for k, v in given.items()}),
-        clocks=_part(base.clocks, given),
+        launch=launch,
+        workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in good.items()}),
+        clocks=_part(base.clocks, good),
         conduct=conduct,
         reach=reach,
+        given=frozenset(good),
     )
+
+
+def _misplaced(name: str, given: Mapping[str, object]) -> Iterable[OptionFault]:
+    """What is wrong with options together, or with the agent's name."""
+    if given.get("workspace") == "worktree":
+        try:
+            check_name(name)
+        except BadOption as error:
+            yield from error.faults
+    elif given.get("worktrees") is not None:
+        yield OptionFault("worktrees", "means nothing without workspace 'worktree'")
 
 
 def _reach(base: Reach, given: Mapping[str, Any]) -> Reach:
@@ -406,50 +462,7 @@ def _part(record: T, given: Mapping[str, object]) -> T:
     return attrs.evolve(record, **changes)  # type: ignore[misc]
 
 
-def _as_path(name: str, value: object, reach: Reach) -> object:
+def _as_path(name: str, value: object) -> object:
     if name not in ("cwd", "record", "worktrees") or value is None:
         return value
-    path = Path(cast("str | Path", value)).expanduser().absolute()
-    if name == "cwd" and not path.is_dir() and not (isinstance(reach, Wrapped) and reach.elsewhere):
-        raise BadOption(f"cwd {str(value)!r} is not a directory")
-    return path
-
-
-def _refuse_unknown(given: Mapping[str, object]) -> None:
-    known = sorted(AgentOptions.__optional_keys__)
-    for name in given:
-        if name not in known:
-            raise BadOption(f"unknown option {name!r}{near(name, known)}")
-
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "home": get_args(Home),
-    "mode": get_args(Mode),
-    "on_crash": get_args(OnCrash),
-    "on_recording_failure": get_args(OnRecordingFailure),
-    "workspace": get_args(WorkspaceKind),
-}
-
-
-def _check_choices(given: Mapping[str, object]) -> None:
-    for name, choices in _CHOICES.items():
-        if name in given and given[name] not in choices:
-            raise BadOption(f"{name} {given[name]!r} is not a choice; accepted: {', '.join(choices)}")
-    policy = given.get("permission", "deny")
-    if isinstance(policy, str) and policy not in ("deny", "allow", "ask"):
-        accepted = "deny, allow, ask, rules, or a function"
-        raise BadOption(f"permission {policy!r} is not a choice; accepted: {accepted}")
-
-
-def _check_workspace(name: str, given: Mapping[str, object]) -> None:
-    if given.get("workspace", "shared") == "worktree":
-        check_name(name)
-    elif given.get("worktrees") is not None:
-        raise BadOption("worktrees means nothing without workspace 'worktree'")
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, or the list of what is known."""
-    known = list(known)
-    match = difflib.get_close_matches(word, known, 1)
-    return f" (did you mean {match[0]!r}?)" if match else f"; known: {', '.join(known)}"
+    return Path(cast("str | Path", value)).expanduser().absolute()

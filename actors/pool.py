@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.accepted import near
 from proctor.actors.account_book import AccountBook
 from proctor.actors.capacity import default_limit, usable_cores
 from proctor.actors.delivery import Delivery
@@ -30,7 +31,7 @@ from proctor.actors.memory import Memory, memory_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.places import Places
-from proctor.actors.plan import SHUTDOWN, Plan, near
+from proctor.actors.plan import SHUTDOWN, Plan
 from proctor.actors.runs import DEADLINE, Run, opened
 from proctor.actors.spend_limits import SpendLimits, charged
 from proctor.actors.structured import Inquiry, inquiry_of

@@ -26,6 +26,7 @@ import attrs
 import trio
 from trio_util import wait_any
 
+from proctor.actors.accepted import check_request
 from proctor.actors.delivery import Delivery
 from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
@@ -86,6 +87,7 @@ async def stream(
     `limits` are the budgets that bound it (None: those of the account book around this task); it waits for room in them,
     and not at all for a spent one where `parks` is False.
     """
+    check_request(prompt, timeout=timeout, payloads=payloads)
     ends, attachments = until(timeout), attachments_of(payloads)
     refuse_unsupported(plan, attachments)
     limits = charged(plan) if limits is None else limits

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from proctor.actors.errors import BadOption
-from proctor.actors.plan import SHUTDOWN, AgentOptions, Plan, shaped
+from proctor.actors.errors import BadOption, OptionFault
+from proctor.actors.plan import OPENCODE_FAMILY, SHUTDOWN, AgentOptions, Plan, shaped
 from proctor.actors.played import PlayedTransport
 from proctor.actors.transport import Reach, Start
 from proctor.protocols.opencode.serve import OPENCODE_SERVE
@@ -23,13 +23,16 @@ def served(server: str) -> Reach:
 
 def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdown: float = SHUTDOWN) -> Plan:
     """An OpenCode agent on `server`, an `opencode_server` that stands before it. Raises `BadOption`."""
-    if not server:
-        raise BadOption(f"mode 'serve' of {name!r} needs server=ID, the id of an opencode_server")
-    if theirs := sorted(OF_THE_SERVER & options.keys()):
-        raise BadOption(
-            f"{', '.join(theirs)} of {name!r} means nothing on a server: give it to opencode_server {server!r}"
-        )
-    return shaped(Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server), shutdown=shutdown), options)
+    found = list[OptionFault]()
+    if not isinstance(server, str) or not server:
+        text = f"must be the id of an opencode_server in mode 'serve', got {server!r}"
+        found.append(OptionFault("server", text))
+    found += [
+        OptionFault(option, f"means nothing on a server: give it to opencode_server {server!r}")
+        for option in sorted(OF_THE_SERVER & options.keys())
+    ]
+    base = Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server or ""), shutdown=shutdown)
+    return shaped(base, options, OPENCODE_FAMILY.accepts, found)
 
 
 def _served(server: str, start: Start) -> PlayedTransport:

@@ -20,9 +20,10 @@ from typing import Any
 import attrs
 import trio
 
+from proctor.actors.accepted import ENVIRONMENT, SECONDS, Accepted, option_faults
 from proctor.actors.discovery import OPENCODE, Product, find
 from proctor.actors.environment import Home, build_environment
-from proctor.actors.errors import StartRefused
+from proctor.actors.errors import BadOption, StartRefused
 from proctor.actors.plan import BACKOFF
 from proctor.actors.transport import ProcessTransport, Start
 from proctor.protocols.opencode.server import DISPOSE, USER, address_in, server_command
@@ -39,6 +40,19 @@ DISPOSAL = 2.0
 SHUTDOWN = 10.0
 PATIENCE = 60.0
 """Seconds from the start to the word that it listens."""
+
+
+_ACCEPTED: Mapping[str, Accepted] = {
+    "env": attrs.evolve(ENVIRONMENT, optional=True),
+    "port": Accepted(
+        what="a number from 0 to 65535 (0: any that is free)", takes=lambda value: _is_port(value)
+    ),
+    "start": SECONDS,
+}
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535
 
 
 @attrs.frozen
@@ -160,8 +174,11 @@ def opencode_server(
 
     `executable` left out is looked for, `env` is added to what passes of ours, `home="private"` gives it its own,
     which lives as long as the spec. `port` 0 takes any that is free. `start` and `shutdown` in seconds; `spec` are
-    further fields of `ChildSpec`. Raises `InvalidSpec`.
+    further fields of `ChildSpec`. Raises `BadOption` or `InvalidSpec`.
     """
+    given = {"executable": executable, "cwd": cwd, "env": env, "home": home, "port": port, "start": start}
+    if faults := list(option_faults(given, _ACCEPTED)):
+        raise BadOption("\n".join(f"server {id!r}: {fault}" for fault in faults), faults)
     service = Service(
         executable=None if executable is None else Path(executable),
         cwd=None if cwd is None else Path(cwd).expanduser().absolute(),

@@ -21,8 +21,8 @@ from cattrs.errors import (
     IterableValidationError,
 )
 
+from proctor.actors.accepted import near
 from proctor.actors.durations import ACCEPTED, duration, limit
-from proctor.actors.plan import near
 
 T = TypeVar("T")
 
@@ -127,10 +127,18 @@ class Tables:
         fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(wanted)
         return lambda value, kind: fill(as_table(value), kind)
 
-    def records(self, records: Iterable[type[Any]], sound: Callable[[Any], None]) -> None:
-        """Make these from tables only; `sound` is given each when it is whole, and raises `Misfit` if it must."""
+    def records(
+        self,
+        records: Iterable[type[Any]],
+        faults: Callable[[Any], Iterable[Misfit]],
+        stand_ins: Mapping[str, object],
+    ) -> None:
+        """Make these from tables only; `faults` says what is wrong with one that is well formed.
+
+        One that is not is made of what is well formed in it, with `stand_ins` for keys that are missing, to be asked too.
+        """
         for record in records:
-            self._only_from_tables(record, sound)
+            self._only_from_tables(record, faults, stand_ins)
 
     def read(self, table: Mapping[str, Any], record: type[T]) -> T:
         """The record in a table. Raises `TableFaults`."""
@@ -141,15 +149,46 @@ class Tables:
         except Misfit as error:
             raise TableFaults(_told(error, "")) from None
 
-    def _only_from_tables(self, record: type[Any], sound: Callable[[Any], None]) -> None:
+    def _only_from_tables(
+        self,
+        record: type[Any],
+        faults: Callable[[Any], Iterable[Misfit]],
+        stand_ins: Mapping[str, object],
+    ) -> None:
         fill = self._converter.get_structure_hook(record)
 
         def hook(value: object, wanted: Any) -> Any:
-            made = fill(as_table(value), wanted)
-            sound(made)
+            table = as_table(value)
+            found = list[Exception]()
+            try:
+                made = fill(table, wanted)
+            except ClassValidationError as error:
+                found.append(error)
+                made = _filled(fill, _well_formed(table, error, record, stand_ins), wanted)
+            found += [] if made is None else faults(made)
+            if found:
+                raise ClassValidationError("what is wrong", found, record)  # pyright: ignore[reportCallIssue]  # as cattrs makes it
             return made
 
         self._converter.register_structure_hook(record, hook)
+
+
+def _well_formed(
+    table: Mapping[str, Any], error: ClassValidationError, record: type[Any], stand_ins: Mapping[str, object]
+) -> dict[str, Any]:
+    """What of a table the errors do not name, with what stands in for keys that it must have."""
+    named, _ = error.group_exceptions()
+    fields = attrs.fields_dict(record)
+    bad = {note.name for _, note in named}
+    good = {key: value for key, value in table.items() if key in fields and key not in bad}
+    return {**{key: value for key, value in stand_ins.items() if key in fields}, **good}
+
+
+def _filled(fill: Callable[[Any, Any], Any], table: Mapping[str, Any], wanted: Any) -> Any:
+    try:
+        return fill(table, wanted)
+    except ClassValidationError:  # a key is missing that nothing stands in for
+        return None
 
 
 _TYPES: Mapping[type, str] = {

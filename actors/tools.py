@@ -151,7 +151,7 @@ def tool(
         called = name or str(getattr(function, "__name__", ""))
         if not inspect.iscoroutinefunction(function):
             raise BadOption(f"tool {called!r} is made of an async function, got {function!r}")
-        if not timeout > 0:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadOption(f"the timeout of tool {called!r} must be above 0 seconds, got {timeout!r}")
         parameters, contexts = _record(called, function)
         text = inspect.cleandoc(function.__doc__ or "") if description is None else description

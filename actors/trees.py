@@ -11,10 +11,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
+import attrs
+
+from proctor.actors.accepted import OPTIONS, TIMEOUT, check
 from proctor.actors.account_book import BOOK
 from proctor.actors.agent import AgentActor
 from proctor.actors.budgets import Budget
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.fellows import FELLOWS, Fellows
 from proctor.actors.handle import Agent
 from proctor.actors.host import noted
@@ -78,9 +81,9 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     own, spec = _split(options)
     if own.get("mode") != "serve":
         if server is not None:
-            raise BadOption(
-                f"server {server!r} means nothing in mode {own.get('mode', 'session')!r}: say mode='serve'"
-            )
+            mode = own.get("mode", "session")
+            fault = OptionFault("server", f"{server!r} means nothing in mode {mode!r}: say mode='serve'")
+            raise BadOption(f"agent {id!r}: {fault}", [fault])
         return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
     del own["mode"]
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
@@ -171,7 +174,7 @@ def open_supervisor(
         handle=Supervisor,
         seed=seed,
     )
-    return _noted(root, Fellows(budget=budget, stagger=stagger, seed=seed))
+    return _noted(root, _fellows(budget, stagger, seed))
 
 
 def open_dynamic_supervisor(
@@ -199,7 +202,13 @@ def open_dynamic_supervisor(
         handle=DynamicSupervisor,
         seed=seed,
     )
-    return _noted(root, Fellows(budget=budget, stagger=stagger, seed=seed))
+    return _noted(root, _fellows(budget, stagger, seed))
+
+
+def _fellows(budget: Budget | None, stagger: float, seed: int | None) -> Fellows:
+    check("budget", budget, OPTIONS["budget"])
+    check("stagger", stagger, attrs.evolve(TIMEOUT, optional=False))
+    return Fellows(budget=budget, stagger=stagger, seed=seed)
 
 
 @asynccontextmanager
@@ -244,6 +253,8 @@ def plan_of(spec: ChildSpec | Plan) -> Plan:
     """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
     if isinstance(spec, Plan):
         return spec
+    if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"an agent is what proctor.claude and its like make, got {spec!r}")
     plan = spec.args[0] if spec.args else None
     if not isinstance(plan, Plan):
         raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")

@@ -98,12 +98,16 @@ class Address(ABC):
                 await self.until_found()
         cell = self.find()
         if cell is None or not cell.accepting:
-            raise NoProc(self).carrying(msg)
+            raise self.missing().carrying(msg)
         return cell
 
     async def until_found(self) -> None:
         """Wait until there is one that takes messages; an incarnation that stopped doing so never does again."""
-        raise NoProc(self)
+        raise self.missing()
+
+    def missing(self) -> NoProc:
+        """The error of there being none."""
+        return NoProc(self)
 
     @enable_ki_protection
     def send_request(self, msg: object, timeout: float | None = None) -> Request:
@@ -116,7 +120,7 @@ class Address(ABC):
         limit = seconds_left(timeout, current_task(), now)
         request, cell = Request(self, limit), self.find()
         if cell is None or not cell.accepting:
-            request.settle(None, NoProc(self).carrying(msg))
+            request.settle(None, self.missing().carrying(msg))
         else:
             Question(msg, cell, now + limit, request).send(limit)
         return request
@@ -244,11 +248,15 @@ class Name(Address):
         self._system = system
         self._whereis = system.registry.whereis
 
+    def missing(self) -> NoProc:
+        """The same, with the name that was perhaps meant."""
+        return NoProc(self, self._system.registry.known)
+
     def ref(self) -> Ref:
         """The incarnation that stands there now. Raises `NoProc`."""
         found = self._whereis(self.name)
         if found is None:
-            raise NoProc(self)
+            raise self.missing()
         return found
 
     def find(self) -> Cell | None:
@@ -266,7 +274,7 @@ class Name(Address):
             return await registry.wait(self.name)
         ref = registry.receiver(self.name)  # with no time at all, it may be there all the same
         if ref is None:
-            raise NoProc(self)
+            raise self.missing()
         return ref
 
     def is_due(self) -> bool:

@@ -7,7 +7,8 @@ reports it, a call raises it. Nothing here waits or knows what a task is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from typing import Self, TypeAlias
 
 import attrs
@@ -28,6 +29,7 @@ SIGNAL_NAMES: Mapping[int, str] = {
 }
 
 STDERR_SHOWN = 300
+_COMPARED = 1000
 """Bytes of stderr that the text of an `ExitStatus` ends with."""
 
 
@@ -147,12 +149,23 @@ class DeliveryError(RuntimeFault):
 class NoProc(DeliveryError):
     """There is nobody: dead before one looked, or never known (M14, M25). Any two are equal.
 
-    `target` is what was addressed, where that is known.
+    `target` is what was addressed, where that is known; `known` are the names that there are, of which the text has the
+    one that was perhaps meant (not among more than a thousand).
     """
 
-    def __init__(self, target: object = None) -> None:
+    def __init__(self, target: object = None, known: Collection[str] = ()) -> None:
         super().__init__("no such actor" if target is None else f"no such actor: {target}")
         self.target = target
+        # kept as they are now, because the tree may be gone when it is read; compared then, because few read it
+        self._known = tuple(known) if len(known) <= _COMPARED else ()
+
+    def __str__(self) -> str:
+        meant, text = str(self.target), super().__str__()
+        match [name for name in difflib.get_close_matches(meant, self._known, 1) if name != meant]:
+            case [near]:
+                return f"{text} (did you mean {near!r}?)"
+            case _:
+                return text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NoProc)

@@ -36,6 +36,8 @@ class Registry:
         self._holders: dict[str, Ref] = {}
         self.whereis: Callable[[str], Ref | None] = self._holders.get
         """The live holder of a name; bound to the table itself, since each use of a name looks it up."""
+        self.known = self._holders.keys()
+        """The names and places that there are by now."""
         self._awaited: dict[str, trio.Event] = {}
         self._due: dict[str, Kept] = {}
         self._ending = False
@@ -112,7 +114,7 @@ class Registry:
         await trio.lowlevel.checkpoint()
         while (ref := self.receiver(name)) is None:
             if self._ending or (self.whereis(name) is None and name not in self._due):
-                raise NoProc(name)
+                raise NoProc(name, self.known)
             await self._next(name)
         return ref
 
@@ -121,7 +123,7 @@ class Registry:
         await trio.lowlevel.checkpoint()
         while (ref := self.receiver(name)) is None:
             if self._ending:
-                raise NoProc(name)
+                raise NoProc(name, self.known)
             await self._next(name)
         return ref
 

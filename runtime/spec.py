@@ -331,6 +331,8 @@ def default_grace(type: ChildType) -> float:
 
 def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
     """Check specs as one supervisor's children, without starting anything (S6). Raises `InvalidSpec`."""
+    if not isinstance(specs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidSpec("children", specs, "a sequence of ChildSpecs")
     seen: set[str] = set()
     for spec in specs:
         check_significance(spec, auto_shutdown)

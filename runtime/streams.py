@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVarTuple, Unpack
 import trio
 
 from proctor.runtime.errors import ActorExited, CallingSelf, StreamClosed, StreamError
-from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.exits import DeliveryError
 from proctor.runtime.monitors import Down
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Stream:
         if cell is not None and cell.task is trio.lowlevel.current_task():
             raise CallingSelf(self._target).carrying(self._msg)
         if cell is None or not cell.accepting:
-            raise NoProc(self._target).carrying(self._msg)
+            raise self._target.missing().carrying(self._msg)
         sink = Sink(self._msg, cell, self._demand)
         cell.watchers[sink] = None
         queued = False

@@ -8,6 +8,7 @@ reads them with.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -79,6 +80,10 @@ def scripted_executable(
     `speed` is for recorded runs: 0 as fast as possible, 1 as it was, 2 twice as fast. Raises ScriptError.
     """
     check_script(script)
+    if isinstance(faults, str):
+        raise ScriptError("--fault", 0, f"faults is a tuple of faults, got {faults!r}")
+    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 <= speed < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScriptError("speed", 0, f"a speed is 0 or more, got {speed!r}")
     for fault in faults:
         read_fault(fault)
     words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]

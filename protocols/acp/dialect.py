@@ -80,7 +80,7 @@ def launch(profile: Profile, wanted: Launch) -> Command:
 
 def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, ...]:
     """The fields that differ from what a launch has by default, and that are not honoured."""
-    plain = Launch(executable=())
+    plain = Launch(executable=(), persist=wanted.persist or None)  # sessions are kept as it is
     fields = (field.name for field in attrs.fields(Launch) if field.name not in honoured)
     names = [name for name in fields if getattr(wanted, name) != getattr(plain, name)]
     if wanted.fork and wanted.resume is None:

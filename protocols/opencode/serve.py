@@ -51,7 +51,7 @@ def launch(wanted: Launch) -> Command:
 
 
 def _ignored(wanted: Launch) -> Iterator[str]:
-    plain = Launch(executable=())
+    plain = Launch(executable=(), persist=wanted.persist or None)  # sessions are kept as it is
     for field in attrs.fields(Launch):
         if field.name not in HONOURED and getattr(wanted, field.name) != getattr(plain, field.name):
             yield field.name

@@ -133,6 +133,7 @@ from proctor.runtime import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
     from proctor.actors.attempts import attempted
     from proctor.actors.completion import Completion, CompletionModel, CompletionRequest
     from proctor.actors.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
@@ -299,6 +300,10 @@ _SERVING: Mapping[str, str] = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("proctor")
     if name not in _SERVING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_SERVING[name]), name)

@@ -470,14 +470,14 @@ async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:  # R006
     [
         (
             {"modle": "x"},
-            r"unknown option 'modle' \(did you mean 'mode'\?\)|unknown option 'modle' \(did you mean 'model'\?\)",
+            r"unknown option 'modle' \(did you mean 'mode' or 'model'\?\)",
         ),
         ({"home": "shared"}, "home 'shared' is not a choice; accepted: user, private"),
         (
             {"permission": "maybe"},
             "permission 'maybe' is not a choice; accepted: deny, allow, ask, rules, or a function",
         ),
-        ({"cwd": "/no/such/place"}, "cwd '/no/such/place' is not a directory"),
+        ({"cwd": "/no/such/place"}, "cwd must be the path of a directory, got '/no/such/place'"),
         ({"silence": 0}, "silence must be a number of seconds above 0, got 0"),
         ({"on_crash": "pray"}, "on_crash 'pray' is not a choice; accepted: fail, resume, retry"),
         ({"restart": "often"}, "restart of 'a' is 'often'"),

@@ -38,7 +38,10 @@ def written(tmp_path: Path) -> Written:
 def faults(path: Path) -> tuple[str, ...]:
     with pytest.raises(FleetFaults) as caught:
         load_fleet(path)
-    assert str(caught.value) == "\n".join(f"{path}: {fault}" for fault in caught.value.faults)
+    lines = str(caught.value).splitlines()
+    for line, fault in zip(lines, caught.value.faults, strict=True):
+        assert line.startswith(f"{path}:")
+        assert line.endswith(f": {fault}")
     return caught.value.faults
 
 

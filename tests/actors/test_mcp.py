@@ -71,7 +71,7 @@ def test_a_name_that_would_make_a_tool_of_another_server_is_refused(name: str) -
         ({"context": {"Project": "x"}}, "context 'Project': a name is lower-case"),
         ({"context": {"project": "a\nb"}}, "context 'project': a value is a text of visible ASCII"),
         ({"context": {"project": 3}}, "context 'project'"),
-        ({"context": "project"}, "context maps names to texts"),
+        ({"context": "project"}, "context must be a mapping of names to texts"),
     ],
 )
 def test_options_that_cannot_be_kept_are_refused_before_anything_starts(

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
-from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from proctor.cli.codes import OK, USAGE
 from proctor.cli.complaints import complain
@@ -61,10 +69,13 @@ def dispatch(argv: Sequence[str]) -> int:
     from proctor.cli.prompts import settle
 
     words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    app = _app()
     try:
-        status = _app()(words, exit_on_error=False, print_error=False, result_action="return_value")
+        status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        complain(f"{told(error)} (see proctor --help)")
+        complain(told(error, words, [name for name in app if not name.startswith("-")]))
         return USAGE
     return status if isinstance(status, int) else OK
 
@@ -75,16 +86,47 @@ def _unsaid() -> list[str]:
     return [] if stdin is None or stdin.isatty() else ["serve"]
 
 
-def told(error: CycloptsError) -> str:
-    """One line: what is wrong, and what was perhaps meant."""
-    if isinstance(error, UnusedCliTokensError):
-        words = " ".join(map(repr, error.unused_tokens or ()))
-        return f"too many words: {words}; a prompt of several words goes in quotes"
+def told(error: CycloptsError, words: Sequence[str], commands: Sequence[str]) -> str:
+    """One line: what is wrong, what was perhaps meant, and where to read more."""
+    named = words[0] if words and words[0] in commands else ""
+    return f"{_wrong(error, words, commands, named)} (see {f'proctor help {named}' if named else 'proctor --help'})"
+
+
+def _wrong(error: CycloptsError, words: Sequence[str], commands: Sequence[str], named: str) -> str:
+    if not named and words:
+        return _unknown(words[0], commands)
     text = " ".join(str(error).split()).rstrip(".")
     text = text[:1].lower() + text[1:]
-    if isinstance(error, UnknownOptionError):
-        return f"{text}; a prompt that starts with - goes behind --"
-    return text
+    match error:
+        case UnusedCliTokensError():
+            hint = "; a prompt of several words goes in quotes" if named == "run" else ""
+            return f"too many words: {' '.join(map(repr, error.unused_tokens or ()))}{hint}"
+        case MissingArgumentError():
+            return re.sub(r'^command "\w+" parameter (.*) requires an argument$', r"\1 needs a value", text)
+        case UnknownOptionError():
+            return _unknown_option(error, named)
+        case _:
+            return text
+
+
+def _unknown(word: str, commands: Sequence[str]) -> str:
+    """A first word that is no command. An option comes behind one, but for those of proctor itself."""
+    from proctor.actors.accepted import guess
+
+    known, what = (("--help", "--version"), "option") if word.startswith("-") else (commands, "command")
+    return f"unknown {what} {word!r}{guess(word, known)}; known: {', '.join(known)}"
+
+
+def _unknown_option(error: UnknownOptionError, named: str) -> str:
+    from proctor.actors.accepted import guess
+
+    word = error.token.keyword or error.token.value
+    known = [
+        name for argument in error.argument_collection for name in argument.names if name.startswith("--")
+    ]
+    if not (meant := guess(word, known)) and named == "run":
+        meant = "; a prompt that starts with - goes behind --"
+    return f"unknown option {word!r}{meant}"
 
 
 def _app() -> App:
@@ -102,9 +144,9 @@ def _app() -> App:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    import proctor
 
-    return f"proctor {version('proctor')}"
+    return f"proctor {proctor.__version__}"
 
 
 def run(

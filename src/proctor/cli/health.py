@@ -12,9 +12,7 @@ from proctor.actors.health import ADAPTERS, Checks, Finding, Health
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.output import Output, OutputFailed
-from proctor.cli.wording import one_line
-
-_WIDTH = 300
+from proctor.cli.wording import WHOLE, one_line
 
 
 def health_command(names: Sequence[str], *, json: bool) -> int:
@@ -45,7 +43,7 @@ async def _shown(names: Sequence[str], json: bool, screen: Output, interrupts: I
 
 def told(finding: Finding) -> str:
     """A finding on one line."""
-    said = f"{finding.version} at {finding.path}" if finding.ok else one_line(finding.why or "", _WIDTH)
+    said = f"{finding.version} at {finding.path}" if finding.ok else one_line(finding.why or "", WHOLE)
     return f"{'ok' if finding.ok else 'down':4}  {finding.adapter:9} {said}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from proctor.actors.accepted import near
 from proctor.actors.errors import BadOption
 from proctor.actors.plan import (
     AgentOptions,
@@ -14,7 +15,6 @@ from proctor.actors.plan import (
     acp_plan,
     claude_plan,
     codex_plan,
-    near,
     opencode_plan,
     scripted_plan,
 )

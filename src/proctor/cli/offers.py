@@ -23,7 +23,7 @@ from proctor.actors.toolset import ServedTool
 from proctor.actors.trees import Supervisor
 from proctor.cli.children import Child, agents_of, children_of, started
 from proctor.cli.kinds import plan_of
-from proctor.cli.wording import one_line
+from proctor.cli.wording import WHOLE, one_line
 from proctor.runtime.exits import DeliveryError
 
 ONE_SHOT = ("claude", "codex", "opencode", "gemini")
@@ -52,7 +52,7 @@ class Offer:
 
     def leave_out(self, name: str, why: str) -> None:
         """Go on without it."""
-        self.absent.append(f"{name}: {one_line(why)}")
+        self.absent.append(f"{name}: {one_line(why, WHOLE)}")
         _log.warning("%s is not offered: %s", name, " ".join(why.split()))
 
     def one_shots(self, agents: Sequence[str], terms: Terms) -> None:

@@ -39,6 +39,12 @@ async def prompt_of(word: str | None) -> str:
     return text_of(await trio.to_thread.run_sync(_read_stdin, abandon_on_cancel=True), "the prompt on stdin")
 
 
+def check_word(word: str | None) -> None:
+    """Refuse a word that is no prompt, before anything is read. Raises `BadOption`."""
+    if word is not None and word != STDIN:
+        text_of(os.fsencode(word), "the prompt")
+
+
 def text_of(data: bytes, what: str) -> str:
     """UTF-8 with something in it, as text. Raises `BadOption`, with the place of the first bad byte."""
     try:

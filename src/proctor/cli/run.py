@@ -20,9 +20,10 @@ from typing import Literal
 import attrs
 import trio
 
+from proctor.actors.accepted import tried
 from proctor.actors.durations import limit
 from proctor.actors.environment import Home, parse_env
-from proctor.actors.errors import AgentError, BadOption, RecordingFailed
+from proctor.actors.errors import AgentError, BadOption, OptionFault, RecordingFailed
 from proctor.actors.host import noted
 from proctor.actors.permissions import Policy
 from proctor.actors.plan import AgentMode, AgentOptions, Plan
@@ -33,10 +34,11 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.kinds import plan_of
 from proctor.cli.output import Output, OutputFailed
 from proctor.cli.presentation import AsJson, AsText, Presentation
-from proctor.cli.prompts import prompt_of
+from proctor.cli.prompts import check_word, prompt_of
 from proctor.cli.recordings import keep_room, state_directory
 from proctor.cli.terminal import Questions, can_ask
 from proctor.cli.verdicts import OUTCOMES, status_of, verdict
+from proctor.cli.wording import printable
 from proctor.runtime.process_errors import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
@@ -90,21 +92,46 @@ async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> i
     except BrokenPipeError:
         return STDOUT_GONE
     except EXPECTED as error:
-        await screen.say(_told(error))
+        for line in _told(error):
+            await screen.say(line)
         with suppress(BrokenPipeError, OutputFailed):
             await show.failure(error)
         return status_of(error)
 
 
 async def _prepared(options: RunOptions, screen: Output, show: Presentation, interrupts: Interrupts) -> int:
-    deadline = _deadline(options.timeout)
-    plan = plan_of(options.agent, agent_options(options, screen))
+    plan, deadline = _settled(options, screen)
     plan.locate()
     prompt = await prompt_of(options.prompt)
     live = await _converse(plan, prompt, deadline, show, interrupts)
     if not live.answer.ok:
         await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
     return OUTCOMES[live.answer.outcome][0]
+
+
+def _settled(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:
+    """The plan and the deadline. Raises `BadOption` with everything that is wrong with the words."""
+    faults = list[OptionFault]()
+    deadline = tried(faults, partial(_deadline, options.timeout), None)
+    chosen = agent_options(options, screen, faults)
+    plan = tried(faults, partial(_plan, options.agent, chosen), None)
+    tried(faults, partial(check_word, options.prompt), None)
+    if plan is None or faults:
+        raise BadOption("\n".join(map(_spelled, faults)), faults)
+    return plan, deadline
+
+
+def _plan(agent: str, chosen: AgentOptions) -> Plan:
+    try:
+        return plan_of(agent, chosen)
+    except ScriptError as error:
+        raise BadOption(str(error)) from error
+
+
+def _spelled(fault: OptionFault) -> str:
+    """The fault of an option as it is written here: `--max-turns`."""
+    known = fault.option in attrs.fields_dict(RunOptions)
+    return f"--{fault.option.replace('_', '-')} {fault.text}" if known else str(fault)
 
 
 async def _converse(
@@ -131,18 +158,18 @@ async def _last_words(begun: list[Run], plan: Plan, show: Presentation) -> None:
             await show.answer(live.answer, kept(live, plan))
 
 
-def agent_options(options: RunOptions, screen: Output) -> AgentOptions:
-    """The options of the plan. Raises `BadOption`."""
+def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]) -> AgentOptions:
+    """The options of the plan; `faults` gets what is wrong with them already."""
     chosen: AgentOptions = {
         "cwd": options.cwd,
-        "env": parse_env(options.env, os.environ),
+        "env": tried(faults, lambda: parse_env(options.env, os.environ), {}),
         "home": options.home,
-        "record": _record(options),
+        "record": options.record if options.recorded and options.record is not None else _record(options),
         "model": options.model,
         "mode": options.mode,
         "resume": options.resume,
         "persist": True,  # `--resume` of a later run names this one's session
-        "permission": _policy(options.permission, screen),
+        "permission": tried(faults, lambda: _policy(options.permission, screen), "deny"),
         "user_settings": options.user_settings,
         "project_memory": options.project_memory,
     }
@@ -157,7 +184,8 @@ def _policy(wanted: Permission | None, screen: Output) -> Policy:
     if can_ask(screen):
         return Questions(screen)
     if wanted == "ask":
-        raise BadOption("permission 'ask': there is no terminal to ask at; accepted here: deny, allow")
+        text = "'ask': there is no terminal to ask at; accepted here: deny, allow"
+        raise BadOption(f"permission {text}", [OptionFault("permission", text)])
     return "deny"
 
 
@@ -165,7 +193,9 @@ def _deadline(text: str) -> float | None:
     try:
         seconds = limit(text)
     except ValueError as error:
-        raise BadOption(f"--timeout: {error}") from None
+        raise BadOption(
+            f"timeout: {error}", [OptionFault("timeout", str(error).replace("expected", "must be", 1))]
+        ) from None
     return None if math.isinf(seconds) else seconds
 
 
@@ -185,6 +215,8 @@ def _where(live: Run, plan: Plan) -> str:
     return "" if where is None else f" (recording: {where})"
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception) -> list[str]:
+    if isinstance(error, BadOption):
+        return [printable(line) for line in str(error).splitlines()]
     hint = "; --no-record does without" if isinstance(error, RecordingFailed) else ""
-    return f"{' '.join(str(error).split())}{hint}"
+    return [f"{' '.join(str(error).split())}{hint}"]

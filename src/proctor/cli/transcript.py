@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from proctor.actors.durations import spelled
-from proctor.cli.wording import one_line, printable, tool_use
+from proctor.cli.wording import WHOLE, one_line, printable, tool_use
 from proctor.protocols import vocabulary as v
 
 VOID = "attempt_void"
@@ -42,7 +42,7 @@ def _tool_result(event: v.ToolResult) -> str | None:
 def _notice(event: v.Notice) -> str | None:
     if event.code in SILENT_NOTICES:
         return None
-    return one_line(event.text or event.code.replace("_", " "))
+    return one_line(event.text or event.code.replace("_", " "), WHOLE)
 
 
 _LINES: Mapping[type, Callable[[Any], str | None]] = {

@@ -37,7 +37,7 @@ from proctor.cli.recordings import account_book, keep_room, state_directory
 from proctor.cli.screens import Lines, Moment, Picture
 from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import refused, status_of
-from proctor.cli.wording import one_line
+from proctor.cli.wording import WHOLE, one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError, NoProc, is_clean
 from proctor.runtime.shortage import shortage_of
@@ -149,7 +149,9 @@ class Command:
                 if (cause := await started(sup, child, self._record)) is None:
                     self._absent.started(child)
                 elif self._strict:
-                    self._fail(f"{child.name} could not start: {one_line(str(cause))}", status_of(cause))
+                    self._fail(
+                        f"{child.name} could not start: {one_line(str(cause), WHOLE)}", status_of(cause)
+                    )
                     return False
                 else:
                     await self._absent.leave_out(sup, child, cause, around)

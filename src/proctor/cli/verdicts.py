@@ -9,7 +9,7 @@ from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import DEADLINE, FAILED, LIMITED, NOT_INSTALLED, OK, USAGE
 from proctor.cli.output import Output
-from proctor.cli.wording import last_line, one_line, printable, until
+from proctor.cli.wording import WHOLE, last_line, one_line, printable, until
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
@@ -77,9 +77,9 @@ def reason(answer: Answer) -> str:
     if answer.ok or answer.outcome == "deadline":
         return ""
     if answer.ending is not None:
-        return one_line(answer.error or answer.detail or "")
+        return one_line(answer.error or answer.detail or "", WHOLE)
     parts = [str(answer.exit) if answer.exit is not None else "", last_line(answer.stderr)]
-    return one_line("; ".join(part for part in parts if part))
+    return one_line("; ".join(part for part in parts if part), WHOLE)
 
 
 def said_of(outcome: str) -> str:

@@ -62,7 +62,7 @@ from proctor.cli.output import Output
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.tokens import announce, token_for
 from proctor.cli.verdicts import refused, status_of
-from proctor.cli.wording import one_line
+from proctor.cli.wording import WHOLE, one_line
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
@@ -208,7 +208,7 @@ class Service:
                 if (cause := await started(sup, child, state_directory())) is None:
                     self._absent.started(child)
                 elif self._options.strict:
-                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause))}")
+                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
                     self._status = status_of(cause)
                     return False
                 else:

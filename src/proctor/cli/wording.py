@@ -11,6 +11,8 @@ import msgspec
 from proctor.actors.durations import moment, spelled
 
 WIDTH = 160
+WHOLE = 1000
+"""For what says what to do: the cure comes last."""
 _TELLING = (
     "command",
     "file_path",
