@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -130,7 +131,7 @@ def _is_path(value: object) -> bool:
 
 
 def _is_folder(value: object) -> bool:
-    return _is_path(value) and Path(cast("str | Path", value)).expanduser().is_dir()
+    return _is_path(value) and Path(os.path.expanduser(cast("str | Path", value))).is_dir()
 
 
 def _are_folders(value: object) -> bool:

@@ -19,6 +19,10 @@ import trio
 
 from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
 from proctor.protocols.dialect import Version
+from proctor.runtime.exits import ExitReason, ExitStatus, Normal
+from proctor.runtime.process import Command, open_process
+from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.stopping import Step
 
 
 @attrs.frozen(kw_only=True)
@@ -110,6 +114,9 @@ SPEAKING_ACP: Mapping[str, Product] = {
 """The programs known to speak the Agent Client Protocol, by name."""
 
 
+LONGEST = 65536
+"""Bytes that a program may write when it is asked for its version."""
+
 BATCH = frozenset({".bat", ".cmd", ".ps1"})
 """What a shell of Windows runs: arguments that it would read as its own words can be made to say anything."""
 
@@ -134,7 +141,8 @@ def find(
     if product.variable and (named := environ.get(product.variable)):
         return native(product, _must_run(product, Path(named), f"{product.variable}={named!r}"))
     path = environ.get("PATH", os.defpath)
-    places = os.pathsep.join(str(Path(p).expanduser()) for p in product.places)
+    homes = (os.path.expanduser(place) for place in product.places)
+    places = os.pathsep.join(place for place in homes if os.path.isabs(place))  # without a home a ~ stays
     if found := shutil.which(product.program, path=path) or shutil.which(product.program, path=places):
         return native(product, Path(found).absolute())
     searched = [
@@ -160,34 +168,37 @@ def native(product: Product, found: Path) -> Path:
 
 
 async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> Version:
-    """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen (R026)."""
-    output = ""
+    """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen (R026).
+
+    Whatever the program does, it and what it has started are gone then; no more than `LONGEST` bytes of it are read.
+    """
+    said = bytearray()
     with trio.move_on_after(timeout):
         try:
-            done = await trio.run_process(
-                [path, "--version"],
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                env=env,
-                deliver_cancel=_kill,
-            )
-        except OSError as error:
-            raise VersionCheckFailed(str(path), "", f"cannot be started: {error.strerror}") from error
-        output = (done.stdout + done.stderr).decode("utf-8", "replace")
-        if done.returncode == 0 and (match := re.search(r"(\d+)\.(\d+)\.(\d+)", output)):
+            reason = await _answer(Command((str(path), "--version"), env or os.environ, stdin="null"), said)
+        except ProcessError as error:
+            raise VersionCheckFailed(str(path), "", f"cannot be started: {error}") from error
+        output = said.decode("utf-8", "replace")
+        if isinstance(reason, Normal) and (match := re.search(r"(\d+)\.(\d+)\.(\d+)", output)):
             return int(match[1]), int(match[2]), int(match[3])
-        raise VersionCheckFailed(str(path), output, f"exit status {done.returncode}, expected a version")
-    raise VersionCheckFailed(str(path), output, f"no answer within {timeout:g} s")
+        ended = "exit status 0" if isinstance(reason, Normal) else str(reason)
+        raise VersionCheckFailed(str(path), output, f"{ended}, expected a version")
+    raise VersionCheckFailed(str(path), said.decode("utf-8", "replace"), f"no answer within {timeout:g} s")
 
 
-async def _kill(process: trio.Process) -> None:
-    process.kill()
+async def _answer(command: Command, said: bytearray) -> ExitReason | str:
+    async with open_process(command, ladder=(Step("kill"),), guard=True, on_stderr=said.extend) as process:
+        while chunk := await process.receive():
+            said += chunk
+            if len(said) > LONGEST:
+                return f"more than {LONGEST} bytes"
+        reason = await process.wait()
+    return attrs.evolve(reason, stderr=b"") if isinstance(reason, ExitStatus) else reason
 
 
 def _must_run(product: Product, path: Path, source: str) -> Path:
-    path = path.expanduser().absolute()
-    if not path.exists():
+    path = Path(os.path.expanduser(path)).absolute()
+    if not os.path.lexists(path):
         raise NotInstalled(product.name, [source], product.install)
     if path.is_dir():
         raise NotExecutable(product.name, str(path), "it is a directory")

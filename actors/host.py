@@ -9,7 +9,9 @@ without, and `proctor doctor` says why.
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 from proctor.actors.workspaces import tidied
 from proctor.runtime.ledger import Swept, current_ledger, open_ledger
 from proctor.runtime.orphans import Orphan
+from proctor.runtime.tags import is_own_directory
 
 Told = Callable[[str], Awaitable[None]]
 PATIENCE = 5.0
@@ -28,12 +31,29 @@ async def _nobody(text: str) -> None: ...
 
 
 def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """`$XDG_STATE_HOME/proctor/hosts`, or below `~/.local/state`. Raises FileNotFoundError where there is no home."""
+    """`hosts` in the state folder. Raises OSError as `state_folder`."""
     environ = os.environ if environ is None else environ
-    state = Path(environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))
-    if not state.is_absolute():
-        raise FileNotFoundError(2, "there is no home folder", str(state))
-    return state / "proctor" / "hosts"
+    if named := environ.get("XDG_STATE_HOME"):
+        return Path(named, "proctor", "hosts")
+    return state_folder(Path(os.path.expanduser("~/.local/state")) / "proctor") / "hosts"
+
+
+def state_folder(usual: Path | None) -> Path:
+    """The `usual` state folder; where there is no home, or none that can be written, one of this user's own among the
+    temporary folders, which is made. Raises OSError when that is not ours."""
+    if usual is not None and usual.is_absolute() and _can_be_written(usual):
+        return usual
+    folder = Path(tempfile.gettempdir(), f"proctor-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_own_directory(folder):
+        raise PermissionError(errno.EPERM, "it belongs to another user; set XDG_STATE_HOME", str(folder))
+    return folder
+
+
+def _can_be_written(folder: Path) -> bool:
+    """Or made, in the nearest folder above that is there."""
+    there = next(above for above in (folder, *folder.parents) if os.path.lexists(above))
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 @asynccontextmanager

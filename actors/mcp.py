@@ -9,6 +9,7 @@ because nothing of this process is seen in there.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -174,7 +175,7 @@ def _read(config: str | Path) -> tuple[str, str]:
     if isinstance(config, str) and config.lstrip().startswith("{"):
         return "given as text", config
     try:
-        return repr(str(config)), Path(config).expanduser().read_text(encoding="utf-8")
+        return repr(str(config)), Path(os.path.expanduser(config)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"mcp_config {str(config)!r} cannot be read: {error}") from None
 

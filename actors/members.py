@@ -21,7 +21,7 @@ from proctor.actors.permissions import Rule
 from proctor.actors.plan import AgentMode, OnCrash, OnRecordingFailure
 from proctor.actors.server import opencode_server
 from proctor.actors.tables import Folder, Limit, Positive, Seconds
-from proctor.actors.trees import acp, claude, codex, opencode, scripted
+from proctor.actors.trees import acp, claude, codex, gemini, opencode, scripted
 from proctor.actors.workspaces import WorkspaceKind
 from proctor.runtime.spec import Backoff, ChildSpec, Restart
 
@@ -230,6 +230,15 @@ class OpenCode(Member):
 
 
 @attrs.frozen(kw_only=True)
+class Gemini(Member):
+    """`kind = "gemini"`."""
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `BadOption` or `InvalidSpec`."""
+        return gemini(self.name, **self.options(record))
+
+
+@attrs.frozen(kw_only=True)
 class Acp(Member):
     """`kind = "acp"`: any agent of the Agent Client Protocol. `argv` starts it; `profile` is what it is known to do."""
 
@@ -258,11 +267,12 @@ class Scripted(Member):
         )
 
 
-AnyMember: TypeAlias = Claude | Codex | OpenCode | Acp | Scripted
+AnyMember: TypeAlias = Claude | Codex | OpenCode | Gemini | Acp | Scripted
 KINDS: Mapping[str, type[AnyMember]] = {
     "claude": Claude,
     "codex": Codex,
     "opencode": OpenCode,
+    "gemini": Gemini,
     "acp": Acp,
     "scripted": Scripted,
 }

@@ -9,7 +9,7 @@ raised, it is denied (L15, L20, L39).
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal
 
 import attrs
@@ -68,15 +68,16 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
     if callable(policy):
         verdict = await _asked(policy, question, deadline)
     else:
-        verdict = _by_rules(policy, question)
+        verdict = verdict_of(policy, question.tool) or Verdict(False, _DENIED)
     return Decision(question.id, verdict.allow, verdict.message, verdict.input)
 
 
-def _by_rules(rules: tuple[Rule, ...], question: ApprovalRequested) -> Verdict:
+def verdict_of(rules: Iterable[Rule], tool: str) -> Verdict | None:
+    """What the first rule that matches says of this tool, None where none does."""
     for rule in rules:
-        if fnmatch.fnmatchcase(question.tool, rule.tool):
+        if fnmatch.fnmatchcase(tool, rule.tool):
             return Verdict(rule.allow, "" if rule.allow else _DENIED)
-    return Verdict(False, _DENIED)
+    return None
 
 
 async def _asked(ask: Asker, question: ApprovalRequested, deadline: float) -> Verdict:

@@ -7,6 +7,7 @@ unknown name or a wrong value is a `BadOption` that says what is accepted.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -318,6 +319,11 @@ def opencode_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOW
     return _family_plan(name, OPENCODE_FAMILY, options, shutdown)
 
 
+def gemini_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """A Gemini CLI agent, in the Agent Client Protocol."""
+    return acp_plan(name, ("gemini", "--acp"), options, profile="gemini", shutdown=shutdown)
+
+
 def acp_plan(
     name: str,
     argv: Sequence[str],
@@ -339,7 +345,7 @@ def acp_plan(
     product = SPEAKING_ACP.get(program) or stranger(program)
     family = Family(product, {"session": (_acp_dialect(profile), "session")})
     plan = _family_plan(name, family, options, shutdown, found)
-    given = plan.executable or (Path(program).expanduser() if "/" in program else None)
+    given = plan.executable or (Path(os.path.expanduser(program)) if "/" in program else None)
     return attrs.evolve(plan, executable=given, arguments=tuple(arguments))
 
 
@@ -465,4 +471,4 @@ def _part(record: T, given: Mapping[str, object]) -> T:
 def _as_path(name: str, value: object) -> object:
     if name not in ("cwd", "record", "worktrees") or value is None:
         return value
-    return Path(cast("str | Path", value)).expanduser().absolute()
+    return Path(os.path.expanduser(cast("str | Path", value))).absolute()

@@ -27,7 +27,7 @@ import attrs
 
 from proctor.actors import configfile, jsonc, tomltable
 from proctor.actors.configfile import ConfigFile
-from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, OPENCODE, Product, find
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find
 from proctor.actors.errors import BadOption, ConfigRefused, NotExecutable, NotInstalled
 
 NAME = "proctor"
@@ -145,15 +145,22 @@ def is_present(client: Client, environ: Mapping[str, str]) -> bool:
     except NotExecutable:
         return True
     except NotInstalled:
-        return os.path.isdir(_home(environ) / client.folder) or _has_file(client, environ)
+        return _has_folder(client, environ) or _has_file(client, environ)
     return True
+
+
+def _has_folder(client: Client, environ: Mapping[str, str]) -> bool:
+    try:
+        return os.path.isdir(_home(environ) / client.folder)
+    except ConfigRefused:
+        return False
 
 
 def _has_file(client: Client, environ: Mapping[str, str]) -> bool:
     try:
         return os.path.lexists(client.place(environ, NAME).path)
-    except ConfigRefused:  # it is there, and cannot be read
-        return True
+    except ConfigRefused as refusal:  # there is no home, or it is there and cannot be read
+        return os.path.lexists(refusal.path)
 
 
 def _carried_out(client: Client, wish: Wish, place: Place) -> Registration:
@@ -268,7 +275,10 @@ TOML = Grammar(
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(home):  # no HOME, and a user whom the system does not know
+        raise ConfigRefused(home, "there is no home folder; set HOME to one")
+    return Path(home)
 
 
 def _claude_place(environ: Mapping[str, str], _: str) -> Place:
@@ -294,6 +304,11 @@ def _opencode_place(environ: Mapping[str, str], name: str) -> Place:
     there = [path for path in (folder / "opencode.json", folder / "opencode.jsonc") if os.path.lexists(path)]
     chosen = next((path for path in there if _names(path, name)), None)
     return Place(chosen or (there[0] if there else folder / "opencode.json"), anchor)
+
+
+def _gemini_place(environ: Mapping[str, str], _: str) -> Place:
+    home = Path(environ["GEMINI_CLI_HOME"]) if environ.get("GEMINI_CLI_HOME") else _home(environ)
+    return Place(home / ".gemini" / "settings.json", home)
 
 
 def _names(path: Path, name: str) -> bool:
@@ -359,7 +374,18 @@ OPENCODE_CLIENT = Client(
     argv=lambda entry: _all_text(entry.get("command")),
 )
 
+GEMINI_CLIENT = Client(
+    name="gemini",
+    product=GEMINI,
+    folder=".gemini",
+    place=_gemini_place,
+    key="mcpServers",
+    grammar=_json_grammar(comments=True),
+    entry=lambda argv: {"command": argv[0], "args": [*argv[1:]], "timeout": PATIENCE * 1000},
+    argv=_words,
+)
+
 CLIENTS: Mapping[str, Client] = {
-    client.name: client for client in (CLAUDE_CLIENT, CODEX_CLIENT, OPENCODE_CLIENT)
+    client.name: client for client in (CLAUDE_CLIENT, CODEX_CLIENT, OPENCODE_CLIENT, GEMINI_CLIENT)
 }
 """The clients that can be told of a server, by name."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,7 +64,7 @@ class Recorded:
 def find_recording(path: str | Path) -> str:
     """The prefix of the files that `path` names: an incarnation's folder, a run directory (its newest incarnation), or
     the common beginning of four files. Raises `BadOption`."""
-    folder = Path(path).expanduser().absolute()
+    folder = Path(os.path.expanduser(path)).absolute()
     if (folder / "stdout.ndjson").is_file():
         return f"{folder}/"
     if Path(f"{folder}.stdout.ndjson").is_file():

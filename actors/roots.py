@@ -6,6 +6,7 @@ is where an agent begins to work; what it may then do is its permission's and it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ class Roots:
     folder."""
 
     def __init__(self, folders: Iterable[str | Path]) -> None:
-        self.folders = tuple(_real("root", Path(folder).expanduser().absolute()) for folder in folders)
+        self.folders = tuple(_real("root", Path(os.path.expanduser(folder)).absolute()) for folder in folders)
         if not self.folders:
             raise BadOption("at least one root is needed")
 

@@ -10,6 +10,7 @@ Not here: what is said to the server, and who goes on with which session on the 
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -181,7 +182,7 @@ def opencode_server(
         raise BadOption("\n".join(f"server {id!r}: {fault}" for fault in faults), faults)
     service = Service(
         executable=None if executable is None else Path(executable),
-        cwd=None if cwd is None else Path(cwd).expanduser().absolute(),
+        cwd=None if cwd is None else Path(os.path.expanduser(cwd)).absolute(),
         env=dict(env or {}),
         home=home,
         port=port,

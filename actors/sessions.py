@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -206,7 +207,7 @@ class Sessions:
             raise BadOption(f"ttl must be a number of seconds above 0, got {ttl!r}")
         if isinstance(limit, bool) or limit < 1:
             raise BadOption(f"limit must be a number of sessions above 0, got {limit!r}")
-        self.root = Path(root).expanduser().absolute()
+        self.root = Path(os.path.expanduser(root)).absolute()
         self._ttl = ttl
         self._limit = limit
         self._keep = keep

@@ -7,6 +7,7 @@ refuses instead and says what is accepted. A fault is one line that begins with 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
@@ -96,7 +97,7 @@ class Tables:
     def path(self, value: object) -> Path:
         """A path, from the file's folder on."""
         if isinstance(value, str) and value:
-            return self._folder / Path(value).expanduser()
+            return self._folder / Path(os.path.expanduser(value))
         raise TypeError(f"expected a path, got {said(value)}")
 
     def one_of(self, kinds: Mapping[str, type[Any]]) -> Callable[[object], object]:

@@ -31,6 +31,7 @@ from proctor.actors.plan import (
     acp_plan,
     claude_plan,
     codex_plan,
+    gemini_plan,
     opencode_plan,
     scripted_plan,
 )
@@ -87,6 +88,12 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
         return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
     del own["mode"]
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
+
+
+def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
 def acp(

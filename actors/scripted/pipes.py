@@ -67,7 +67,7 @@ class Store:
         home = os.environ.get("CLAUDE_CONFIG_DIR")
         state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         self.folder = os.path.join(home or os.path.join(state, "proctor"), "scripted")
-        self.persist = persist
+        self.persist = persist and os.path.isabs(self.folder)  # without a home the ~ stays
 
     def load(self, session: str) -> Frame | None:
         if not session.replace("-", "").replace("_", "").isalnum():

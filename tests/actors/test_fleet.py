@@ -243,8 +243,8 @@ def test_a_fault_of_an_agent_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ('name = "a"', "agents[0].kind: this key is missing; accepted: claude, codex, opencode, acp, scripted"),
-        ('kind = "gemini"\nname = "a"', "agents[0].kind: 'gemini' is not a kind; accepted: claude, codex, opencode, acp, scripted"),
+        ('name = "a"', "agents[0].kind: this key is missing; accepted: claude, codex, opencode, gemini, acp, scripted"),
+        ('kind = "gemni"\nname = "a"', "agents[0].kind: 'gemni' is not a kind; accepted: claude, codex, opencode, gemini, acp, scripted"),
         ('kind = "claude"', "agents[0].name: this key is missing"),
         ('kind = "claude"\nname = "a/b"', "agents[0].name: 'a/b' is not accepted; expected a text, not empty, without '/'"),
         ('kind = "claude"\nname = ""', "agents[0].name: '' is not accepted; expected a text, not empty, without '/'"),
@@ -387,6 +387,17 @@ def test_every_kind_of_agent_and_what_a_tree_shares_are_read(tmp_path: Path) -> 
     )
     assert (scribe.dialect.name, scribe.conduct.permission) == ("opencode-serve", "ask")
     assert (other.dialect.name, other.arguments) == ("gemini", ("--acp",))
+
+
+def test_gemini_is_a_kind_of_its_own_in_a_fleet(written: Written) -> None:
+    spec = only(load_fleet(written('[[agents]]\nkind = "gemini"\nname = "a"\nmodel = "gemini-2.5-pro"\n')))
+    plan, made = plan_of(spec), plan_of(proctor.gemini("a", model="gemini-2.5-pro"))
+    assert (plan.dialect.name, plan.arguments, plan.product) == (
+        made.dialect.name,
+        ("--acp",),
+        made.product,
+    )
+    assert (plan.launch.model, plan.product and plan.product.program) == ("gemini-2.5-pro", "gemini")
 
 
 def test_a_server_without_the_mode_that_needs_it_is_told_at_its_place(tmp_path: Path) -> None:

@@ -24,11 +24,13 @@ FILES: Mapping[str, str] = {
     "claude": ".claude.json",
     "codex": ".codex/config.toml",
     "opencode": ".config/opencode/opencode.json",
+    "gemini": ".gemini/settings.json",
 }
 GOLDEN: Mapping[str, tuple[str, str, str]] = {
     "claude": ("claude.before.json", "claude.after.json", "claude.new.json"),
     "codex": ("codex.before.toml", "codex.after.toml", "codex.new.toml"),
     "opencode": ("opencode.before.jsonc", "opencode.after.jsonc", "opencode.new.json"),
+    "gemini": ("gemini.before.json", "gemini.after.json", "gemini.new.json"),
 }
 
 clients = pytest.mark.parametrize("client", CLIENTS)
@@ -323,9 +325,15 @@ async def test_each_clients_own_variable_moves_its_file(home: Path, tmp_path: Pa
         "CLAUDE_CONFIG_DIR": str(other),
         "CODEX_HOME": str(other),
         "XDG_CONFIG_HOME": str(other / "xdg"),
+        "GEMINI_CLI_HOME": str(other),
     }
     paths = [(await register(CLIENTS[client], WISH, {"HOME": str(home), **named})).path for client in CLIENTS]
-    assert paths == [other / ".claude.json", other / "config.toml", other / "xdg/opencode/opencode.json"]
+    assert paths == [
+        other / ".claude.json",
+        other / "config.toml",
+        other / "xdg/opencode/opencode.json",
+        other / ".gemini/settings.json",
+    ]
     assert (await done("opencode", home, OPENCODE_CONFIG=str(other / "o.jsonc"))).path == other / "o.jsonc"
     assert below(home) == []
 

@@ -140,6 +140,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "codex",
         "converse",
         "dynamic_supervisor_spec",
+        "gemini",
         "open_dynamic_supervisor",
         "open_supervisor",
         "opencode",

@@ -15,7 +15,7 @@ from proctor.cli.cleanup import Proof
 from proctor.runtime import procfs
 from proctor.runtime.ledger import Swept
 from proctor.runtime.orphans import Orphan, find_marked
-from tests.proctor.command import Ended, proctor, running
+from tests.proctor.command import Ended, processes_with, proctor, running
 from tests.runtime.programs import installed
 
 NAMES = [
@@ -30,6 +30,9 @@ NAMES = [
     "recordings",
     "files",
     "claude",
+    "codex",
+    "opencode",
+    "gemini",
     "credentials",
 ]
 
@@ -43,7 +46,9 @@ def program(tmp_path: Path, script: str) -> dict[str, str]:
 
 
 def test_a_machine_that_is_fit_passes_every_check(home: Path, tmp_path: Path) -> None:
-    done = proctor("doctor", home=home, env=program(tmp_path, "echo 2.1.9"))
+    [(_, path)] = program(tmp_path, "echo 2.1.9").items()
+    env = {f"PROCTOR_{name.upper()}": path for name in ("claude", "codex", "opencode", "gemini")}
+    done = proctor("doctor", home=home, env=env)
     assert (done.status, done.err) == (0, "")
     assert grades(done) == dict.fromkeys(NAMES, "ok")
     assert f"Claude Code 2.1.9 at {tmp_path}/claude" in done.out
@@ -221,3 +226,56 @@ def test_an_interrupted_proof_leaves_nothing_either(home: Path) -> None:
     while find_marked({key}) and time.monotonic() < limit:
         time.sleep(0.02)
     assert find_marked({key}) == ()
+
+
+PROGRAMS = {
+    "garbage": "#!/bin/sh\nhead -c 2000 /dev/urandom\n",
+    "core": "#!/bin/sh\nkill -SEGV $$\n",
+    "flood": "#!/bin/sh\nexec head -c 10000000 /dev/zero\n",
+    "endless": "#!/bin/sh\nexec cat /dev/zero\n",
+    "script without interpreter": "#!/nowhere/sh\n",
+    "no program": "\x7fELF is no program",
+}
+WHY = {
+    "garbage": "exit status 0, expected a version",
+    "core": "killed by SIGSEGV",
+    "flood": "more than 65536 bytes, expected a version",
+    "endless": "more than 65536 bytes, expected a version",
+    "script without interpreter": "cannot be started",
+    "no program": "cannot be started",
+}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_the_doctor_survives_a_cli_that_says_no_version(kind: str, home: Path) -> None:
+    program = home / "program"
+    program.write_text(PROGRAMS[kind])
+    program.chmod(0o755)
+    done = proctor("doctor", "--output=json", home=home, env={"PROCTOR_CODEX": str(program)})
+    checks = {check["name"]: check for check in json.loads(done.out)["checks"]}
+    assert (done.status, checks["codex"]["grade"]) == (1, "fail")
+    assert WHY[kind] in checks["codex"]["text"]
+    assert "credentials" in checks
+
+
+def test_the_doctor_survives_clis_that_are_none_and_one_that_hangs(home: Path) -> None:
+    folder, plain, hangs = home / "folder", home / "plain", home / "hangs"
+    folder.mkdir()
+    plain.write_text("x")
+    hangs.write_text("#!/bin/sh\nsleep 987654 &\nwait\n")
+    hangs.chmod(0o755)
+    named = {"CLAUDE": folder, "CODEX": plain, "OPENCODE": home / "nowhere", "GEMINI": hangs}
+    done = proctor(
+        "doctor", "--output=json", home=home, env={f"PROCTOR_{k}": str(path) for k, path in named.items()}
+    )
+    checks = {check["name"]: check for check in json.loads(done.out)["checks"]}
+    found = {
+        name: (checks[name]["grade"], checks[name]["text"])
+        for name in ("claude", "codex", "opencode", "gemini")
+    }
+    assert [grade for grade, _ in found.values()] == ["fail", "fail", "warn", "fail"]
+    assert "it is a directory" in found["claude"][1]
+    assert "no execute permission" in found["codex"][1]
+    assert "OpenCode is not installed; install it with: " in found["opencode"][1]
+    assert "no answer within 10 s" in found["gemini"][1]
+    assert processes_with("987654") == []

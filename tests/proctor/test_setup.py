@@ -44,10 +44,11 @@ def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else_R175(home
     done = proctor("setup", "--fleet", str(fleet), home=home)
     assert (done.status, done.err) == (0, "")
     words = [sys.executable, "-m", "proctor", "serve", "--fleet", str(fleet)]
-    first, second, third = (line for line in done.out.splitlines() if not line.startswith(" "))
+    first, second, third, fourth = (line for line in done.out.splitlines() if not line.startswith(" "))
     assert first == f"claude    registered in {home}/.claude.json"
     assert second == f"codex     registered in {home}/.codex/config.toml"
     assert third == f"opencode  registered in {home}/.config/opencode/opencode.jsonc"
+    assert fourth == "gemini    not installed; --client gemini registers all the same"
     assert "secret" not in done.out
     entry = json.loads((home / ".claude.json").read_text())["mcpServers"]["proctor"]
     assert [entry["command"], *entry["args"]] == words

@@ -16,7 +16,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from proctor.cli.codes import OK, USAGE
+from proctor.cli.codes import FAILED, OK, USAGE
 from proctor.cli.complaints import complain
 from proctor.cli.services import serve, web
 from proctor.cli.upkeep import health, setup
@@ -31,6 +31,8 @@ VALUED = frozenset(
         "--timeout",
         "--resume",
         "--permission",
+        "--allow",
+        "--deny",
         "--env",
         "--home",
         "--record",
@@ -66,6 +68,7 @@ _Flag = Parameter(negative="", show_default=False)
 
 def dispatch(argv: Sequence[str]) -> int:
     """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    from proctor.actors.errors import RecordingFailed
     from proctor.cli.prompts import settle
 
     words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
@@ -77,6 +80,9 @@ def dispatch(argv: Sequence[str]) -> int:
     except CycloptsError as error:
         complain(told(error, words, [name for name in app if not name.startswith("-")]))
         return USAGE
+    except RecordingFailed as error:  # there is no place for what a command keeps
+        complain(str(error))
+        return FAILED
     return status if isinstance(status, int) else OK
 
 
@@ -160,6 +166,8 @@ def run(
     timeout: str = "300",
     resume: str | None = None,
     permission: Literal["deny", "allow", "ask"] | None = None,
+    allow: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    deny: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     env: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     home: Literal["user", "private"] = "user",
     record: Annotated[str | None, Parameter(negative="")] = None,
@@ -191,6 +199,10 @@ def run(
         The id of a session to go on with.
     permission
         What tools may do that ask. Default: ask at a terminal, else deny.
+    allow
+        A tool that may, by its name or a glob such as mcp__*; what no rule names is up to --permission. Can be repeated.
+    deny
+        A tool that may not, also where --allow names it. Can be repeated.
     env
         NAME to pass a variable on, NAME=VALUE to set it. Can be repeated.
     home
@@ -227,6 +239,8 @@ def run(
             timeout=timeout,
             resume=resume,
             permission=permission,
+            allow=allow,
+            deny=deny,
             env=env,
             home=home,
             record=record,

@@ -13,15 +13,14 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import attrs
 import trio
 
-from proctor.actors.discovery import CLAUDE_CODE, Product, find, version
+from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find, version
 from proctor.actors.environment import SECRETS
-from proctor.actors.errors import AgentError, NotInstalled
+from proctor.actors.errors import AgentError, NotInstalled, RecordingFailed
 from proctor.actors.host import account, hosts_folder
 from proctor.actors.recording import untagged_runs
 from proctor.cli.cleanup import ProofFailed, prove_cleanup
@@ -37,7 +36,7 @@ from proctor.runtime.process import Command, open_process
 from proctor.runtime.process_errors import ProcessError
 
 Grade = Literal["ok", "warn", "fail"]
-PRODUCTS: Sequence[Product] = (CLAUDE_CODE,)
+PRODUCTS: Sequence[Product] = (CLAUDE_CODE, CODEX_CLI, OPENCODE, GEMINI)
 FEW_FILES = 1024
 """Descriptors below which a fleet runs short: an agent takes about ten."""
 NEEDED = (3, 11)
@@ -126,12 +125,12 @@ async def all_checks() -> AsyncGenerator[Check]:
     yield check_platform(platform.system(), platform.release())
     yield check_pidfd()
     yield check_proc()
-    for check in (check_guard, check_subreaper, check_state, check_leftovers):
-        yield await check()
-    yield check_recordings(state_directory())
+    for look in (check_guard, check_subreaper, check_state, check_leftovers):
+        yield await look()
+    yield check_recordings()
     yield check_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    for product in PRODUCTS:
-        yield await check_product(product)
+    for check in await check_products():
+        yield check
     yield check_credentials(os.environ)
 
 
@@ -233,9 +232,15 @@ async def check_leftovers() -> Check:
     return Check("leftovers", "ok", text)
 
 
-def check_recordings(root: Path) -> Check:
+def check_recordings() -> Check:
     """Is something there that looks like a recording of ours, and that nothing removes?"""
-    untagged = untagged_runs(root)
+    try:
+        root = state_directory()
+        untagged = untagged_runs(root)
+    except RecordingFailed as error:
+        return Check("recordings", "fail", str(error))
+    except OSError as error:
+        return Check("recordings", "warn", f"it cannot be looked for them: {error}")
     if untagged:
         advice = (
             f"those of a version without tags are never removed by themselves: look at {root} and remove them"
@@ -254,6 +259,19 @@ def check_files(limit: int) -> Check:
     return Check("files", "ok", text)
 
 
+async def check_products() -> list[Check]:
+    """Every program of an agent, all asked at the same time: one that hangs holds up no other."""
+    found = dict[str, Check]()
+
+    async def look(product: Product) -> None:
+        found[product.program] = await check_product(product)
+
+    async with trio.open_nursery() as nursery:
+        for product in PRODUCTS:
+            nursery.start_soon(look, product)
+    return [found[product.program] for product in PRODUCTS]
+
+
 async def check_product(product: Product) -> Check:
     """Where is the agent's program, and does it say its version?"""
     try:
@@ -261,7 +279,7 @@ async def check_product(product: Product) -> Check:
         found = await version(path)
     except NotInstalled as error:
         return Check(product.program, "warn", str(error))
-    except AgentError as error:
+    except (AgentError, OSError) as error:
         return Check(product.program, "fail", str(error))
     return Check(product.program, "ok", f"{product.name} {'.'.join(map(str, found))} at {path}")
 

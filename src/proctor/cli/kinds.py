@@ -15,6 +15,7 @@ from proctor.actors.plan import (
     acp_plan,
     claude_plan,
     codex_plan,
+    gemini_plan,
     opencode_plan,
     scripted_plan,
 )
@@ -47,7 +48,7 @@ def _opencode(_: str, options: AgentOptions) -> Plan:
 
 
 def _gemini(_: str, options: AgentOptions) -> Plan:
-    return acp_plan("gemini", ("gemini", "--acp"), options, profile="gemini")
+    return gemini_plan("gemini", options)
 
 
 def _acp(command: str, options: AgentOptions) -> Plan:

@@ -108,7 +108,7 @@ def _next(folder: Path) -> Path:
 
 def _occupied(name: str) -> tuple[Path, int]:
     """The directory of this name and its lock, which is held until its descriptor is closed."""
-    folder = Path(name).expanduser().absolute()
+    folder = Path(os.path.expanduser(name)).absolute()
     try:
         make_directory(folder, parents=True, exist_ok=True)
         lock = open_private(folder / "lock", os.O_RDWR)

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import trio
 
 from proctor.actors.account_book import AccountBook
-from proctor.actors.errors import BadOption
+from proctor.actors.errors import BadOption, RecordingFailed
+from proctor.actors.host import state_folder
 from proctor.actors.listening import Endpoint, endpoint
 from proctor.actors.recording import RETAINING, forget, prune, retain
 from proctor.runtime.private import make_directory
@@ -18,10 +19,20 @@ from proctor.runtime.tags import is_own_directory
 
 
 def state_directory() -> Path:
-    """`$XDG_STATE_HOME/proctor/runs` on Linux, `~/.local/state` where that is not set."""
+    """`$XDG_STATE_HOME/proctor/runs` on Linux, `~/.local/state` where that is not set; without a home as `state_folder` says.
+
+    Raises `RecordingFailed`.
+    """
     from platformdirs import user_state_path
 
-    return user_state_path("proctor") / "runs"
+    try:
+        usual = user_state_path("proctor")
+    except RuntimeError:  # no HOME, and a user whom the system does not know
+        usual = None
+    try:
+        return (usual if usual and os.environ.get("XDG_STATE_HOME") else state_folder(usual)) / "runs"
+    except OSError as error:
+        raise RecordingFailed(str(error.filename), error) from error
 
 
 def own_socket(fleet: str) -> Endpoint:

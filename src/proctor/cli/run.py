@@ -25,7 +25,7 @@ from proctor.actors.durations import limit
 from proctor.actors.environment import Home, parse_env
 from proctor.actors.errors import AgentError, BadOption, OptionFault, RecordingFailed
 from proctor.actors.host import noted
-from proctor.actors.permissions import Policy
+from proctor.actors.permissions import Policy, Rule
 from proctor.actors.plan import AgentMode, AgentOptions, Plan
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
@@ -59,6 +59,8 @@ class RunOptions:
     timeout: str = "300"
     resume: str | None = None
     permission: Permission | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     home: Home = "user"
     record: str | None = None
@@ -169,7 +171,7 @@ def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]
         "mode": options.mode,
         "resume": options.resume,
         "persist": True,  # `--resume` of a later run names this one's session
-        "permission": tried(faults, lambda: _policy(options.permission, screen), "deny"),
+        "permission": tried(faults, lambda: _policy(options, screen), "deny"),
         "user_settings": options.user_settings,
         "project_memory": options.project_memory,
     }
@@ -178,15 +180,29 @@ def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]
     return chosen
 
 
-def _policy(wanted: Permission | None, screen: Output) -> Policy:
-    if wanted == "allow" or wanted == "deny":
-        return wanted
+def _policy(options: RunOptions, screen: Output) -> Policy:
+    """The rules first, those that deny before those that allow; then what `--permission` says of the rest."""
+    rules = (
+        *(_rule("deny", name) for name in options.deny),
+        *(_rule("allow", name) for name in options.allow),
+    )
+    rest = options.permission
+    if rest == "deny" or rest == "allow":
+        return (*rules, Rule("*", rest == "allow")) if rules else rest
     if can_ask(screen):
-        return Questions(screen)
-    if wanted == "ask":
+        return Questions(screen, rules, None if options.cwd is None else Path(options.cwd))
+    if rest == "ask":
         text = "'ask': there is no terminal to ask at; accepted here: deny, allow"
         raise BadOption(f"permission {text}", [OptionFault("permission", text)])
-    return "deny"
+    return rules or "deny"
+
+
+def _rule(option: str, name: str) -> Rule:
+    try:
+        return Rule(name, option == "allow")
+    except BadOption:
+        text = f"must be the name of a tool, or a glob such as 'mcp__*', got {name!r}"
+        raise BadOption(f"{option} {text}", [OptionFault(option, text)]) from None
 
 
 def _deadline(text: str) -> float | None:

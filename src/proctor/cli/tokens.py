@@ -68,7 +68,7 @@ def token_of(variable: str | None) -> str | None:
         raise BadOption(f"--token-env {variable}: this variable is not set, or empty")
     if not said.startswith("@"):
         return said
-    path = Path(said[1:]).expanduser()
+    path = Path(os.path.expanduser(said[1:]))
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -12,7 +12,8 @@ _Flag = Parameter(negative="", show_default=False)
 def setup(
     *,
     client: Annotated[
-        tuple[Literal["claude", "codex", "opencode"], ...], Parameter(negative="", show_default=False)
+        tuple[Literal["claude", "codex", "opencode", "gemini"], ...],
+        Parameter(negative="", show_default=False),
     ] = (),
     name: str = "proctor",
     fleet: Annotated[str | None, Parameter(negative="")] = None,
@@ -24,7 +25,7 @@ def setup(
     force: Annotated[bool, _Flag] = False,
     dry_run: Annotated[bool, _Flag] = False,
 ) -> int:
-    """Register `proctor serve` as an MCP server with Claude Code, Codex and OpenCode, in each one's own file.
+    """Register `proctor serve` as an MCP server with Claude Code, Codex, OpenCode and Gemini CLI, in each one's own file.
 
     Parameters
     ----------
