@@ -4,14 +4,15 @@ Guarantees: every request of the server is passed on as a question or refused at
 without a clock of its own. Its ids count from 0 beside ours, so a question has an id of its own, made of the
 incarnation and the server's. What closed without us (an interrupt) is withdrawn.
 
-How each kind is told and answered is a table. No kind has room for a changed input, so a decision that brings one is
-written as a refusal: what was not asked for must not run.
+How each kind is told and answered is a table. No tool has room for a changed input, so a decision that brings one is
+written as a refusal: what was not asked for must not run. A form and a question to the user are answered by what the
+decision brings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -78,6 +79,10 @@ def _tell_elicitation(memo: Memo, question: Question) -> Told:
     return Told(mcp_tool(question.server_name, "elicitation"), given, question.message)
 
 
+def _tell_user_input(memo: Memo, question: Question) -> Told:
+    return Told("request_user_input", {"questions": question.questions})
+
+
 def _meta(question: Question) -> ToolMeta:
     try:
         return msgspec.json.decode(question.meta, type=ToolMeta)
@@ -101,11 +106,24 @@ def _elicit(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[s
     return {"action": "accept", "content": {}} if agreed else {"action": "decline"}
 
 
+def _fill_in(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    """The answers, by the question's text in a decision and by its id on the wire; none where nobody chose."""
+    given = (changed or {}).get("answers") if allow else None
+    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    filled = {
+        str(one.get("id")): {"answers": [str(answers[one.get("question")])]}
+        for one in asked.input["questions"]
+        if one.get("question") in answers
+    }
+    return {"answers": filled}
+
+
 KINDS: Mapping[str, Kind] = {
     "item/commandExecution/requestApproval": Kind(_tell_command, _decide),
     "item/fileChange/requestApproval": Kind(_tell_change, _decide),
     "item/permissions/requestApproval": Kind(_tell_permissions, _grant),
     "mcpServer/elicitation/request": Kind(_tell_elicitation, _elicit),
+    "item/tool/requestUserInput": Kind(_tell_user_input, _fill_in),
 }
 """Method to how it is told and answered. What is not here, and no tool of the host's, is refused at once."""
 

@@ -235,6 +235,7 @@ class Question(Record, frozen=True, gc=False, rename="camel"):
     tool: str = ""
     call_id: str | None = None
     arguments: Any = None
+    questions: list[dict[str, Any]] = []
 
 
 class ToolMeta(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ Not here: the server's process and the carrying of requests and events.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgspec
@@ -20,7 +20,7 @@ from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, 
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode import serve_servers
 from proctor.protocols.opencode.serve_frames import read
-from proctor.protocols.opencode.serve_notes import ask, notes
+from proctor.protocols.opencode.serve_notes import QUESTION, ask, notes
 from proctor.protocols.opencode.serve_turns import used
 from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel, Steer
 
@@ -99,6 +99,8 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
 def _decision(memo: Memo, decision: Decision) -> bytes:
     own = notes(memo)
     tool = own.asking.pop(decision.id, decision.id)
+    if tool == QUESTION:
+        return _choice(memo, decision)
     answer = {"reply": "once"}
     if not decision.allow:
         own.account.denied.append(tool)
@@ -107,6 +109,23 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
             "message": decision.message or "denied",
         }  # with a message the turn goes on
     return ask(memo, "decision", "POST", f"/permission/{decision.id}/reply", answer, request=decision.id)
+
+
+def _choice(memo: Memo, decision: Decision) -> bytes:
+    """The answers to a question to the user, one list for each; without one for each it is turned down."""
+    given = (decision.input or {}).get("answers") if decision.allow else None
+    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    asked = (decision.input or {}).get("questions")
+    texts = (
+        [str(one.get("question")) for one in cast("list[dict[str, Any]]", asked)]
+        if isinstance(asked, list)
+        else []
+    )
+    path = f"/question/{decision.id}"
+    if not texts or any(text not in answers for text in texts):
+        return ask(memo, "question", "POST", f"{path}/reject", request=decision.id)
+    chosen = {"answers": [[str(answers[text])] for text in texts]}
+    return ask(memo, "question", "POST", f"{path}/reply", chosen, request=decision.id)
 
 
 def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:

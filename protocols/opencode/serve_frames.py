@@ -14,7 +14,7 @@ import msgspec
 from proctor.protocols.acp import voided
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.opencode import serve_turns as turns
-from proctor.protocols.opencode.serve_notes import Account, ask, notes
+from proctor.protocols.opencode.serve_notes import QUESTION, Account, ask, notes
 from proctor.protocols.opencode.serve_replies import read_reply, resync
 from proctor.protocols.opencode.serve_servers import plain
 from proctor.protocols.opencode.serve_wire import (
@@ -262,10 +262,21 @@ def _replied(memo: Memo, frame: Frame, told: Properties) -> Out:
 
 
 def _question(memo: Memo, frame: Frame, told: Properties) -> Out:
+    if told.questions:
+        return _asked_user(memo, told)
     declined = Notice(
         memo.frame, memo.turn, "question_declined", "the agent asked its user, who is not there"
     )
     return (Send(ask(memo, "question", "POST", f"/question/{told.id}/reject")), declined)
+
+
+def _asked_user(memo: Memo, told: Properties) -> Out:
+    """A question to the user is a tool that waits for its answers, as it is with other CLIs."""
+    memo.approvals[told.id] = asked = {"questions": told.questions}
+    notes(memo).asking[told.id] = QUESTION
+    call = None if told.tool is None else told.tool.callID
+    what = str(told.questions[0].get("question") or "") or None
+    return (ApprovalRequested(memo.frame, memo.turn, told.id, QUESTION, asked, what, call),)
 
 
 Reader = Callable[[Memo, Frame, Properties], Out]
@@ -281,6 +292,10 @@ _READERS: Mapping[str, Reader] = {
     "permission.asked": _asked,
     "permission.replied": _replied,
     "question.asked": _question,
+    "question.replied": _replied,
+    "question.rejected": _replied,
 }
-_SHARED = frozenset({"permission.asked", "permission.replied", "question.asked"})
+_SHARED = frozenset(
+    {"permission.asked", "permission.replied", "question.asked", "question.replied", "question.rejected"}
+)
 """Events that are ours to answer also where a session of a tool raises them."""

@@ -20,6 +20,9 @@ from proctor.protocols.vocabulary import Usage
 KEPT = 200
 """Messages and parts of a turn that are remembered after it: news of them may come after its end."""
 
+QUESTION = "question"
+"""The tool by which the agent asks its user."""
+
 Kind = Literal[
     "session",
     "fork",

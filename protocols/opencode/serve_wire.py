@@ -139,6 +139,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     patterns: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
     tool: Place | None = None
+    questions: list[dict[str, Any]] = []
 
 
 class Whole(msgspec.Struct, frozen=True, gc=False):
@@ -157,7 +158,7 @@ QUIET = frozenset(
         *("project.directories.updated", "project.updated", "reference.updated", "server.connected"),
         *("server.heartbeat", "server.instance.disposed", "session.compacted", "session.deleted"),
         *("session.diff", "todo.updated", "vcs.branch.updated"),
-        *("question.rejected", "question.replied", "permission.v2.asked", "permission.v2.replied"),
+        *("permission.v2.asked", "permission.v2.replied"),
         *("question.v2.asked", "question.v2.rejected", "question.v2.replied"),
         *("workspace.failed", "workspace.ready", "workspace.status", "worktree.failed", "worktree.ready"),
     }

@@ -389,6 +389,35 @@ def test_a_form_is_answered_with_what_the_decision_brings() -> None:
     assert told["result"] == {"action": "accept", "content": {"name": "me"}}
 
 
+CHOICE = {
+    "id": "q1",
+    "header": "Colour",
+    "question": "Which colour?",
+    "options": [{"label": "red"}, {"label": "blue"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("allow", "given", "answers"),
+    [
+        (True, {"answers": {"Which colour?": "blue"}}, {"q1": {"answers": ["blue"]}}),
+        (True, None, {}),
+        (True, {"answers": 3}, {}),
+        (False, {"answers": {"Which colour?": "blue"}}, {}),
+    ],
+)
+def test_a_question_to_the_user_is_answered_with_what_was_chosen(
+    allow: bool, given: dict[str, Any] | None, answers: dict[str, Any]
+) -> None:
+    session = Session()
+    session.begin()
+    [asked] = session.hear(question(0, "item/tool/requestUserInput", questions=[CHOICE]))
+    assert isinstance(asked, ApprovalRequested)
+    assert (asked.tool, asked.input) == ("request_user_input", {"questions": [CHOICE]})
+    told = session.say(Decision(asked.id, allow, input=given))
+    assert told["result"] == {"answers": answers}
+
+
 def test_a_decision_that_changes_the_input_is_written_as_a_refusal() -> None:
     session = Session()
     session.begin()
@@ -425,7 +454,6 @@ def test_a_question_that_closed_without_us_is_withdrawn_and_cannot_be_answered()
 @pytest.mark.parametrize(
     "method",
     [
-        "item/tool/requestUserInput",
         "execCommandApproval",
         "attestation/generate",
         "currentTime/read",

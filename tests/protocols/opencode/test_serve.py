@@ -301,6 +301,38 @@ def test_a_question_to_the_user_is_declined() -> None:
     assert (sent["verb"], sent["path"]) == ("POST", "/question/que_1/reject")
 
 
+COLOUR = {"question": "Which colour?", "header": "Colour", "options": [{"label": "red"}, {"label": "blue"}]}
+
+
+@pytest.mark.parametrize(
+    ("allow", "answers", "path", "body"),
+    [
+        (True, {"Which colour?": "blue"}, "/question/que_1/reply", {"answers": [["blue"]]}),
+        (True, {}, "/question/que_1/reject", None),
+        (False, {"Which colour?": "blue"}, "/question/que_1/reject", None),
+    ],
+)
+def test_a_question_to_the_user_is_answered_with_what_was_chosen(
+    allow: bool, answers: dict[str, str], path: str, body: Any
+) -> None:
+    talk = prompted("p1")
+    asking = event("question.asked", id="que_1", questions=[COLOUR])
+    [question] = talk.receive(user("u1") + BUSY + asking)[-1:]
+    assert isinstance(question, v.ApprovalRequested)
+    assert (question.tool, question.input) == ("question", {"questions": [COLOUR]})
+    [sent] = asked(talk.send(v.Decision("que_1", allow, input={**question.input, "answers": answers})))
+    assert (sent["verb"], sent["path"], sent.get("body")) == ("POST", path, body)
+    assert talk.receive(event("question.replied", requestID="que_1")) == []
+
+
+def test_a_question_to_the_user_that_another_answered_is_withdrawn() -> None:
+    talk = prompted("p1")
+    talk.receive(user("u1") + BUSY + event("question.asked", id="que_1", questions=[COLOUR]))
+    [over] = talk.receive(event("question.replied", requestID="que_1"))
+    assert isinstance(over, v.ApprovalWithdrawn)
+    assert over.id == "que_1"
+
+
 # -- what may be missed, and what is odd
 
 
