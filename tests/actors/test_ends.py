@@ -208,7 +208,7 @@ async def test_agents_that_were_all_killed_go_on_one_after_the_other(tmp_path: P
     times = list[float]()
     specs = [proctor.scripted(n, write_script(tmp_path, cut), on_crash="retry", shutdown=3) for n in "abc"]
     async with (
-        proctor.open_supervisor(specs, intensity=5, stagger=0.6) as sup,
+        proctor.open_supervisor(specs, intensity=5, stagger=1.6) as sup,
         trio.open_nursery() as nursery,
     ):
 
