@@ -87,13 +87,25 @@ def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
         "answered",
         "stopped",
     )
-    table = done.out.partition("\n\n")[2].splitlines()
+    table = done.out.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     assert table[0].split()[:3] == ["agent", "result", "starts"]
     assert [row.split()[:3] for row in table[1:]] == [
         ["reader", "answered", "1"],
         ["phoenix", "answered", "2"],
         ["sleeper", "answered", "1"],
     ]
+
+
+def test_the_last_answer_is_shown_whole_at_the_end_with_its_session(home: Path, fleet: Fleet) -> None:
+    path = fleet(
+        agent("a", script='"a.ndjson"', prompt='"x"'),
+        a=('{"reply": "first line\\nsecond line\\nthird line"}',),
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 0
+    session = re.search(r"session (\S+),", done.out)
+    assert session is not None
+    assert done.out.endswith(f"\n\na (session {session[1]}):\n  first line\n  second line\n  third line\n")
 
 
 def test_a_prompt_that_fails_makes_the_command_fail(home: Path, fleet: Fleet) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from proctor.actors.states import Status
 from proctor.cli.story import Line, Tone, Watched
 from proctor.cli.verdicts import OUTCOMES
-from proctor.cli.wording import money, one_line
+from proctor.cli.wording import money, one_line, printable
 from proctor.runtime.slots import TreeNode
 
 STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "faint": "dim"}
@@ -107,6 +107,17 @@ def summary(agents: Mapping[str, Watched], root: str) -> list[str]:
         "  ".join((*(f"{cell:<{widths[n]}}" for n, cell in enumerate(row[:5])), row[5])).rstrip()
         for row in rows
     ]
+
+
+def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
+    """The last answer of each agent that gave one, whole, with its session to go on with."""
+    lines: list[str] = []
+    for path, watched in agents.items():
+        if watched.answer is not None and watched.answer.text.strip():
+            session = watched.answer.session_id or watched.session
+            lines += ["", f"{path.removeprefix(f'{root}/')}{f' (session {session})' if session else ''}:"]
+            lines += [f"  {printable(line)}" for line in watched.answer.text.strip().splitlines()]
+    return lines
 
 
 def result(watched: Watched) -> str:

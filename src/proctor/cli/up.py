@@ -27,7 +27,7 @@ from proctor.actors.host import noted
 from proctor.actors.states import Status
 from proctor.actors.trees import Supervisor, open_supervisor, plan_of
 from proctor.cli.absent import Absent
-from proctor.cli.board import board, summary
+from proctor.cli.board import answers, board, summary
 from proctor.cli.children import Child, agents_of, children_of, locate_some, started
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.follow import BUFFER, Follower
@@ -91,7 +91,8 @@ class Command:
             showing.start_soon(self._show, interrupts)
             async with trio.open_nursery() as following:
                 await self._tree(following, interrupts)
-            self._screen.close(["", *summary(self._story.agents, self._fleet.name)])
+            agents, root = self._story.agents, self._fleet.name
+            self._screen.close(["", *summary(agents, root), *answers(agents, root)])
             interrupts.in_the_end(showing.cancel_scope)
         for complaint in self._complaints:
             await self._errors.say(complaint)
