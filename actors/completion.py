@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
@@ -39,6 +39,7 @@ from proctor.actors.errors import (
 from proctor.actors.handle import Agent, Turn
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
+from proctor.actors.plan import Plan
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.speech import (
     Chunk,
@@ -49,14 +50,19 @@ from proctor.actors.speech import (
     ThinkingPiece,
     ToolOutput,
     ToolUse,
+    Void,
 )
 from proctor.actors.spend_limits import charged
 from proctor.protocols.dialect import HostTool
+from proctor.protocols.errors import Misuse
 from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import ExitStatus, RuntimeFault
 from proctor.runtime.process_errors import ProcessError
 from proctor.runtime.spec import ChildSpec
+
+LONGEST_PREAMBLE = 64 * 1024
+"""Bytes of a preamble that may go to a command line as its own instructions: it may be an argument, which has 128 KiB."""
 
 ADAPTER = (AgentError, ProcessError, RuntimeFault)
 """What an agent may raise at whoever asks it."""
@@ -64,7 +70,8 @@ ADAPTER = (AgentError, ProcessError, RuntimeFault)
 
 @attrs.frozen(kw_only=True)
 class CompletionRequest:
-    """What is asked for. The parts become one prompt (`protocols.prompt`); `payloads` go beside it, in their order.
+    """What is asked for. The parts become one prompt (`protocols.prompt`); `payloads` go beside it, in their order. The
+    `preamble` goes among the command line's own instructions where it takes some for each process, else it begins the prompt.
 
     `schema` is what the answer is to be, as for `Agent.ask`. `timeout` is in seconds, None waits without limit.
     """
@@ -93,17 +100,22 @@ class CompletionRequest:
         )
 
 
+def _direct(completion: Completion) -> Answer:
+    """The answer behind a completion that no agent gave."""
+    return Answer(agent="", outcome="ok", text=completion.text, usage=completion.usage)
+
+
 @attrs.frozen(kw_only=True)
 class Completion:
     """A response: the agent's final `text`, or the `value` that the request's schema asked for; the tools that were called
     on the way, and what came of them; the `thinking` that the CLI showed; `usage` as it counted it (None where it did not);
-    `raw`, the agent's answer whole."""
+    `raw`, the agent's answer whole. A model of your own need give no more than it has."""
 
-    text: str
-    value: object
-    tool_calls: tuple[ToolUse, ...]
-    usage: Usage | None
-    raw: Answer
+    text: str = ""
+    value: object = None
+    tool_calls: tuple[ToolUse, ...] = ()
+    usage: Usage | None = None
+    raw: Answer = attrs.field(default=attrs.Factory(_direct, takes_self=True))
     tool_outputs: tuple[ToolOutput, ...] = ()
     thinking: str = ""
 
@@ -113,12 +125,16 @@ class Completion:
         return self.text if self.value is None else self.value
 
 
-class Model(Protocol):
-    """What completes: an agent (`CompletionModel`), or anything of the caller's own that answers alike."""
+class Completer(Protocol):
+    """The least that can answer; see `providers.Provider` for what else it may have."""
 
     async def completion(self, request: CompletionRequest) -> Completion:
-        """The response. Raises `CompletionError`."""
+        """The response."""
         ...
+
+
+class Model(Completer, Protocol):
+    """What completes: an agent (`CompletionModel`), a provider, or anything of the caller's own that answers alike."""
 
     def stream(self, request: CompletionRequest) -> AbstractAsyncContextManager[CompletionStream]:
         """The same as a stream of chunks; leaving the block ends the run."""
@@ -210,7 +226,11 @@ class CompletionModel:
     @asynccontextmanager
     async def _live(self, prompt: str, request: CompletionRequest) -> AsyncGenerator[Turn | Run]:
         if isinstance(self._agent, ChildSpec):
-            async with self._run(self._agent, prompt, request) as live:
+            spec = self._agent
+            if (informed := _informed(trees.plan_of(spec), request.preamble)) is not None:
+                spec = attrs.evolve(spec, args=(informed,))
+                prompt = attrs.evolve(request, preamble="").said()
+            async with self._run(spec, prompt, request) as live:
                 yield live
         else:
             await self._choose(self._agent)
@@ -222,9 +242,9 @@ class CompletionModel:
     async def _run(self, spec: ChildSpec, prompt: str, request: CompletionRequest) -> AsyncGenerator[Run]:
         timeout, schema, payloads = request.timeout, request.schema, request.payloads
         async with AsyncExitStack() as stack:
-            if self._pool is not None and schema is None and not payloads:
+            if self._pool is not None and schema is None and not payloads and spec is self._agent:
                 begun = self._pool.stream(spec, prompt, timeout=timeout)
-            else:  # a process kept ready knows of no schema, and of no file among its arguments
+            else:  # a process kept ready knows of no schema, no preamble, and of no file among its arguments
                 if self._pool is not None:
                     await stack.enter_async_context(self._pool.slot(timeout=timeout))
                 plan = trees.plan_of(spec)
@@ -255,6 +275,9 @@ class CompletionStream:
         self._tell = ended
         self._deadline = math.inf
         self._live: Turn | Run | None = None
+        self._chunks: AsyncIterator[Chunk] | None = None
+        self._whole: Callable[[], Completion | None] = _not_known
+        self._gathered = Gathered()
         self._ready: deque[Chunk] = deque()
         self._speech = Speech()
         self._calls: list[ToolUse] = []
@@ -273,6 +296,11 @@ class CompletionStream:
         return self._response
 
     @property
+    def failed(self) -> bool:
+        """Whether it has ended without a response."""
+        return self._error is not None
+
+    @property
     def pending(self) -> int:
         """Chunks that wait here for their reader: those of one event at most, as the next is taken when they are gone."""
         return len(self._ready)
@@ -289,18 +317,20 @@ class CompletionStream:
         if isinstance(live, Turn) and self._request.timeout is not None:
             self._deadline = trio.current_time() + self._request.timeout
 
+    def relay(self, chunks: AsyncIterator[Chunk], whole: Callable[[], Completion | None]) -> None:
+        """These chunks are the response, up to a `Complete`, a `Failed` or their end; then `whole` may say what it comes to."""
+        self._chunks, self._whole = chunks, whole
+        if self._request.timeout is not None:
+            self._deadline = trio.current_time() + self._request.timeout
+
     def complete(self, response: Completion) -> None:
         """The response is there whole, from a model that does not stream: it is told in as few chunks as there can be."""
-        if response.thinking:
-            self._ready.append(ThinkingPiece(response.thinking))
-        self._ready += (*response.tool_calls, *response.tool_outputs)
-        if response.text:
-            self._ready.append(TextPiece(response.text))
+        self._ready += chunks_of(response)
         self._respond(response)
 
     def fail(self, error: Exception) -> None:
         """There is no response, but this; it is the last chunk."""
-        self._conclude(_wrapped(self._provider, error), {})
+        self._conclude(wrapped(self._provider, error), {})
 
     def __aiter__(self) -> CompletionStream:
         return self
@@ -308,13 +338,37 @@ class CompletionStream:
     async def __anext__(self) -> Chunk:
         """The next chunk; nothing that an agent does is raised here, it is the last chunk."""
         while not self._ready:
-            if self._over or self._live is None:
+            if self._over or (self._live is None and self._chunks is None):
                 raise StopAsyncIteration
-            try:
-                await self._advance(self._live)
-            except ADAPTER as error:
-                self.fail(error)
+            if self._chunks is not None:
+                await self._pass_on(self._chunks)
+            elif self._live is not None:
+                await self._look(self._live)
         return self._ready.popleft()
+
+    async def _pass_on(self, chunks: AsyncIterator[Chunk]) -> None:
+        chunk: Chunk | None = None
+        with trio.move_on_at(self._deadline) as clock:
+            chunk = await anext(chunks, None)
+        if clock.cancelled_caught and chunk is None:
+            self.fail(AskTimeout(self._provider, self._request.timeout or 0.0))
+            return
+        match chunk:
+            case Failed(error=error):
+                self.fail(error)
+            case Complete() | None:
+                usage = None if chunk is None else chunk.usage
+                self._response = self._whole() or self._gathered.response(usage)
+                self._conclude(None, {} if chunk is None else chunk.metadata)
+            case _:
+                self._gathered.add(chunk)
+                self._ready.append(chunk)
+
+    async def _look(self, live: Turn | Run) -> None:
+        try:
+            await self._advance(live)
+        except ADAPTER as error:
+            self.fail(error)
 
     async def _advance(self, live: Turn | Run) -> None:
         event = None
@@ -332,7 +386,7 @@ class CompletionStream:
 
     def _judge(self, answer: Answer) -> None:
         if not answer.ok:
-            self._conclude(_wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
+            self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
             return
         if self._request.schema is None:  # with one the answer is a value, whatever was said on the way
             self._ready += self._speech.end(answer.text)
@@ -361,10 +415,75 @@ class CompletionStream:
             self._ready.append(Failed(error, metadata=metadata))
 
 
+class Gathered:
+    """The response that chunks add up to."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: list[ToolUse] = []
+        self._outputs: list[ToolOutput] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """One chunk more."""
+        match chunk:
+            case TextPiece():
+                self._text.append(chunk.text)
+            case ThinkingPiece():
+                self._thinking.append(chunk.text)
+            case ToolUse():
+                self._calls.append(chunk)
+            case ToolOutput():
+                self._outputs.append(chunk)
+            case Void():
+                self._text = _less(self._text, chunk.text)
+                self._thinking = _less(self._thinking, chunk.thinking)
+            case _:
+                pass
+
+    def response(self, usage: Usage | None) -> Completion:
+        """All of them as a response."""
+        return Completion(
+            text="".join(self._text),
+            tool_calls=tuple(self._calls),
+            usage=usage,
+            tool_outputs=tuple(self._outputs),
+            thinking="".join(self._thinking),
+        )
+
+
+def _not_known() -> None:
+    """What the chunks come to is what they add up to."""
+
+
+def chunks_of(response: Completion) -> list[Chunk]:
+    """A response that came whole, in as few chunks as there can be, but for its end."""
+    thinking = [ThinkingPiece(response.thinking)] if response.thinking else []
+    text = [TextPiece(response.text)] if response.text else []
+    return [*thinking, *response.tool_calls, *response.tool_outputs, *text]
+
+
+def _less(pieces: list[str], end: str) -> list[str]:
+    return ["".join(pieces).removesuffix(end)] if end else pieces
+
+
 class Ended(Protocol):
     """Is told of the end of a response."""
 
     def __call__(self, error: CompletionError | None, /) -> None: ...
+
+
+def _informed(plan: Plan, preamble: str) -> Plan | None:
+    """The plan with a preamble among the CLI's own instructions; None where it stays in the prompt."""
+    if not preamble or len(preamble.encode("utf-8", "replace")) > LONGEST_PREAMBLE:
+        return None
+    said = "\n\n".join(part for part in (plan.launch.append_system_prompt, preamble) if part)
+    launch = attrs.evolve(plan.launch, append_system_prompt=said)
+    try:
+        ignored = plan.dialect.launch(attrs.evolve(launch, executable=(plan.dialect.name,))).ignored
+    except Misuse:
+        return None
+    return None if "append_system_prompt" in ignored else attrs.evolve(plan, launch=launch)
 
 
 def _value(answer: Answer) -> object:
@@ -394,9 +513,12 @@ def _late(provider: str, seconds: float, delivery: Delivery) -> AskTimeout:
     return AskInterrupted(provider, seconds, acknowledged=False, delivery=delivery)
 
 
-def _wrapped(provider: str, error: Exception) -> CompletionError:
+def wrapped(provider: str, error: Exception) -> CompletionError:
+    """The error of a response, with whose agent it was and what that raised behind it."""
+    if isinstance(error, CompletionError):
+        return error
     if not isinstance(error, ProviderError):
-        behind, error = error, ProviderError(provider, str(error))
+        behind, error = error, ProviderError(provider, str(error) or type(error).__name__)
         error.__cause__ = behind
     whole = CompletionError(str(error))
     whole.__cause__ = error

@@ -37,6 +37,7 @@ from proctor.actors.logs import LifeLog
 from proctor.actors.opening import open_plan
 from proctor.actors.outbox import ROOM, Outbox
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
+from proctor.actors.payload_files import PayloadFiles
 from proctor.actors.plan import Plan
 from proctor.actors.recording import RunDirectory
 from proctor.actors.refusals import killing, refusal
@@ -45,7 +46,7 @@ from proctor.actors.standing import Standing
 from proctor.actors.toolsocket import ToolSocket, socket_path
 from proctor.actors.transport import ProcessTransport, Transport, stderr_heard
 from proctor.protocols import vocabulary as v
-from proctor.protocols.attachment import Attachment
+from proctor.protocols.attachment import PAYLOADS, Attachment
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import is_approved
@@ -84,6 +85,7 @@ class Incarnation:
         self.number = number
         self.resume = resume
         self.fork = fork
+        self._payload_files = PayloadFiles(directory.scratch / PAYLOADS)
         tools = socket_path(directory.scratch, number) if plan.relays else None
         self.conversation = Conversation(
             plan.dialect,
@@ -133,6 +135,8 @@ class Incarnation:
         try:
             number, wanted = self.number, self.conversation.memo.launch
             overhear, place = self._overhear, self._directory
+            if wanted.attachments:
+                self._payload_files.make_folder()  # a CLI looks for its folders when it starts
             opening = open_plan(self.plan, place, recording, overhear, number=number, wanted=wanted)
             try:
                 self.log.append(opening.notices)
@@ -143,6 +147,7 @@ class Incarnation:
             if not ready:
                 raise self._refusal()
         finally:
+            self._payload_files.clear()
             self._finish()
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
@@ -243,6 +248,9 @@ class Incarnation:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
         if isinstance(request, v.Prompt) and self.conversation.phase in ("ending", "ended"):
             raise NotExecuted(self.plan.name, "its process is about to leave")
+        if isinstance(request, v.Prompt) and request.attachments:
+            attachments = self._payload_files.place(request.attachments)
+            request = msgspec.structs.replace(request, attachments=attachments)
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
             self._liveness.ending = None  # the turn before speaks for this one no more
@@ -438,7 +446,8 @@ class Incarnation:
         self._hosting.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
-        approved = is_approved(self.conversation.memo.launch.mcp, event.tool)
+        servers = self.conversation.memo.launch.mcp
+        approved = is_approved(servers, event.tool) or self._payload_files.may_read(event)
         self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note, approved)
 
     # -- clocks and the end

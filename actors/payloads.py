@@ -19,6 +19,8 @@ import msgspec
 
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan import Plan
+from proctor.actors.schema_tools import told as told_of
+from proctor.actors.schemas import schema_of
 from proctor.protocols.attachment import Attachment, Untaken, refuse_untaken
 from proctor.protocols.dialect import Memo
 
@@ -55,7 +57,7 @@ class BinaryPayload:
 
 @attrs.frozen
 class JsonPayload:
-    """A value that JSON can carry, and the JSON schema that it is of, if the model is to be told."""
+    """A value that JSON can carry, and the JSON schema that it is of, if the model is to be told; it is held against it."""
 
     value: object
     schema: Mapping[str, object] | None = None
@@ -119,6 +121,9 @@ def _checked(mime: str) -> str:
 def _of_json(payload: JsonPayload) -> Attachment:
     told = _dumped(payload.value)
     if payload.schema is not None:
+        schema = schema_of({"title": payload.name, **payload.schema})
+        if wrong := schema.violations(msgspec.json.decode(told)):
+            raise BadOption(f"the JSON payload {payload.name!r} does not match its schema. {told_of(wrong)}")
         told = f"{told}\n\nof the JSON schema\n\n{_dumped(payload.schema)}"
     return Attachment("json", payload.name, "application/json", told)
 

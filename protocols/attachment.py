@@ -23,6 +23,9 @@ PICTURES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 
 PDF = "application/pdf"
 
+PAYLOADS = "payloads"
+"""The folder in `Launch.scratch` for texts that are too long for a prompt."""
+
 _FENCE = re.compile("`{3,}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 

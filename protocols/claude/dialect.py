@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from proctor.protocols import jsonrpc, mcp
-from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts, whole_text
+from proctor.protocols.attachment import PAYLOADS, PDF, PICTURES, Attachment, parts, whole_text
 from proctor.protocols.claude import hooks, toolserver
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
@@ -96,6 +96,8 @@ def _isolation(wanted: Launch) -> Iterator[str]:
     if not wanted.user_settings:
         yield "--setting-sources="  # one token, or the next flag would be its value (C01)
         yield from (f"--add-dir={folder}" for folder in _memory_folders(wanted))
+    if wanted.attachments:  # of a one-shot run, which has nobody to ask before it reads elsewhere
+        yield f"--add-dir={wanted.scratch}/{PAYLOADS}"
     asked_for = {*wanted.allowed_tools, *(wanted.tools or ())}
     reaching = [tool for tool in REACHING_TOOLS if tool not in asked_for]
     if denied := [

@@ -138,7 +138,7 @@ if TYPE_CHECKING:
     from proctor.actors.attempts import attempted
     from proctor.actors.completion import Completion, CompletionModel, CompletionRequest
     from proctor.actors.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
-    from proctor.actors.providers import Provider, Providers, converse
+    from proctor.actors.providers import Provider, Providers, converse, stream_conversation
     from proctor.actors.sessions import Session, Sessions
     from proctor.runtime.retry import Retry
 
@@ -278,6 +278,7 @@ __all__ = [
     "schema_tools",
     "scripted",
     "stream",
+    "stream_conversation",
     "supervisor_spec",
     "tool",
 ]
@@ -297,6 +298,7 @@ _SERVING: Mapping[str, str] = {
     "Warm": "proctor.actors.pool",
     "attempted": "proctor.actors.attempts",
     "converse": "proctor.actors.providers",
+    "stream_conversation": "proctor.actors.providers",
     "pool_spec": "proctor.actors.pool",
 }
 

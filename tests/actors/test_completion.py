@@ -32,6 +32,7 @@ from proctor.actors.played import FarSide
 from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SPOKEN
 from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolOutput, ToolUse, Void
+from proctor.actors.transport import Start, Transport
 from proctor.actors.trees import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.prompt import Message
@@ -39,7 +40,7 @@ from proctor.protocols.vocabulary import Usage
 from proctor.runtime.exits import RuntimeFault
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import write_script
-from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, unwanted
+from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, spoken_plan, unwanted
 from tests.protocols.lines import assistant, delta, text
 
 
@@ -369,3 +370,30 @@ def test_every_fault_has_its_own_reaction_and_every_error_of_ours_a_fault_R111()
     kinds = [kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.AgentError)]
     judged = {e.AgentError, e.ProviderError, e.CompletionError}
     assert [kind.__name__ for kind in kinds if kind not in causes.ERRORS and kind not in judged] == []
+
+
+async def test_a_preamble_is_an_instruction_of_the_cli_and_no_part_of_the_prompt(
+    autojump_clock: MockClock,
+) -> None:
+    heard, argvs = list[str](), list[tuple[str, ...]]()
+    plan = spoken_plan(saying(heard=heard, **GOOD), append_system_prompt="Be kind.")
+
+    def reach(start: Start) -> Transport:
+        argvs.append(tuple(start.command.argv))
+        return plan.reach(start)
+
+    model = CompletionModel.make(agent_spec("agent", attrs.evolve(plan, reach=reach), {}))
+    await model.completion(CompletionRequest(prompt="hi", preamble="Be short."))
+    assert "--append-system-prompt=Be kind.\n\nBe short." in argvs[0]
+    assert heard == ["User:\nhi"]
+    await model.completion(CompletionRequest(prompt="hi", preamble="x" * 70_000))
+    assert "--append-system-prompt=Be kind." in argvs[1]
+    assert heard[1].startswith("System:\nxxx")
+
+
+async def test_a_held_agent_hears_the_preamble_in_the_prompt(autojump_clock: MockClock) -> None:
+    heard = list[str]()
+    async with proctor.open_supervisor([spec_of(saying(heard=heard, **GOOD))]) as sup:
+        model = CompletionModel.make(sup.agent("agent"))
+        await model.completion(CompletionRequest(prompt="hi", preamble="Be short."))
+    assert heard == ["System:\nBe short.\n\nUser:\nhi"]

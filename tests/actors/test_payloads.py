@@ -75,6 +75,11 @@ def test_the_schema_of_json_is_told_with_it_R143() -> None:
     [
         (BinaryPayload(b"", "png"), "a MIME type is like 'image/png'"),
         (JsonPayload(object()), "what JSON can carry"),
+        (
+            JsonPayload({"a": "x"}, {"properties": {"a": {"type": "integer"}}}),
+            r"'data.json' does not match its schema.*\n- /a: ",
+        ),
+        (JsonPayload(1, {"type": "no type"}), "schema"),
         ("text", "a payload is one of FilePayload, BinaryPayload, JsonPayload, got 'text'"),
     ],
 )

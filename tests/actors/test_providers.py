@@ -17,10 +17,11 @@ import proctor
 from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider, ProviderError
 from proctor.actors.outcomes import Answer
-from proctor.actors.providers import Context, Provider, Providers, converse
-from proctor.actors.speech import Failed, ToolUse
+from proctor.actors.providers import Context, Provider, Providers, converse, stream_conversation
+from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolOutput, ToolUse, Void
 from proctor.actors.tools import Tool, tool
 from proctor.protocols.prompt import Message
+from proctor.protocols.vocabulary import Usage
 from proctor.runtime.spec import ChildSpec
 from tests.actors.spoken import GOOD, TALK, saying, spec_of, unwanted
 
@@ -169,3 +170,150 @@ def test_two_providers_answer_one_list_of_prompts_in_one_table_R169(tmp_path: Pa
         ("claude", "2", "Hello!"),
         ("codex", "2", "Hello!"),
     ]
+
+
+# -- models of the caller's own
+
+
+class Plain:
+    """The least that can answer."""
+
+    async def completion(self, request: CompletionRequest) -> Completion:
+        return Completion(text=f"to {request.prompt}")
+
+
+class Generator(Plain):
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
+        async with trio.open_nursery() as nursery:  # what it holds open stays its own
+            yield TextPiece("It ")
+            await trio.sleep(1)
+            yield TextPiece("was")
+            yield Void("was")
+            yield TextPiece("is 4.")
+            yield Complete(Usage(1, 2))
+            nursery.cancel_scope.cancel()
+
+
+class Block(Generator):
+    @asynccontextmanager
+    async def open(self, request: CompletionRequest) -> AsyncGenerator[AsyncGenerator[Chunk]]:
+        yield Generator.stream(self, request)
+
+
+class InBlock(Plain):
+    def stream(self, request: CompletionRequest) -> Any:
+        return Block().open(request)
+
+
+class Endless(Plain):
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
+        yield TextPiece("so far")
+        await trio.sleep_forever()
+
+
+class Raising(Plain):
+    async def completion(self, request: CompletionRequest) -> Completion:
+        raise ConnectionError("out of reach")
+
+
+class RaisingLate(Plain):
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
+        yield TextPiece("so far")
+        raise ConnectionError("out of reach")
+
+
+def own(model: Any, *, runs_tools: bool = False) -> Provider:
+    return Provider(name="own", make=partial(given, model), runs_tools=runs_tools)
+
+
+async def test_a_model_of_your_own_needs_a_completion_and_no_more(autojump_clock: MockClock) -> None:
+    async with own(Plain()).stream(HI) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert chunks == [TextPiece("to hi"), Complete(None)]
+    assert (stream.response.text, stream.response.raw.outcome) == ("to hi", "ok")
+    assert (await own(Plain()).completion(HI)).choice == "to hi"
+
+
+@pytest.mark.parametrize("model", [Generator(), InBlock()], ids=["generator", "block"])
+async def test_a_model_of_your_own_streams_as_it_says_it(model: Plain, autojump_clock: MockClock) -> None:
+    async with own(model).stream(HI) as stream:
+        assert await anext(stream) == TextPiece("It ")
+        begun = trio.current_time()
+        rest = [chunk async for chunk in stream]
+    assert trio.current_time() - begun == pytest.approx(1.0)
+    assert rest == [TextPiece("was"), Void("was"), TextPiece("is 4."), Complete(Usage(1, 2))]
+    assert (stream.response.text, stream.response.usage) == ("It is 4.", Usage(1, 2))
+
+
+@pytest.mark.parametrize("model", [Raising(), RaisingLate()], ids=["at once", "late"])
+async def test_what_a_model_of_your_own_raises_is_the_error_of_the_response(model: Plain) -> None:
+    async with own(model).stream(HI) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert isinstance(chunks[-1], Failed)
+    assert isinstance(chunks[-1].error.__cause__, ProviderError)
+    assert isinstance(chunks[-1].error.__cause__.__cause__, ConnectionError)
+
+
+async def test_a_model_of_your_own_has_the_time_of_the_request_and_no_more(autojump_clock: MockClock) -> None:
+    request = attrs.evolve(HI, timeout=5.0)
+    with pytest.raises(CompletionError, match="5"):
+        await own(Endless()).completion(request)
+    assert trio.current_time() == pytest.approx(5.0, abs=0.1)
+
+
+class Counting:
+    """Calls a tool in each of two rounds, and then says what they gave."""
+
+    async def completion(self, request: CompletionRequest) -> Completion:
+        raise AssertionError("it streams")
+
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
+        told = [message.content for message in request.history if message.role == "tool"]
+        if len(told) == 2:
+            yield TextPiece(f"{told}")
+        else:
+            yield TextPiece(f"round {len(told)}")
+            yield ToolUse(f"c{len(told)}", "add", {"a": len(told), "b": 2})
+        yield Complete(Usage(10, 1))
+
+
+async def test_a_conversation_streams_its_rounds_and_what_the_tools_gave_between_them(
+    autojump_clock: MockClock,
+) -> None:
+    async with stream_conversation(own(Counting()), HI, [add]) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert chunks == [
+        TextPiece("round 0"),
+        ToolUse("c0", "add", {"a": 0, "b": 2}),
+        ToolOutput("c0", "add", "2", duration=0.0),
+        TextPiece("\n\nround 1"),
+        ToolUse("c1", "add", {"a": 1, "b": 2}),
+        ToolOutput("c1", "add", "3", duration=0.0),
+        TextPiece("\n\n['2', '3']"),
+        Complete(Usage(30, 3)),
+    ]
+    response = stream.response
+    assert (response.text, response.usage) == ("['2', '3']", Usage(30, 3))
+    assert (
+        [call.id for call in response.tool_calls] == [out.id for out in response.tool_outputs] == ["c0", "c1"]
+    )
+    assert await converse(own(Counting()), HI, [add]) == response
+
+
+async def test_the_conversation_of_an_agent_streams_what_the_agent_says(autojump_clock: MockClock) -> None:
+    provider = Provider(name="agent", make=lambda context: spec_of(TALK))
+    async with stream_conversation(provider, HI, [add]) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert [type(chunk) for chunk in chunks] == [TextPiece, ToolUse, ToolOutput, TextPiece, Complete]
+
+
+async def test_a_conversation_that_its_reader_leaves_ends(autojump_clock: MockClock) -> None:
+    with trio.fail_after(5):
+        async with stream_conversation(own(Endless()), HI) as stream:
+            assert await anext(stream) == TextPiece("so far")
+
+
+async def test_what_its_reader_raises_leaves_a_conversation_bare(autojump_clock: MockClock) -> None:
+    with pytest.raises(LookupError, match="of mine"):
+        async with stream_conversation(own(Endless()), HI):
+            raise LookupError("of mine")

@@ -51,6 +51,8 @@ REASONS: Mapping[tuple[str, str], str] = {
         "_Connections._connection",
     ): "a client's bytes: what they break in Hypercorn ends their connection, not the server",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
+    ("actors/providers.py", "_carry"): "a model of the caller's own: its error is the response's",
+    ("actors/providers.py", "_relayed"): "raised again outside the nursery, so that it leaves bare",
     ("src/proctor/cli/__init__.py", "main"): "the last resort: one line instead of a traceback",
 }
 

@@ -152,6 +152,7 @@ FACES: Mapping[str, tuple[str, ...]] = {
         "schema_tools",
         "scripted",
         "stream",
+        "stream_conversation",
         "supervisor_spec",
         "tool",
     ),
