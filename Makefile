@@ -64,8 +64,9 @@ coverage: $(DEV_READY) ## the tests with branch coverage
 conformance: $(DEV_READY) ## run the tests that carry a number and write docs/conformance.md and docs/requirements.md
 	$(PY) -m tests.conformance -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-pages: $(DEV_READY) ## write both as a run in which every test passes would; the next run of everything judges
+pages: $(DEV_READY) ## write both as a run in which every test passes would, and the reference; the next run of everything judges
 	$(PY) -m tests.conformance --expected
+	$(PY) -m tests.reference
 
 mutants: $(DEV_READY) ## break each decision on purpose: every break must fail a test
 	$(PY) -m tests.mutants $(MUTANTS_ARGS)

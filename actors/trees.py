@@ -21,6 +21,7 @@ from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.fellows import FELLOWS, Fellows
 from proctor.actors.handle import Agent
 from proctor.actors.host import noted
+from proctor.actors.options import explained
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
 from proctor.actors.plan import (
@@ -62,18 +63,21 @@ class SpecOptions(AgentOptions, total=False):
 _OF_THE_SPEC = frozenset(SpecOptions.__optional_keys__) - frozenset(AgentOptions.__optional_keys__)
 
 
+@explained(SpecOptions)
 def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
+@explained(SpecOptions)
 def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
+@explained(SpecOptions)
 def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOptions]) -> ChildSpec:
     """An OpenCode agent as a child; with `mode="serve"` a session on the `opencode_server` of the id `server`.
 
@@ -90,12 +94,16 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
 
 
+<<<<<<< HEAD
 def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
+=======
+@explained(SpecOptions)
+>>>>>>> 4955e5e (actors: one table of options for help and a generated reference page)
 def acp(
     id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
 ) -> ChildSpec:
@@ -108,6 +116,7 @@ def acp(
     return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
 
 
+@explained(SpecOptions)
 def scripted(
     id: str,
     script: str | Path,

@@ -269,7 +269,8 @@ class Conversation:
 
     def _move(self, event: AnyEvent, out: list[AnyEvent]) -> None:
         cell = EVENTS[self.phase].get(type(event))
-        if cell is None:
+        # the end of no turn, such as a second result of one prompt, would be told as the end of whatever runs
+        if cell is None or (isinstance(event, TurnEnded) and event.turn is None):
             self.misplaced += 1
             out.append(Misplaced(event.frame, event.turn, str(event.__struct_config__.tag), self.phase))
             return

@@ -16,7 +16,7 @@ from proctor.protocols.opencode import serve_turns as turns
 from proctor.protocols.opencode.serve_notes import Account, Asked, Kind, ask, notes
 from proctor.protocols.opencode.serve_wire import Connected, Error, Frame, Info, Status, Whole
 from proctor.protocols.salvage import Refusal, decoded
-from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text
+from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text, Unrecognized
 
 
 def read_reply(memo: Memo, frame: Frame) -> Out:
@@ -53,7 +53,7 @@ def _on_session(memo: Memo, asked: Asked, frame: Frame) -> Out:
     info, lost = decoded(memo, Info, bytes(frame.body) or b"{}", "session")
     if not info.id:
         memo.refused = "the server made a session without an id"
-        return (*lost,)
+        return (*lost, Unrecognized(memo.frame, memo.turn, "session.id", memo.refused))
     own = notes(memo)
     memo.session_id, memo.version, memo.model = info.id, info.version or None, own.model
     own.family.add(info.id)

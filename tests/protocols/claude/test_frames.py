@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proctor.protocols.claude.frames import read
-from proctor.protocols.dialect import Memo, Send
+from proctor.protocols.dialect import Memo, Mode, Send
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -24,7 +24,7 @@ from proctor.protocols.vocabulary import (
     TurnStarted,
     Unrecognized,
 )
-from tests.protocols.lines import session
+from tests.protocols.lines import RESULT, ended, in_phase, session
 
 Block = dict[str, Any]
 
@@ -356,3 +356,16 @@ def test_the_result_of_a_tool_has_the_time_that_it_took(beside: Block, seconds: 
     [result] = told(memo, type="user", message={"content": [block]}, tool_use_result=beside)
     assert isinstance(result, ToolResult)
     assert (result.duration, result.metadata) == (seconds, {})
+
+
+@pytest.mark.parametrize(("mode", "phase"), [("session", "idle"), ("oneshot", "ending")])
+def test_a_second_result_of_one_prompt_ends_no_turn(mode: Mode, phase: str) -> None:
+    talk = in_phase("working", mode)
+    [end] = [event for event in talk.receive(RESULT) if isinstance(event, TurnEnded)]
+    assert (end.turn, end.prompts) == ("t1", ("p1",))
+    events = talk.receive(ended(subtype="success", is_error=False, result="more"))
+    assert [(event.kind, event.phase) for event in events if isinstance(event, Misplaced)] == [
+        ("turn_ended", phase)
+    ]
+    assert [event for event in events if isinstance(event, TurnEnded | TurnStarted)] == []
+    assert talk.misplaced == 1

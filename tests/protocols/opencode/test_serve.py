@@ -427,3 +427,13 @@ def test_no_shape_of_a_known_event_makes_it_raise(value: Any) -> None:
 def test_half_a_surrogate_pair_in_a_prompt_is_no_error() -> None:
     [sent] = asked(greeted().send(v.Prompt("p1", "\ud800")))
     assert json.dumps(sent["body"]["parts"][0]["text"]) == '"?"'
+
+
+def test_a_session_without_an_id_is_reported_and_counted() -> None:
+    talk = Conversation(OPENCODE_SERVE, launch=Launch(executable=("opencode",)))
+    [hello] = asked(talk.greet())
+    events = talk.receive(reply(hello["key"], body={"version": "1.18.33"}))
+    assert [event for event in events if isinstance(event, v.Unrecognized)] == [
+        v.Unrecognized(0, None, "session.id", "the server made a session without an id")
+    ]
+    assert talk.memo.refused == "the server made a session without an id"

@@ -1,0 +1,59 @@
+"""The reference page is what the code says, and so is the help of the functions that make agents."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+import proctor
+from proctor.actors.options import HELP, defaults, types
+from proctor.actors.outcomes import Outcome
+from proctor.actors.plan import claude_plan
+from proctor.actors.trees import SpecOptions
+from proctor.protocols import vocabulary as v
+from tests.reference.notices import MEANINGS, ROOT, codes
+from tests.reference.page import PAGE, errors, page
+
+MAKERS = [proctor.claude, proctor.codex, proctor.opencode, proctor.acp, proctor.scripted]
+
+
+def test_the_reference_page_is_what_the_code_says() -> None:
+    assert (ROOT / PAGE).read_text() == page(), "run `make pages`"
+
+
+def test_the_reference_page_has_every_option_outcome_event_notice_and_error() -> None:
+    text = page()
+    outcomes, kinds = get_args(Outcome), get_args(v.AnyEvent)
+    names = [*types(SpecOptions), *outcomes, *MEANINGS, *(kind.__name__ for kind in errors())]
+    assert [name for name in names if f"| `{name}` |" not in text] == []
+    assert [kind.__name__ for kind in kinds if f"### {kind.__name__}\n" not in text] == []
+
+
+def test_every_notice_of_the_sources_has_a_meaning_and_no_other_has() -> None:
+    assert codes() == MEANINGS.keys()
+
+
+def test_every_option_has_its_help_and_its_default() -> None:
+    assert types(SpecOptions).keys() == HELP.keys()
+    assert HELP.keys() <= defaults().keys()
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_the_help_of_a_maker_of_agents_has_every_option(make: Callable[..., object]) -> None:
+    parameters = inspect.signature(make).parameters
+    assert inspect.Parameter.VAR_KEYWORD not in {p.kind for p in parameters.values()}
+    assert HELP.keys() <= parameters.keys()
+    assert all(f"    {name}: {text}." in (make.__doc__ or "") for name, text in HELP.items())
+
+
+def test_a_default_that_the_help_shows_is_the_one_that_an_agent_gets() -> None:
+    plan = claude_plan("a", {})
+    shown = {name: p.default for name, p in inspect.signature(proctor.claude).parameters.items()}
+    parts = (plan.launch, plan.workplace, plan.clocks, plan.conduct)
+    made = {name: getattr(part, name) for part in parts for name in HELP if hasattr(part, name)}
+    assert {name: shown[name] for name in made if name not in ("executable", "mode")} == {
+        name: value for name, value in made.items() if name not in ("executable", "mode")
+    }

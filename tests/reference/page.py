@@ -1,0 +1,187 @@
+"""The reference page: what the code says of every option, outcome, state, event, notice and error."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+import proctor
+from proctor.actors import errors as actor_errors
+from proctor.actors.attempts import REPEATED
+from proctor.actors.causes import ERRORS
+from proctor.actors.options import HELP, defaults, types
+from proctor.actors.outcomes import ENDINGS, EXITS, REACTIONS, Outcome
+from proctor.actors.states import TRANSITIONS, State
+from proctor.actors.trees import SpecOptions
+from proctor.protocols import vocabulary as v
+from proctor.runtime.spec import ChildSpec
+from tests.reference.notices import MEANINGS
+
+PAGE = "docs/reference.md"
+
+HEAD = """# Reference
+
+Written by `make pages` from the code; `tests/proctor/test_reference_page.py` compares the two. What an option is for, and how things
+belong together, is on the other pages.
+"""
+
+REACT: Mapping[str, str] = {
+    "go_on": "goes on",
+    "restart": "ends; its supervisor decides",
+    "park": "waits for the reset",
+    "fail": "is `failed` until it is asked again",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = (_options(), _outcomes(), _states(), _events(), _notices(), _errors())
+    return "\n".join([HEAD, *(line for part in parts for line in part)])
+
+
+def write(root: Path) -> None:
+    """Write it."""
+    (root / PAGE).write_text(page())
+
+
+def _options() -> Iterator[str]:
+    yield "## Options\n"
+    yield "Keywords of `proctor.claude`, `codex`, `opencode`, `acp` and `scripted`. The last rows are of the child.\n"
+    known, written = defaults(), types(SpecOptions)
+    rows = ((f"`{name}`", f"`{written[name]}`", _default(known[name]), HELP[name]) for name in written)
+    yield from _table(("option", "type", "default", "what it is"), rows)
+
+
+def _default(value: object) -> str:
+    if value == math.inf:
+        return "none"
+    if isinstance(value, ChildSpec | dict) or value is None or value == ():
+        return "none"
+    text = f"{value:g}" if isinstance(value, float) else repr(value).strip("'\"")
+    return f"`{text}`" if len(text) < 40 else f"a `{type(value).__name__}`"
+
+
+def _outcomes() -> Iterator[str]:
+    yield "## Outcomes\n"
+    yield (
+        "The label of an answer, by the CLI's word for the end of its turn, or else by who stopped the process and how "
+        "it went. `attempted` repeats a run where the third column says so.\n"
+    )
+    rows = (
+        (
+            f"`{label}`",
+            REACT[REACTIONS[label]],
+            "yes" if REPEATED[label] else "",
+            _endings(label),
+            _exits(label),
+        )
+        for label in get_args(Outcome)
+    )
+    yield from _table(("outcome", "a held agent", "repeated", "endings", "without an end of the turn"), rows)
+
+
+def _endings(label: Outcome) -> str:
+    return _listed(ending for ending, outcome in ENDINGS.items() if outcome == label)
+
+
+def _exits(label: Outcome) -> str:
+    ways = [way for way, outcome in EXITS.items() if outcome == label]
+    stoppers = dict.fromkeys(stopper for stopper, _ in ways)
+    found = []
+    for stopper in stoppers:
+        hows = [how for by, how in ways if by == stopper]
+        found.append(f"{stopper}: {'any' if len(hows) == 4 else ', '.join(hows)}")
+    return "; ".join(found)
+
+
+def _states() -> Iterator[str]:
+    yield "## States\n"
+    yield "Of an agent, `status().state`. What is not here cannot happen.\n"
+    rows = ((f"`{state}`", _after(state)) for state in get_args(State))
+    yield from _table(("state", "what happens → the next state"), rows)
+
+
+def _after(state: State) -> str:
+    moves = [f"{happening} → `{to}`" for (before, happening), to in TRANSITIONS.items() if before == state]
+    return ", ".join(moves)
+
+
+def _events() -> Iterator[str]:
+    yield "## Events\n"
+    yield (
+        "Each has `frame`, the line of the CLI that it came from (-1: none), and `turn`, the id of its turn or None. The names in "
+        "code are those of the classes, `type` is their name in JSON.\n"
+    )
+    for kind in get_args(v.AnyEvent):
+        own = {
+            name: text
+            for name, text in inspect.get_annotations(kind).items()
+            if name not in v.Event.__struct_fields__
+        }
+        yield f"### {kind.__name__}\n"
+        yield f"`{kind.__struct_config__.tag}`. {_doc(kind)}\n"
+        if own:
+            fields = {field.name: field for field in msgspec.structs.fields(kind)}
+            rows = ((f"`{name}`", f"`{text}`", _field(fields[name])) for name, text in own.items())
+            yield from _table(("field", "type", "default"), rows)
+
+
+def _field(field: Any) -> str:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return f"`{field.default_factory()!r}`"
+    return "required" if field.default is msgspec.NODEFAULT else f"`{field.default!r}`"
+
+
+def _notices() -> Iterator[str]:
+    yield "## Notices\n"
+    yield "The codes of a `Notice`. The code is stable, its `text` is not.\n"
+    yield from _table(("code", "what it says"), ((f"`{code}`", MEANINGS[code]) for code in sorted(MEANINGS)))
+
+
+def _errors() -> Iterator[str]:
+    yield "## Errors\n"
+    yield "`proctor.actors.causes.fault_of` gives the last column: what to do is in [completion.md](completion.md#chunks-and-errors).\n"
+    rows = (
+        (
+            f"`{kind.__name__}`",
+            _listed(base.__name__ for base in kind.__bases__),
+            _doc(kind),
+            ERRORS.get(kind, ""),
+        )
+        for kind in errors()
+    )
+    yield from _table(("error", "is also", "when", "fault"), rows)
+
+
+def errors() -> list[type[BaseException]]:
+    """Every error that a user of the library can meet: the public ones, and all of those of agents."""
+    public = (getattr(proctor, name) for name in proctor.__all__)
+    own = vars(actor_errors).values()
+    kinds = {kind for kind in (*public, *own) if isinstance(kind, type) and issubclass(kind, BaseException)}
+    return sorted(
+        (kind for kind in kinds if kind.__module__.startswith("proctor.")), key=lambda kind: kind.__name__
+    )
+
+
+def _doc(kind: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    return re.sub(r" \([A-Z]\d+(?:, [A-Z]\d+)*\)", "", text)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
