@@ -51,6 +51,7 @@ HELP: Mapping[str, str] = {
     "retries": "how often the CLI asks its model's API again by itself",
     "sandbox": "`read-only`, `workspace-write` or `danger-full-access`, where the CLI has it",
     "effort": "the CLI's word for how much the model is to think",
+    "error_budget": "lines that are no frames, in a row, after which the process is stopped",
     "extra": "arguments for the CLI, as they are",
     "greeting": "seconds from its start until it is ready",
     "silence": "seconds without a sign of life in a turn",
@@ -65,6 +66,7 @@ HELP: Mapping[str, str] = {
     "host_tools": "functions of this program that it can call (`Tool`)",
     "hooks": "functions of this program that are asked before it does things (`Hook`)",
     "schemas": "whether it has the tools by which it hands in answers in a shape",
+    "validators": "functions of this program that check what the CLI says, see the page on decoding",
     "restart": "`permanent`, `transient` (after an abnormal end) or `temporary` (never)",
     "shutdown": "seconds that it may take to stop, or `brutal_kill`",
     "significant": "whether its end may end the supervisor",
@@ -106,10 +108,10 @@ def explained(options: type) -> Callable[[F], F]:
     """Show the options of a function that takes them as `**options` in its signature, for `help()`."""
     known = defaults()
     keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=known[name], annotation=kind)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=known.get(name), annotation=kind)
         for name, kind in types(options).items()
     ]
-    lines = "\n".join(f"    {name}: {HELP[name]}." for name in types(options))
+    lines = "\n".join(f"    {name}: {HELP.get(name, name)}." for name in types(options))
 
     def explain(function: F) -> F:
         signature = inspect.signature(function)
