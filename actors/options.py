@@ -26,6 +26,7 @@ HELP: Mapping[str, str] = {
     "on_recording_failure": "when the disk does not take the recording: `continue` without, or `fail`",
     "workspace": "`shared`, or `worktree`: a git worktree of its own",
     "worktrees": "the folder of the worktrees; None: below the git directory",
+    "reach": "the transport to it in place of a process of its own, see the page on reach",
     "executable": "its program; None: looked up",
     "model": "the CLI's name of the model",
     "mode": "how the CLI is driven: `session`, `oneshot`, `exec`, `run` or `serve`, where the CLI has it",
@@ -81,6 +82,7 @@ _OWN: Mapping[str, object] = {
     "executable": None,
     "mcp_config": None,
     "mode": "session",
+    "reach": None,
     "shutdown": SHUTDOWN,
 }
 """Defaults of options that become something else, or that agents have otherwise than other children."""
