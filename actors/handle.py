@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from operator import length_hint
-from typing import cast
+from typing import TypeVar, cast, overload
 
 import attrs
 import trio
@@ -41,6 +41,8 @@ from proctor.runtime.deadlines import until
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import Crash, ExitReason, NoProc
 
+T = TypeVar("T")
+
 ACKNOWLEDGED = 2.0
 """Seconds after a deadline in which the CLI may still say that it has ended the turn."""
 _PARTIAL = 1000
@@ -54,6 +56,26 @@ class Agent:
     def __init__(self, name: str, address: Name | Ref) -> None:
         self.name = name
         self._address = address
+
+    @overload
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        timeout: float | None = None,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        timeout: float | None = None,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
 
     async def ask(
         self,

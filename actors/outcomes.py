@@ -8,13 +8,22 @@ how the process went (L32). `REACTIONS` says what restarts, what parks, and what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import attrs
 
 from proctor.actors.delivery import Delivery
 from proctor.protocols.vocabulary import HOST, Ending, Exited, TurnEnded, Usage
 from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed, Normal, Shutdown, quoted
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:  # the default of a type variable is for checkers, and of Python 3.13
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Outcome = Literal[
     "ok",
@@ -111,14 +120,15 @@ def label(ending: Ending | None, exit: ExitReason | None, by: Stopper = "nobody"
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class Answer(Generic[T]):
     """How a request ended. `text` is the agent's final word ("" when there was none); `ok` asks the label alone.
 
     `usage` (tokens), `cost_usd` and `duration` (seconds) are None where the CLI gave none. `notes` records where
     the CLI's word and its exit disagree. `exit` and `stderr` (its end) are those of a process that ended with the
     request, None and "" while it lives.
 
-    `value` is what a request's `schema` declared, None without one or where none came; `structured_output` is the same as
+    `value` is what a request's `schema` declared (`Answer[Invoice]` for `schema=Invoice`), None without one and where none
+    came, which `ok` says; `structured_output` is the same as
     plain data. `attempts` counts those it took; cost, tokens and time are those of all of them, also where a process
     died in the midst of one. `total_cost_usd` is what the conversation has cost up to here, where the CLI reports it.
     `delivery` says how far the request came, with what had streamed; None where it is ok.
@@ -138,7 +148,7 @@ class Answer:
     model_turns: int | None = None
     session_id: str | None = None
     structured_output: object = None
-    value: Any = None
+    value: T = None  # type: ignore[assignment]  # nothing came: `ok` is False, or nothing was asked for
     attempts: int = 1
     denied_tools: tuple[str, ...] = ()
     resets_at: float | None = None

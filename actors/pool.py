@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import attrs
 import trio
@@ -40,6 +40,8 @@ from proctor.actors.warm import Ready, Stock
 from proctor.protocols.attachment import Attachment
 from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
+
+T = TypeVar("T")
 
 QUEUE = 1000
 """Requests that may wait for a place, by default."""
@@ -140,6 +142,28 @@ class Pool:
         async with AsyncExitStack() as stack:
             await self._place(stack, ends - trio.current_time())
             yield left(ends)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
 
     async def run(
         self,
@@ -299,6 +323,28 @@ class Pools:
         warm = [kept for kept in self._warm if kind_of(plan_of(kept.agent)) == name]
         limit = self._limits.get(name, self._limit)
         return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts, book=self.book)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
 
     async def run(
         self,

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast, overload
 
 import attrs
 import trio
@@ -48,8 +48,32 @@ from proctor.protocols.attachment import Attachment, Untaken
 from proctor.runtime.deadlines import left, until
 from proctor.runtime.process_errors import ProcessError
 
+T = TypeVar("T")
+
 DEADLINE = 300.0
 LOG = "proctor"
+
+
+@overload
+async def run(
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: type[T],
+    payloads: Sequence[Payload] = (),
+) -> Answer[T]: ...
+
+
+@overload
+async def run(
+    plan: Plan,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer: ...
 
 
 async def run(

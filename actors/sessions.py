@@ -28,7 +28,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 import attrs
 import trio
@@ -45,6 +45,8 @@ from proctor.actors.runs import DEADLINE, run
 from proctor.actors.trees import plan_of
 from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
+
+T = TypeVar("T")
 
 TTL = 3600.0
 """Seconds that an idle session is kept by default, where it goes with its host."""
@@ -111,6 +113,30 @@ class Session:
         resume = self.conversation(plan) or launch.resume
         spent = None if resume is None else self._folder.costs.get(resume)
         return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True), spent_usd=spent)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+        by: Runner = run,
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+        by: Runner = run,
+    ) -> Answer: ...
 
     async def run(
         self,

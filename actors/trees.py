@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast, overload
 
 import attrs
 
@@ -44,6 +44,8 @@ from proctor.protocols.acp import Profile
 from proctor.runtime import dynamic
 from proctor.runtime import supervisor as runtime
 from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, GiveUp, Grace, Restart, StopOrder, Strategy
+
+T = TypeVar("T")
 
 Handle = TypeVar("Handle")
 
@@ -239,6 +241,28 @@ async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) ->
     finally:
         FELLOWS.set(around)
         BOOK.set(book)
+
+
+@overload
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: type[T],
+    payloads: Sequence[Payload] = (),
+) -> Answer[T]: ...
+
+
+@overload
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer: ...
 
 
 async def ask(

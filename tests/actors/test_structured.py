@@ -224,7 +224,8 @@ async def test_a_turn_that_ends_for_another_reason_is_not_repeated(
 ) -> None:
     plan, talk = shaped_plan([{"end": subtype}])
     answer = await run(plan, "How much?", schema=Bill)
-    assert (answer.outcome, answer.value, len(talk.prompts)) == (outcome, None, 1)
+    value: object = answer.value
+    assert (answer.outcome, value, len(talk.prompts)) == (outcome, None, 1)
 
 
 AFTER: Sequence[tuple[list[Step], str]] = [

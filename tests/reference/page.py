@@ -93,7 +93,7 @@ def _endings(label: Outcome) -> str:
 def _exits(label: Outcome) -> str:
     ways = [way for way, outcome in EXITS.items() if outcome == label]
     stoppers = dict.fromkeys(stopper for stopper, _ in ways)
-    found = []
+    found = list[str]()
     for stopper in stoppers:
         hows = [how for by, how in ways if by == stopper]
         found.append(f"{stopper}: {'any' if len(hows) == 4 else ', '.join(hows)}")
