@@ -173,7 +173,10 @@ SERVING = (
 PACKAGES: Mapping[str, frozenset[str]] = {
     "protocols": frozenset({"attrs", "msgspec"}),
     "runtime": frozenset({"attrs", "trio", "trio_util", "outcome"}),
-    "actors": frozenset({"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", *SERVING}),
+    "actors": frozenset(
+        # the last for type checkers alone, which have stubs of it: it need not be installed
+        {"attrs", "cattrs", "httpx", "msgspec", "trio", "trio_util", *SERVING, "typing_extensions"}
+    ),
 }
 
 PROGRAMS = tuple(name_of(path) for path in programs())
