@@ -96,16 +96,14 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
 
 
-<<<<<<< HEAD
+@explained(SpecOptions)
 def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-=======
 @explained(SpecOptions)
->>>>>>> 4955e5e (actors: one table of options for help and a generated reference page)
 def acp(
     id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
 ) -> ChildSpec:

@@ -17,7 +17,14 @@ from proctor.protocols import vocabulary as v
 from tests.reference.notices import MEANINGS, ROOT, codes
 from tests.reference.page import PAGE, errors, page
 
-MAKERS = [proctor.claude, proctor.codex, proctor.opencode, proctor.acp, proctor.scripted]
+MAKERS = [
+    proctor.claude,
+    proctor.codex,
+    proctor.opencode,
+    proctor.gemini,
+    proctor.acp,
+    proctor.scripted,
+]
 
 
 def test_the_reference_page_is_what_the_code_says() -> None:

@@ -52,7 +52,7 @@ def write(root: Path) -> None:
 
 def _options() -> Iterator[str]:
     yield "## Options\n"
-    yield "Keywords of `proctor.claude`, `codex`, `opencode`, `acp` and `scripted`. The last rows are of the child.\n"
+    yield "Keywords of `proctor.claude`, `codex`, `opencode`, `gemini`, `acp` and `scripted`. The last rows are of the child.\n"
     known, written = defaults(), types(SpecOptions)
     rows = ((f"`{name}`", f"`{written[name]}`", _default(known[name]), HELP[name]) for name in written)
     yield from _table(("option", "type", "default", "what it is"), rows)
