@@ -268,7 +268,7 @@ BAD = proctor.BadOption
         (one_shot("\ud800"), BAD, "prompt must be a text with something in it, got '\\ud800'"),
         (one_shot(timeout=-1), BAD, "timeout must be a number of seconds from 0 on, got -1"),
         (one_shot(payloads=3), BAD, "payloads are a sequence of payloads, got 3"),
-        (lambda: trio.run(lambda: proctor.ask("claude", "hi")), BAD, "an agent is what proctor.claude and its like make, got 'claude'"),  # type: ignore[arg-type]
+        (lambda: trio.run(lambda: proctor.ask("claude", "hi")), BAD, "an agent is what proctor.claude and its like make, got 'claude'"),  # type: ignore[call-overload]
         (held(""), BAD, "prompt must be a text with something in it, got ''"),
         (held(timeout="3"), BAD, "timeout must be a number of seconds from 0 on, got '3'"),
         (held(timeout=math.nan), BAD, "timeout must be a number of seconds from 0 on, got nan"),
