@@ -327,8 +327,8 @@ def test_every_fault_of_a_file_is_a_line_of_its_own(home: Path, fleet: Fleet) ->
     assert done.status == 2
     assert [line.removeprefix(f"proctor: {path}:") for line in done.err.splitlines()] == [
         "1: strategy: 'x' is not a choice; accepted: one_for_one, one_for_all, rest_for_one",
-        "6: agent 'a': agents[0].park: expected true or false, got 1",
-        "5: agent 'a': agents[0].restart: 'on' is not a choice; accepted: permanent, transient, temporary",
+        "7: agent 'a': agents[0].park: expected true or false, got 1",
+        "6: agent 'a': agents[0].restart: 'on' is not a choice; accepted: permanent, transient, temporary",
     ]
 
 

@@ -106,7 +106,7 @@ def test_wrong_words_are_answered_with_one_line_and_status_2(
         (("serve", "--agents=zzz"), f"unknown agent 'zzz'; known: {KINDS}"),
         (("serve", "--root=/nope"), "root '/nope' cannot be used: No such file or directory"),
         (("serve", "--limit=0"), "--limit must be 1 or more, got 0"),
-        (("serve", "--limit=x"), 'invalid value for --limit: unable to convert "x" into int (see proctor help serve)'),
+        (("serve", "--limit=x"), "--limit: expected a number, or KIND=NUMBER, got 'x'"),
         (("serve", "--timeout=x"), f"--timeout: expected {DURATION}, or 0 or 'none' for no limit, got 'x'"),
         (("serve", "--http=zzz"), "cannot listen on 'zzz': expected PORT, HOST:PORT (an address or localhost), or unix:PATH"),
     ],
@@ -116,7 +116,8 @@ def test_wrong_words_of_a_server_are_answered_with_one_line_and_status_2(
 ) -> None:
     done = command.proctor(*words, home=home)
     assert (done.status, done.out) == (2, "")
-    assert done.complaint.startswith(f"proctor: {line}")
+    [said] = [each for each in done.err.splitlines() if each.startswith("proctor: ")]
+    assert said.startswith(f"proctor: {line}")
 
 
 CLAUDE = '[[agents]]\nkind = "claude"\nname = "a"\n'
