@@ -102,7 +102,8 @@ async def test_a_failure_says_what_where_and_what_to_do(
     assert result.is_error
     what, why, where, advice, stderr = result.text.splitlines()
     assert what == "agent did not finish: crashed"
-    assert why == "why: out of luck"
+    ended = "no answer before its process ended (exit status 3; stderr ends 'out of luck')"
+    assert why == f"why: {ended}"
     assert where.startswith(f"where: {tmp_path}/root (recording: {tmp_path}/runs/")
     assert advice == f"what to do: {ADVICE['crashed']}"
     assert stderr == "stderr ends: out of luck"
