@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from typing import cast
 
 import attrs
 
@@ -44,7 +45,8 @@ def shortage_of(error: BaseException) -> Shortage | None:
     seen = set[int]()
     while each is not None and id(each) not in seen:
         if isinstance(each, BaseExceptionGroup):
-            found = [shortage_of(part) for part in each.exceptions]
+            group = cast("BaseExceptionGroup[BaseException]", each)
+            found = [shortage_of(part) for part in group.exceptions]
             return None if None in found else found[0]
         if isinstance(each, OSError) and each.errno is not None:
             return SHORTAGES.get(each.errno)

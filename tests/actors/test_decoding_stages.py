@@ -135,6 +135,14 @@ def no_four(event: v.AnyEvent) -> str | None:
     return "it says 4" if isinstance(event, (v.Text, TextDelta)) and "4" in event.text else None
 
 
+def no_fault(event: v.AnyEvent) -> str | None:
+    return None
+
+
+def too_short(event: v.AnyEvent) -> str | None:
+    return "too short" if isinstance(event, TurnEnded) else None
+
+
 async def answered(*validators: Any, said: bytes = b"", **options: Any) -> tuple[Answer, list[v.AnyEvent]]:
     data = INIT + (said or delta("It is ") + delta("4") + assistant(text("It is 4."))) + ended(**GOOD)
     plan = spoken_plan(saying(data, "one write"), validators=validators, **options)
@@ -152,7 +160,7 @@ async def test_without_validators_everything_is_accepted(autojump_clock: MockClo
 async def test_an_event_that_a_validator_refuses_is_not_told_but_that_it_was_refused_is(
     autojump_clock: MockClock,
 ) -> None:  # R074, R075
-    answer, events = await answered(lambda _: None, no_four)
+    answer, events = await answered(no_fault, no_four)
     assert [event.text for event in events if isinstance(event, (TextDelta, v.Text))] == ["It is "]
     bad = [event for event in events if isinstance(event, Garbled)]
     assert [(event.stage, event.reason, event.head, event.error) for event in bad] == [
@@ -164,7 +172,7 @@ async def test_an_event_that_a_validator_refuses_is_not_told_but_that_it_was_ref
 
 
 async def test_a_refused_end_of_a_turn_ends_it_as_failed(autojump_clock: MockClock) -> None:
-    answer, _ = await answered(lambda event: "too short" if isinstance(event, TurnEnded) else None)
+    answer, _ = await answered(too_short)
     assert (answer.outcome, answer.text, answer.error) == ("failed", "", "a validator refused it: too short")
 
 

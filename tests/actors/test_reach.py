@@ -119,7 +119,7 @@ def test_a_value_that_is_no_way_is_refused(wrong: object, script: Path) -> None:
 
 
 async def test_a_function_that_gives_no_command_is_named(script: Path) -> None:
-    spec = proctor.scripted("a", script, reach=lambda command: command.argv)
+    spec = proctor.scripted("a", script, reach=lambda command: command.argv)  # pyright: ignore[reportArgumentType]
     with pytest.raises(BadOption, match="must return a Command"):
         await proctor.ask(spec, "x", timeout=60)
 
