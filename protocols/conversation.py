@@ -269,8 +269,7 @@ class Conversation:
 
     def _move(self, event: AnyEvent, out: list[AnyEvent]) -> None:
         cell = EVENTS[self.phase].get(type(event))
-        # the end of no turn, such as a second result of one prompt, would be told as the end of whatever runs
-        if cell is None or (isinstance(event, TurnEnded) and event.turn is None):
+        if cell is None:
             self.misplaced += 1
             out.append(Misplaced(event.frame, event.turn, str(event.__struct_config__.tag), self.phase))
             return

@@ -29,6 +29,7 @@ from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalWithdrawn,
     Ending,
+    Misplaced,
     Notice,
     Steered,
     TurnEnded,
@@ -213,9 +214,11 @@ def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
         turn = memo.open_turns[-1]
     ended = _ended(memo, result, ending, turn)
     moot = _moot_questions(memo, turn)
+    notes(memo).forget_turn()
+    if turn is None and memo.turns:  # a second result of one prompt: its turn has ended
+        return [Misplaced(memo.frame, None, "turn_ended", "")]
     if turn is not None:
         memo.close_turn(turn, ended.prompts)
-    notes(memo).forget_turn()
     return [*begun, *moot, ended]
 
 
