@@ -9,8 +9,9 @@ Not here: the socket (`webserver`), who may come in (`entrance`), the agents' ow
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ import attrs
 import trio
 from starlette.routing import BaseRoute
 
+from proctor.actors.durations import moment
 from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
@@ -31,12 +33,15 @@ from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.handle import Agent
 from proctor.actors.health import troubles
+from proctor.actors.states import Status
 from proctor.actors.visits import Visits
-from proctor.runtime.errors import ActorExited, SupervisionError
+from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
 
 Word = Literal["stop", "start", "restart"]
 
+LOOK = 0.25
+"""Seconds between two looks at which agents are parked, while turns have their grace."""
 LAST_WORDS = 0.1
 """Seconds that interrupted turns have to say so."""
 
@@ -127,7 +132,10 @@ class Gateway:
         self.probes.stopping = self.probes.stopping or why
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
-            await self._wait_done()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._withdraw_parked, why, time.time() + grace)
+                await self._wait_done()
+                nursery.cancel_scope.cancel("no turn runs")
         detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
         self.turns.withdraw_all(
             problem(503, "stopping", detail, "look at what the agent did before asking again")
@@ -136,6 +144,23 @@ class Gateway:
         with trio.move_on_after(LAST_WORDS):
             await self._wait_done()
         self.closing.ring(why)
+
+    async def _withdraw_parked(self, why: str, ends: float) -> None:
+        """End the turns of agents that are parked until after `ends` (Unix seconds): waiting would only delay the stop."""
+        while True:
+            for name in {turn.agent for turn in self.turns.running if turn.session is None}:
+                with trio.move_on_after(LOOK), suppress(CallTimeout, DeliveryError, ActorExited):
+                    status = await self.agents[name].status()
+                    if status.state == "parked" and (status.until is None or status.until > ends):
+                        self._withdraw_all_of(name, why, status)
+            await trio.sleep(LOOK)
+
+    def _withdraw_all_of(self, name: str, why: str, status: Status) -> None:
+        until = "" if status.until is None else f" until {moment(status.until, time.time())}"
+        detail = f"{why}; {name} is parked{until}, so that the turn would not end within the grace"
+        for turn in self.turns.running:
+            if turn.agent == name and turn.session is None:
+                turn.withdraw(problem(503, "stopping", detail, "ask again later, or another server"))
 
     async def _wait_done(self) -> None:
         await self.turns.wait_settled()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
@@ -185,6 +185,11 @@ class Turns:
     def of(self, agent: str) -> Iterable[ServedTurn]:
         """Those of one agent, the ended ones first."""
         return (t for turns in (self._ended, self._running) for t in turns.values() if t.agent == agent)
+
+    @property
+    def running(self) -> Sequence[ServedTurn]:
+        """Those that have no end yet, also where they wait for another."""
+        return tuple(self._running.values())
 
     async def wait_settled(self) -> None:
         """Wait until none runs."""

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 import trio
 
+import proctor
 from proctor.actors.completion import CompletionModel
 from proctor.actors.gateways.openai import routes
 from proctor.actors.played import FarEnd, FarSide
 from proctor.actors.visits import Visits
-from tests.actors.gateways.http.serving import Frame, Served, served
+from tests.actors.gateways.http.serving import Frame, Served, served, spoken
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import delta
 
@@ -65,6 +66,26 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
     assert "grace of 0.2 s" in problem["detail"]
     assert logs[-1].data["why"] == "the server is stopping"
     assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
+
+
+async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_the_end_R183() -> None:
+    spec = spoken("a", budget=proctor.Budget(0.1, 3600.0))
+    async with served(spec, seconds=10.0) as server, trio.open_nursery() as nursery:
+        assert (await server.ask("hello")).status_code == 200
+        answers: list[httpx2.Response] = []
+
+        async def ask() -> None:
+            answers.append(await server.ask("again"))
+
+        for _ in range(2):  # one is parked, one stands behind it
+            nursery.start_soon(ask)
+        while (await server.sup.agent("a").status()).state != "parked":  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        await server.gateway.drain(600.0)
+    assert [answer.status_code for answer in answers] == [503, 503]
+    problem = answers[0].json()
+    assert problem["type"] == "urn:proctor:problem:stopping"
+    assert "a is parked until" in problem["detail"]
 
 
 def chat(far_end: FarEnd) -> dict[str, Any]:
