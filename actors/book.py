@@ -332,7 +332,7 @@ def open_book(plan: Plan) -> Book:
     book = Book(
         directory,
         log,
-        Status(name=plan.name, state="starting"),
+        Status(name=plan.name, state="starting", recording=str(directory.path) if directory.kept else None),
         Desk(plan.name, plan.conduct.approval_deadline),
         Ownership(plan.name, partial(session_key, plan)),
         AgentLog(plan.name, plan.dialect.name),

@@ -95,7 +95,7 @@ class Status:
 
     `until` is when it wakes (Unix seconds) if parked, `queued` the requests waiting, `cost_usd` all turns so far.
     `unresponsive` says what was found of a CLI that answers nothing, "" for one that does; `not_recorded` why nothing is
-    recorded at present, "" where it is.
+    recorded at present, "" where it is. `recording` is the folder that its recording is kept in, None where none is.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Status:
     evidence: str = ""
     unresponsive: str = ""
     not_recorded: str = ""
+    recording: str | None = None
     since: float = 0.0
     pid: int | None = None
     incarnation: int = 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import cast, get_args
 
@@ -222,7 +223,8 @@ def test_the_closing_table_has_a_row_for_each_agent() -> None:
 
 
 def test_a_line_has_its_time_and_its_name_in_columns() -> None:
-    assert told_line(1.23, Line("a", "started"), 5) == "   1.2s  a      started"
+    at = time.mktime((2026, 11, 23, 14, 5, 9, 0, 0, -1))
+    assert told_line(at, Line("a", "started"), 5) == "14:05:09  a      started"
 
 
 def node(state: ChildState, exit: ExitReason | None = None) -> TreeNode:

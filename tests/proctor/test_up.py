@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tests.runtime.programs import installed
 
 def told(ended: Ended, who: str) -> list[str]:
     """What was told of one of them, in order."""
-    lines = [re.fullmatch(r" *[\d.]+s  (\S+) +(.*)", line) for line in ended.out.splitlines()]
+    lines = [re.fullmatch(r"\d\d:\d\d:\d\d  (\S+) +(.*)", line) for line in ended.out.splitlines()]
     return [line[2] for line in lines if line and line[1] == who]
 
 
@@ -105,7 +106,27 @@ def test_the_last_answer_is_shown_whole_at_the_end_with_its_session(home: Path, 
     assert done.status == 0
     session = re.search(r"session (\S+),", done.out)
     assert session is not None
-    assert done.out.endswith(f"\n\na (session {session[1]}):\n  first line\n  second line\n  third line\n")
+    [run] = (home / "state" / "proctor" / "runs").iterdir()
+    assert done.out.endswith(
+        f"\n\na (session {session[1]}):\n  first line\n  second line\n  third line\n  recording: {run}\n"
+    )
+
+
+def test_the_worktree_that_stays_is_named_at_the_end(home: Path, fleet: Fleet, tmp_path: Path) -> None:
+    place = tmp_path / "repo"
+    git = ("git", "-C", str(place), "-c", "user.name=t", "-c", "user.email=t@localhost")
+    subprocess.run(["git", "init", "--quiet", str(place)], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "one"], check=True)
+    script = ({"tool": "Write", "run": "echo work > file"}, {"reply": "done"})
+    path = fleet(
+        agent("a", script='"a.ndjson"', prompt='"x"', workspace='"worktree"', cwd=f'"{place}"'),
+        a=tuple(json.dumps(step) for step in script),
+    )
+    done = proctor("up", str(path), home=home)
+    assert done.status == 0, done.err
+    worktree = re.search(r"^  worktree: (.+)$", done.out, re.MULTILINE)
+    assert worktree is not None, done.out
+    assert (Path(worktree[1]) / "file").read_text() == "work\n"
 
 
 def test_a_prompt_that_fails_makes_the_command_fail(home: Path, fleet: Fleet) -> None:

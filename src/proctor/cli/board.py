@@ -7,8 +7,11 @@ as plain text for any terminal, pipe or file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from time import localtime, strftime
+from typing import TypeAlias
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import ConsoleDimensions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +21,7 @@ from proctor.cli.verdicts import OUTCOMES
 from proctor.cli.wording import money, one_line, printable
 from proctor.runtime.slots import TreeNode
 
+Row: TypeAlias = tuple[str | Text, ...]
 STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "faint": "dim"}
 STATES: Mapping[str, str] = {
     "working": "green",
@@ -30,9 +34,20 @@ STATES: Mapping[str, str] = {
 }
 
 
-def told_line(seconds: float, line: Line, width: int) -> str:
-    """`  1.2s  phoenix  killed by SIGKILL in mid-turn`; `width` is that of the longest name."""
-    return f"{seconds:6.1f}s  {line.who:<{width}}  {line.text}"
+TITLES = ("", "state", "why", "start", "turns", "cost", "last words")
+LEFT_OUT = ("last words", "why", "cost", "turns", "start")
+"""Columns in the order in which a narrow terminal loses them; the state is never cut."""
+WORDS = 12
+"""The fewest columns of a terminal in which last words say anything."""
+LINES = 3
+"""The fewest lines of the story below the table."""
+PAGE = 4.0
+"""Seconds that a page of a table is shown which has more rows than the terminal."""
+
+
+def told_line(at: float, line: Line, width: int) -> str:
+    """`14:05:09  phoenix  killed by SIGKILL in mid-turn`. `at` is in Unix seconds, `width` that of the longest name."""
+    return f"{strftime('%H:%M:%S', localtime(at))}  {line.who:<{width}}  {line.text}"
 
 
 def board(
@@ -40,28 +55,51 @@ def board(
     statuses: Mapping[str, Status],
     agents: Mapping[str, Watched],
     lines: Sequence[tuple[float, Line]],
-    height: int,
+    size: ConsoleDimensions,
+    now: float = 0.0,
 ) -> RenderableType:
-    """What a terminal of `height` lines shows."""
-    rows = list(_rows(tree, statuses, agents))
-    table = Table(box=None, pad_edge=False, expand=True)
-    for title in ("", "state", "why", "start", "turns", "cost"):
-        table.add_column(title, no_wrap=True, overflow="ellipsis")
-    table.add_column("last words", ratio=1, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*row)
-    room = max(1, height - len(rows) - 4)
+    """What a terminal of this size shows at `now` (seconds): of a table that is longer, one page after the other."""
+    rows, page = _page(list(_rows(tree, statuses, agents)), size.height, now)
+    room = max(1, size.height - len(rows) - 4)
     width = max((len(line.who) for _, line in lines), default=0)
     tail = [
         Text(told_line(at, line, width), STYLES[line.tone], no_wrap=True, overflow="ellipsis")
         for at, line in lines[-room:]
     ]
-    return Group(table, Text(), *tail, Text("Ctrl-C stops the fleet", "dim"))
+    return Group(_table(rows, size.width), Text(page, "dim"), *tail, Text("Ctrl-C stops the fleet", "dim"))
+
+
+def _page(rows: Sequence[Row], height: int, now: float) -> tuple[Sequence[Row], str]:
+    room = max(1, height - LINES - 4)
+    if len(rows) <= room:
+        return rows, ""
+    first = int(now / PAGE) % -(-len(rows) // room) * room
+    shown = rows[first : first + room]
+    return shown, f"rows {first + 1} to {first + len(shown)} of {len(rows)}"
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    needed = [max(cell_len(str(cell)) for cell in column) for column in zip(TITLES, *rows, strict=True)]
+    shown = list(range(len(TITLES)))
+    needed[-1] = WORDS
+    for title in LEFT_OUT:
+        if sum(needed[n] + 1 for n in shown) - 1 <= width:
+            break
+        shown.remove(TITLES.index(title))
+    rest = width - sum(needed[n] + 1 for n in shown if n != 0)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    for n in shown:
+        most = max(1, rest) if n == 0 else None
+        ratio = 1 if n == len(TITLES) - 1 else None
+        table.add_column(TITLES[n], no_wrap=True, overflow="ellipsis", max_width=most, ratio=ratio)
+    for row in rows:
+        table.add_row(*(row[n] for n in shown))
+    return table
 
 
 def _rows(
     node: TreeNode, statuses: Mapping[str, Status], agents: Mapping[str, Watched], depth: int = 0
-) -> Iterator[tuple[str | Text, ...]]:
+) -> Iterator[Row]:
     name = f"{'  ' * depth}{node.id}"
     if node.path in agents:
         yield _agent_row(name, node, statuses.get(node.path), agents[node.path])
@@ -71,7 +109,7 @@ def _rows(
         yield from _rows(child, statuses, agents, depth + 1)
 
 
-def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watched) -> tuple[str | Text, ...]:
+def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watched) -> Row:
     state, why = word_of(node, status)
     plural = "s" if node.restarts > 1 else ""
     restarts = f" ({node.restarts} restart{plural})" if node.restarts else ""
@@ -110,13 +148,18 @@ def summary(agents: Mapping[str, Watched], root: str) -> list[str]:
 
 
 def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
-    """The last answer of each agent that gave one, whole, with its session to go on with."""
+    """The last answer of each agent that gave one, whole, with its session to go on with, and where its work is kept."""
     lines: list[str] = []
     for path, watched in agents.items():
-        if watched.answer is not None and watched.answer.text.strip():
-            session = watched.answer.session_id or watched.session
-            lines += ["", f"{path.removeprefix(f'{root}/')}{f' (session {session})' if session else ''}:"]
-            lines += [f"  {printable(line)}" for line in watched.answer.text.strip().splitlines()]
+        text = "" if watched.answer is None else watched.answer.text.strip()
+        places = {"recording": watched.recording, "worktree": watched.worktree}
+        kept = [f"  {what}: {printable(place)}" for what, place in places.items() if place is not None]
+        if not text and not kept:
+            continue
+        session = (watched.answer.session_id if watched.answer is not None else None) or watched.session
+        lines += ["", f"{path.removeprefix(f'{root}/')}{f' (session {session})' if session else ''}:"]
+        lines += [f"  {printable(line)}" for line in text.splitlines()]
+        lines += kept
     return lines
 
 

@@ -30,8 +30,8 @@ def size_of(fd: int) -> ConsoleDimensions:
     return ConsoleDimensions(size.columns or 80, size.lines or 24)
 
 
-async def live_view(render: Callable[[int], RenderableType], fd: int = 1) -> None:
-    """Show `render(lines)`, drawn anew each time for a terminal of so many lines, until cancelled.
+async def live_view(render: Callable[[ConsoleDimensions], RenderableType], fd: int = 1) -> None:
+    """Show `render(size)`, drawn anew each time for a terminal of this size, until cancelled.
 
     Raises `BrokenPipeError` when the terminal has gone.
     """
@@ -43,7 +43,7 @@ async def live_view(render: Callable[[int], RenderableType], fd: int = 1) -> Non
     try:
         while True:
             console.size = size_of(fd)
-            live.update(render(console.size.height), refresh=True)
+            live.update(render(console.size), refresh=True)
             await out.write(_taken(buffer))
             await trio.sleep(1 / HERTZ)
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
-from rich.console import RenderableType
+from rich.console import ConsoleDimensions, RenderableType
 
 from proctor.cli.board import told_line
 from proctor.cli.live import live_view
@@ -30,7 +30,7 @@ class Screen(Protocol):
     """What a fleet is shown on."""
 
     def tell(self, at: float, line: Line) -> None:
-        """Show a line, `at` seconds after the start."""
+        """Show a line, of something that happened `at` (Unix seconds)."""
         ...
 
     def close(self, closing: Sequence[str]) -> None:
@@ -82,10 +82,10 @@ class Lines:
 
 
 class Picture:
-    """A table that is redrawn, with the last lines under it; `draw(moments, height)` makes it."""
+    """A table that is redrawn, with the last lines under it; `draw(moments, size)` makes it."""
 
     def __init__(
-        self, out: Output, width: int, draw: Callable[[Sequence[Moment], int], RenderableType]
+        self, out: Output, width: int, draw: Callable[[Sequence[Moment], ConsoleDimensions], RenderableType]
     ) -> None:
         self._out = out
         self._width = width
@@ -106,7 +106,7 @@ class Picture:
     async def run(self) -> None:
         """Draw until closed."""
         with self._scope:
-            await live_view(lambda height: self._draw(list(self._moments), height))
+            await live_view(lambda size: self._draw(list(self._moments), size))
         story = (told_line(at, line, self._width) for at, line in self._moments)
         text = "".join(f"{line}\n" for line in (*story, *self._closing))
         await self._out.write(text.encode("utf-8", "replace"))

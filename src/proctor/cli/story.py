@@ -39,7 +39,8 @@ class Line:
 
 @attrs.define
 class Watched:
-    """One agent's sum. `answer` is how its prompt ended, `failure` what came instead of an answer."""
+    """One agent's sum. `answer` is how its prompt ended, `failure` what came instead of an answer. `recording` and `worktree`
+    are folders that are kept."""
 
     incarnation: int = 0
     restarts: int = 0
@@ -51,6 +52,8 @@ class Watched:
     words: str = ""
     answer: Answer | None = None
     failure: str | None = None
+    recording: str | None = None
+    worktree: str | None = None
 
 
 @attrs.define
@@ -213,6 +216,9 @@ class Story:
                 return self._line(path, f"parked on a usage limit {until(at, self._wall())}")
             case "resumed":
                 return self._line(path, f"resumed {event.text}")
+            case "workspace_kept":
+                self.agents[path].worktree = str(event.data["path"])
+                return self._line(path, line_of(event) or event.code, "faint")
             case code if code == VOID or code not in SILENT_NOTICES:
                 return self._line(path, line_of(event) or code, "faint")
             case _:

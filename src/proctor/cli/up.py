@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from rich.console import RenderableType
+from rich.console import ConsoleDimensions, RenderableType
 from rich.text import Text
 
 from proctor.actors.errors import AgentError
@@ -39,10 +39,11 @@ from proctor.cli.story import Line, Story, told
 from proctor.cli.verdicts import refused, status_of
 from proctor.cli.wording import WHOLE, one_line
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
-from proctor.runtime.exits import DeliveryError, NoProc, is_clean
+from proctor.runtime.exits import DeliveryError, is_clean
 from proctor.runtime.shortage import shortage_of
 
-_LOOK = 0.25
+_LOOK, _LOOK_SELDOM = 0.25, 2.0
+"""Seconds between two looks at the agents: for the picture, and for where their recordings are."""
 _CAUSES = 3
 
 
@@ -73,7 +74,6 @@ class Command:
         self._absent = Absent(fleet, record)
         self._record = record
         self._errors = errors
-        self._t0 = trio.current_time()
         self._story = Story(fleet, trio.current_time, time.time)
         self._members = dict(fleet.members(fleet.name))
         names = {path: member.name for path, member in self._members.items()}
@@ -135,6 +135,7 @@ class Command:
                 else:
                     await self._absent.wait_gone(m.name for m in self._members.values() if m.prompt is None)
             nursery.cancel_scope.cancel("there is nothing left to wait for")
+        await self._look_once(sup)
         if self._absent.is_all:
             text = f"no agent of {self._fleet.name} is left: {self._absent.summary}"
             self._fail(text, self._absent.status or FAILED)
@@ -195,7 +196,7 @@ class Command:
     # -- what is shown
 
     def _tell(self, line: Line) -> None:
-        self._screen.tell(trio.current_time() - self._t0, line)
+        self._screen.tell(time.time(), line)
 
     async def _show(self, interrupts: Interrupts) -> None:
         try:
@@ -209,16 +210,20 @@ class Command:
         interrupts.scope.cancel("nothing can be shown any more")
 
     async def _look(self, sup: Supervisor) -> None:
-        while isinstance(self._screen, Picture):
-            for path, member in self._members.items():
-                with trio.move_on_after(_LOOK), suppress(CallTimeout, NoProc):
-                    self._statuses[path] = await sup.agent(member.name).status()
-            await trio.sleep(_LOOK)
+        while True:
+            await self._look_once(sup)
+            await trio.sleep(_LOOK if isinstance(self._screen, Picture) else _LOOK_SELDOM)
 
-    def _draw(self, moments: Sequence[Moment], height: int) -> RenderableType:
+    async def _look_once(self, sup: Supervisor) -> None:
+        for path, member in self._members.items():
+            with trio.move_on_after(_LOOK), suppress(CallTimeout, DeliveryError):
+                self._statuses[path] = status = await sup.agent(member.name).status()
+                self._story.agents[path].recording = status.recording
+
+    def _draw(self, moments: Sequence[Moment], size: ConsoleDimensions) -> RenderableType:
         if self._sup is None:
             return Text("starting")
-        return board(self._sup.tree(), self._statuses, self._story.agents, moments, height)
+        return board(self._sup.tree(), self._statuses, self._story.agents, moments, size, trio.current_time())
 
 
 def _servers(fleet: Fleet) -> Sequence[str]:
