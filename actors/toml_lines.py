@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
 from typing import Any, cast
 
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
@@ -25,12 +24,12 @@ def line_of(text: str, place: str) -> int:
 def _first(lines: list[str], steps: list[str]) -> int:
     """By halving: a longer beginning holds whatever a shorter one did."""
 
-    @cache
+    known: dict[int, dict[str, Any] | None] = {}
+
     def parsed(count: int) -> dict[str, Any] | None:
-        try:
-            return tomllib.loads("".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            return None
+        if count not in known:
+            known[count] = _parsed("".join(lines[:count]))
+        return known[count]
 
     def whole(count: int) -> int:
         """The next beginning that parses: not within a statement of several lines."""
@@ -46,6 +45,13 @@ def _first(lines: list[str], steps: list[str]) -> int:
         else:
             low = middle + 1
     return _start(lines, whole(low), parsed)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def _start(lines: list[str], end: int, parsed: Any) -> int:

@@ -9,7 +9,6 @@ Not here: the socket (`webserver`), who may come in (`entrance`), the agents' ow
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,7 +18,8 @@ import attrs
 import trio
 from starlette.routing import BaseRoute
 
-from proctor.actors.durations import moment
+from proctor.actors.durations import spelled
+from proctor.actors.gate import until_reset
 from proctor.actors.gateways.http.bells import Bell
 from proctor.actors.gateways.http.bodies import LIMIT
 from proctor.actors.gateways.http.frames import Shelf
@@ -133,7 +133,7 @@ class Gateway:
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._withdraw_parked, why, time.time() + grace)
+                nursery.start_soon(self._withdraw_parked, why, trio.current_time() + grace)
                 await self._wait_done()
                 nursery.cancel_scope.cancel("no turn runs")
         detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
@@ -146,20 +146,21 @@ class Gateway:
         self.closing.ring(why)
 
     async def _withdraw_parked(self, why: str, ends: float) -> None:
-        """End the turns of agents that are parked until after `ends` (Unix seconds): waiting would only delay the stop."""
+        """End the turns of agents that are parked until after `ends` (Trio's clock): waiting would only delay the stop."""
         while True:
             for name in {turn.agent for turn in self.turns.running if turn.session is None}:
                 with trio.move_on_after(LOOK), suppress(CallTimeout, DeliveryError, ActorExited):
-                    status = await self.agents[name].status()
-                    if status.state == "parked" and (status.until is None or status.until > ends):
-                        self._withdraw_all_of(name, why, status)
+                    self._withdraw_beyond(ends, await self.agents[name].status(), why)
             await trio.sleep(LOOK)
 
-    def _withdraw_all_of(self, name: str, why: str, status: Status) -> None:
-        until = "" if status.until is None else f" until {moment(status.until, time.time())}"
-        detail = f"{why}; {name} is parked{until}, so that the turn would not end within the grace"
+    def _withdraw_beyond(self, ends: float, status: Status, why: str) -> None:
+        left = None if status.until is None else until_reset(status.until)
+        if status.state != "parked" or (left is not None and trio.current_time() + left <= ends):
+            return
+        wait = "" if left is None else f" for {spelled(left)} more"
+        detail = f"{why}; {status.name} is parked{wait}, so that the turn would not end within the grace"
         for turn in self.turns.running:
-            if turn.agent == name and turn.session is None:
+            if turn.agent == status.name and turn.session is None:
                 turn.withdraw(problem(503, "stopping", detail, "ask again later, or another server"))
 
     async def _wait_done(self) -> None:

@@ -85,7 +85,7 @@ async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_t
     assert [answer.status_code for answer in answers] == [503, 503]
     problem = answers[0].json()
     assert problem["type"] == "urn:proctor:problem:stopping"
-    assert "a is parked until" in problem["detail"]
+    assert "a is parked for " in problem["detail"]
 
 
 def chat(far_end: FarEnd) -> dict[str, Any]:
