@@ -91,6 +91,8 @@ def give_up(report: int, refusal: OSError) -> NoReturn:
 def watch_runtime(runtime: int) -> int:
     if prctl(PR_SET_CHILD_SUBREAPER, 1):
         os._exit(CANNOT_GUARD)
+    # a guard that was stopped would not see that its runtime has ended
+    prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
     watch = os.pidfd_open(runtime)
     if os.getppid() != runtime:  # gone, and its number perhaps somebody else's
         os._exit(CANNOT_GUARD)

@@ -82,6 +82,16 @@ async def test_nothing_survives_a_runtime_that_is_killed_L23(tmp_path: Path, pro
         await none_marked(key)
 
 
+async def test_nothing_survives_a_runtime_that_is_killed_while_its_guard_is_stopped(tmp_path: Path) -> None:
+    async with host(tmp_path, FAMILY, guarded=True) as victim:
+        key = key_in(tmp_path)
+        await some_marked(key, 2)
+        for pid in marked(key):  # a stopped guard sees no end of its runtime
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(victim.pid, signal.SIGKILL)
+        await none_marked(key)
+
+
 async def test_the_program_dies_with_a_guard_that_is_killed() -> None:
     async with open_process(sh("echo ready; sleep 60"), guard=True) as process:
         await ready(process)
