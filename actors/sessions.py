@@ -34,6 +34,7 @@ import attrs
 import trio
 from trio_util import RepeatedEvent
 
+from proctor.actors import runs
 from proctor.actors.account_book import BOOK, AccountBook
 from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
 from proctor.actors.folders import KEPT_TTL, Folder, discard, own, sweep
@@ -41,7 +42,7 @@ from proctor.actors.identity import family_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.payloads import Payload
 from proctor.actors.plan import Plan
-from proctor.actors.runs import DEADLINE, run
+from proctor.actors.runs import DEADLINE
 from proctor.actors.trees import plan_of
 from proctor.runtime.deadlines import left, until
 from proctor.runtime.spec import ChildSpec
@@ -123,7 +124,7 @@ class Session:
         timeout: float | None = DEADLINE,
         schema: type[T],
         payloads: Sequence[Payload] = (),
-        by: Runner = run,
+        by: Runner = ...,
     ) -> Answer[T]: ...
 
     @overload
@@ -135,7 +136,7 @@ class Session:
         timeout: float | None = DEADLINE,
         schema: object = None,
         payloads: Sequence[Payload] = (),
-        by: Runner = run,
+        by: Runner = ...,
     ) -> Answer: ...
 
     async def run(
@@ -146,7 +147,7 @@ class Session:
         timeout: float | None = DEADLINE,
         schema: object = None,
         payloads: Sequence[Payload] = (),
-        by: Runner = run,
+        by: Runner = runs.run,  # this class has a `run` of its own
     ) -> Answer:
         """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
 

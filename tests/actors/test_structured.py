@@ -56,7 +56,6 @@ FRESH: Sequence[tuple[str, AgentMode, bool, AgentOptions, Route]] = [
     ("claude", "session", False, {"schemas": True}, "standing_tools"),
     ("claude", "session", False, {"json_schema": SCHEMA.text}, "launch"),
     ("claude", "session", True, {"json_schema": '{"type": "null"}'}, "tools"),
-    ("claude", "session", False, {"json_schema": "no json"}, "text"),
     ("codex", "session", True, {}, "turn"),
     ("codex", "session", False, {"schemas": True}, "turn"),
     ("codex", "exec", True, {}, "launch"),
