@@ -31,9 +31,10 @@ async def _nobody(text: str) -> None: ...
 
 
 def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """`hosts` in the state folder. Raises OSError as `state_folder`."""
+    """`hosts` in the state folder; a relative `XDG_STATE_HOME` is no value, as its standard has it. Raises OSError as
+    `state_folder`."""
     environ = os.environ if environ is None else environ
-    if named := environ.get("XDG_STATE_HOME"):
+    if os.path.isabs(named := environ.get("XDG_STATE_HOME", "")):
         return Path(named, "proctor", "hosts")
     return state_folder(Path(os.path.expanduser("~/.local/state")) / "proctor") / "hosts"
 
