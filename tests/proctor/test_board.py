@@ -53,7 +53,7 @@ def test_a_wide_terminal_shows_all_columns_whole() -> None:
 def test_a_table_that_is_longer_than_the_terminal_is_shown_in_pages() -> None:
     pages = [drawn(100, 20, now=PAGE * n) for n in range(5)]
     shown = [{name for name in NAMES if any(f"{name} " in line for line in page)} for page in pages]
-    assert set.union(*shown[:4]) == {*NAMES}
+    assert {name for names in shown[:4] for name in names} == {*NAMES}
     assert shown[0] != shown[1]
     assert any("rows 1 to 13 of 41" in line for line in pages[0])
     assert all("Ctrl-C stops the fleet" in page[-1] for page in pages)

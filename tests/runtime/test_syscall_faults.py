@@ -133,7 +133,7 @@ def named(error: BaseException | None) -> bool:
 
 async def dead(process: Process) -> bool:
     """Whether it has been killed: its end may come a moment after nobody can see its marker any more."""
-    with trio.move_on_after(2):
+    with trio.move_on_after(10):
         await process.wait()
     return process.exit is not None
 

@@ -122,11 +122,11 @@ class Service:
         if options.limit is not None and options.limit < 1:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
-        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
         self._client_ttl = options.client_ttl
         self._offer = Offer()
         self._offer.one_shots(self._agents, self._terms)
         self._submissions = _submissions(options, self._offer)
+        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK

@@ -124,7 +124,7 @@ async def test_an_agent_on_a_server_needs_a_tree(tmp_path: Path) -> None:
 
 
 def test_mode_serve_without_a_server_is_a_bad_option() -> None:
-    with pytest.raises(BadOption, match="needs server=ID"):
+    with pytest.raises(BadOption, match="server must be the id of an opencode_server in mode 'serve'"):
         served_plan("a", {}, server=None)
 
 
@@ -132,7 +132,7 @@ def test_mode_serve_without_a_server_is_a_bad_option() -> None:
 def test_what_only_a_process_has_is_refused_for_a_session_on_a_server(option: str) -> None:
     options: dict[str, Any] = {option: {"A": "b"}}
     with pytest.raises(
-        BadOption, match=f"{option} of 'a' means nothing on a server: give it to opencode_server 'hub'"
+        BadOption, match=f"agent 'a': {option} means nothing on a server: give it to opencode_server 'hub'"
     ):
         proctor.opencode("a", mode="serve", server="hub", **options)
 

@@ -79,6 +79,8 @@ async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_t
 
         for _ in range(2):  # one is parked, one stands behind it
             nursery.start_soon(ask)
+        while len(server.gateway.turns.running) < 2:  # noqa: ASYNC110
+            await trio.sleep(0.01)
         while (await server.sup.agent("a").status()).state != "parked":  # noqa: ASYNC110
             await trio.sleep(0.01)
         await server.gateway.drain(600.0)
