@@ -16,6 +16,9 @@ import trio
 from proctor.actors.outcomes import ENDINGS, REACTIONS, Outcome
 from proctor.protocols import vocabulary as v
 
+# without a handler of the program's own, Python would write a library's warnings to stderr
+logging.getLogger("proctor").addHandler(logging.NullHandler())
+
 NOTICES: Mapping[str, int] = {
     "approval": logging.INFO,
     "given_up": logging.WARNING,

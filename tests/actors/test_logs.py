@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,3 +83,10 @@ async def test_nothing_is_logged_below_the_level_that_is_wanted(
     caplog.set_level(logging.WARNING)
     assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
     assert [record.name for record in caplog.records if record.name.startswith("proctor")] == []
+
+
+def test_a_program_that_set_no_logging_up_has_nothing_on_its_stderr(tmp_path: Path) -> None:
+    script = write_script(tmp_path, [{"say": "begun"}, {"fault": "crash"}])
+    program = f"import trio, proctor; trio.run(proctor.ask, proctor.scripted('a', {str(script)!r}), 'x')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
