@@ -50,7 +50,7 @@ def test_a_start_kills_what_an_earlier_one_left_and_says_so_in_a_line(
 def test_the_next_run_finds_what_a_run_left_that_died_together_with_its_guard(
     home: Path, script: Script
 ) -> None:
-    hangs = script('{"say": "I begin."}', '{"sleep": 600}')
+    hangs = script('{"fault": "daemon:600"}', '{"say": "I begin."}', '{"sleep": 600}')
     with running("run", hangs, "hi", home=home) as command:
         command.said(b"I begin.")
         ledger = wait_for(home / "state" / "proctor" / "hosts", "*.ledger")
@@ -58,13 +58,14 @@ def test_the_next_run_finds_what_a_run_left_that_died_together_with_its_guard(
         noted = [words for words in noted if words[0] != "folder"]
         [(guard, _, marker)] = noted
         assert marker.startswith(f"{ledger.stem}/1/")
-        os.kill(int(guard), signal.SIGSTOP)  # it sees nothing of the other's death
+        command.signal(signal.SIGSTOP)  # it sees nothing of the other's death
+        os.kill(int(guard), signal.SIGKILL)
         command.signal(signal.SIGKILL)
         command.end()
     assert find_marked({ledger.stem})
     done = proctor("run", script('{"reply": "hello"}'), "hi", "--quiet", home=home)
     killed, removed = done.err.splitlines()
-    assert re.match(r"proctor: killed 2 processes that an earlier run had left: python\S* \(\d+\), ", killed)
+    assert re.match(r"proctor: killed a process that an earlier run had left: sleep \(\d+\)$", killed)
     assert re.match(r"proctor: removed a temporary folder that an earlier run had left: /\S+$", removed)
     assert find_marked({ledger.stem}) == ()
 
