@@ -123,10 +123,11 @@ class Service:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
         self._client_ttl = options.client_ttl
-        self._offer = Offer()
-        self._offer.one_shots(self._agents, self._terms)
-        self._submissions = _submissions(options, self._offer)
+        self._offer, of_schema = Offer(), Offer()
+        self._submissions = _submissions(options, of_schema)  # first: what is wrong is said alone
         _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
+        self._offer.one_shots(self._agents, self._terms)
+        self._offer.tools.extend(of_schema.tools)
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
