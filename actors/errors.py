@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 
 from proctor.actors.delivery import Delivery
-from proctor.runtime import process_errors as process
 from proctor.runtime.exits import ExitReason, NoProc
+from proctor.runtime.processes import process_errors as process
 
 
 class AgentError(Exception):

@@ -26,27 +26,27 @@ import attrs
 import trio
 from trio_util import wait_any
 
-from proctor.actors.accepted import check_request
+from proctor.actors.agent.session_lock import owned
 from proctor.actors.delivery import Delivery
-from proctor.actors.ends import answer_at_end, cause_of
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
-from proctor.actors.eventlog import Cursor, EventLog
 from proctor.actors.expense import Expense
-from proctor.actors.host import noted
-from proctor.actors.incarnation import Incarnation, delivered
+from proctor.actors.limits.spend_limits import SpendLimits, charged
 from proctor.actors.outcomes import Answer
-from proctor.actors.ownership import owned
-from proctor.actors.payloads import Payload, attachments_of, refuse_unsupported, unsupported
-from proctor.actors.plan import Plan
-from proctor.actors.recording import RunDirectory
-from proctor.actors.spend_limits import SpendLimits, charged
-from proctor.actors.streamed import text_of
-from proctor.actors.structured import Inquiry, inquiry_of
-from proctor.actors.workspaces import Workspace, workspace_of
+from proctor.actors.plan.option_checks import check_request
+from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.workspaces import Workspace, workspace_of
+from proctor.actors.process.agent_process import Incarnation, delivered
+from proctor.actors.process.ends import answer_at_end, cause_of
+from proctor.actors.process.orphans import noted
+from proctor.actors.recording.eventlog import Cursor, EventLog
+from proctor.actors.recording.partial_text import text_of
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported, unsupported
+from proctor.actors.structured.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, Untaken
-from proctor.runtime.deadlines import left, until
-from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.messaging.deadlines import left, until
+from proctor.runtime.processes.process_errors import ProcessError
 
 T = TypeVar("T")
 

@@ -33,14 +33,14 @@ from bench import ticker
 from bench.contest import Stopwatch
 from bench.ndjson import StreamEvent, decode_lines
 from bench.peers.entries import FLEETS, MISSING
-from proctor.actors.eventlog import Cursor, EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Plan
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import Cursor, EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Prompt, TextDelta
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.process import Command, open_process
 
 CHILDREN, RATE, SECONDS = 500, 20, 10
 READ_SIZE = 64 * 1024

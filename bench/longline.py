@@ -23,10 +23,10 @@ import trio
 from bench.contest import Stopwatch
 from bench.writer import closing as ending
 from bench.writer import opening
-from proctor.actors.eventlog import EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Plan
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Garbled, Prompt, Text, TurnEnded

@@ -31,16 +31,16 @@ import trio
 from bench import writer
 from bench.contest import Contender, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
 from bench.peers.entries import streamers
-from proctor.actors.eventlog import Cursor, EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Plan
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import Cursor, EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.framing import Framing, Oversized
 from proctor.protocols.vocabulary import Prompt, TextDelta, TurnEnded
-from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.processes.process import Command, Process, open_process
 
 LINES = 100_000
 PER_WRITE = 16

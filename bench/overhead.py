@@ -28,12 +28,12 @@ import trio
 
 from bench.contest import Stopwatch, options
 from bench.peers.entries import MISSING
-from proctor.actors.environment import build_environment
-from proctor.actors.eventlog import EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import AgentOptions, Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
-from proctor.actors.recording import RunDirectory
-from proctor.actors.trees import agent_spec, open_supervisor
+from proctor.actors.plan.environment import build_environment
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.protocols.conversation import Conversation
 from tests.clis import install
 from tests.real.agents import codex_home, codex_options, opencode_home

@@ -24,9 +24,9 @@ import attrs
 import trio
 
 from proctor.actors.gateways.http import Entrance, application, open_gateway
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.trees import agent_spec, open_supervisor
-from proctor.actors.webserver import serve
+from proctor.actors.specs import agent_spec, open_supervisor
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
+from proctor.actors.web_server.server import serve
 from proctor.protocols.vocabulary import Text
 from tests.actors.spoken import spoken_plan
 

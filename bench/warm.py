@@ -17,8 +17,8 @@ from statistics import median
 import trio
 
 from bench.contest import options
-from proctor.actors.plan import Plan, scripted_plan
-from proctor.actors.pool import Pool, Warm
+from proctor.actors.plan.plan import Plan, scripted_plan
+from proctor.actors.serving.pool import Pool, Warm
 from proctor.protocols.vocabulary import Text
 
 STARTS = 15

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 import proctor
-from proctor.actors.providers import Context
+from proctor.actors.serving.providers import Context
 
 HELLO = Path(__file__).with_name("hello.ndjson")
 PROMPTS = ["Say hello.", "And once more."]

@@ -30,9 +30,9 @@ from proctor.protocols.attachment import refuse_untaken
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, Used, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
-from proctor.protocols.judging import Validator, is_misshapen, refusal, refused
+from proctor.protocols.lenient import UNREAD, head, refuse_unread
 from proctor.protocols.phases import CONTROL, EVENTS, REPLIES, REQUESTS, REST, STAYS
-from proctor.protocols.salvage import UNREAD, head, refuse_unread
+from proctor.protocols.stages import Validator, is_misshapen, refusal, refused
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,

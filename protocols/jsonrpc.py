@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from proctor.protocols.dialect import Memo, Send
-from proctor.protocols.salvage import Refusal, decoded, garbled, loosely, repaired
+from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired
 from proctor.protocols.vocabulary import AnyEvent, Garbled, Misplaced, Unrecognized
 
 METHOD_NOT_FOUND = -32601

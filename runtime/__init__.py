@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-from proctor.runtime.actor import (
-    IDLE,
-    IGNORE,
-    NO_REPLY,
-    Actor,
-    ActorContext,
-    Continue,
-    Reply,
-    Stop,
-    current_actor,
-)
-from proctor.runtime.calls import Address, Name, Ref
-from proctor.runtime.dynamic import DynamicSupervisor, dynamic_supervisor_spec, open_dynamic_supervisor
 from proctor.runtime.errors import (
     ActorExited,
     ActorRestarting,
@@ -84,34 +71,51 @@ from proctor.runtime.exits import (
     TreeShutdown,
     is_clean,
 )
-from proctor.runtime.ledger import Ledger, Swept, current_ledger, open_ledger
-from proctor.runtime.links import ExitSignal, link, unlink
-from proctor.runtime.messages import Call, reply, reply_error
-from proctor.runtime.monitors import Down, Monitor
-from proctor.runtime.notify import Notify
-from proctor.runtime.orphans import Orphan
-from proctor.runtime.partition import (
+from proctor.runtime.messaging.actor import (
+    IDLE,
+    IGNORE,
+    NO_REPLY,
+    Actor,
+    ActorContext,
+    Continue,
+    Reply,
+    Stop,
+    current_actor,
+)
+from proctor.runtime.messaging.links import ExitSignal, link, unlink
+from proctor.runtime.messaging.messages import Call, reply, reply_error
+from proctor.runtime.messaging.monitors import Down, Monitor
+from proctor.runtime.messaging.refs import Address, Name, Ref
+from proctor.runtime.messaging.registry import Registry
+from proctor.runtime.messaging.requests import Request, Requests
+from proctor.runtime.messaging.streams import Sink, Stream
+from proctor.runtime.messaging.task_status import ChildStatus
+from proctor.runtime.processes.ledger import Ledger, Swept, current_ledger, open_ledger
+from proctor.runtime.processes.notify import Notify
+from proctor.runtime.processes.orphans import Orphan
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import PortTaken, ProcessError
+from proctor.runtime.processes.readiness import File, Output, Port, Readiness
+from proctor.runtime.processes.stopping import Step
+from proctor.runtime.run import run
+from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
+from proctor.runtime.supervision.child_table import ChildCounts, ChildInfo, TreeNode
+from proctor.runtime.supervision.dynamic import (
+    DynamicSupervisor,
+    dynamic_supervisor_spec,
+    open_dynamic_supervisor,
+)
+from proctor.runtime.supervision.partition import (
     PartitionSupervisor,
     open_partition_supervisor,
     partition_supervisor_spec,
 )
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.process_errors import PortTaken, ProcessError
-from proctor.runtime.program import plain_environment, process
-from proctor.runtime.readiness import File, Output, Port, Readiness
-from proctor.runtime.registry import Registry
-from proctor.runtime.requests import Request, Requests
-from proctor.runtime.routing import PartitionStatistics
-from proctor.runtime.run import run
-from proctor.runtime.schedule import scheduled
-from proctor.runtime.slots import ChildCounts, ChildInfo, TreeNode
-from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
-from proctor.runtime.status import ChildStatus
-from proctor.runtime.stopping import Step
-from proctor.runtime.streams import Sink, Stream
-from proctor.runtime.supervisor import AnySupervisor, Supervisor, open_supervisor, supervisor_spec
-from proctor.runtime.task_stream import TaskExit, TaskResult, TaskStream
-from proctor.runtime.tasks import Task, TaskSupervisor, open_task_supervisor, task_supervisor_spec
+from proctor.runtime.supervision.program import plain_environment, process
+from proctor.runtime.supervision.routing import PartitionStatistics
+from proctor.runtime.supervision.schedule import scheduled
+from proctor.runtime.supervision.supervisor import AnySupervisor, Supervisor, open_supervisor, supervisor_spec
+from proctor.runtime.supervision.task_stream import TaskExit, TaskResult, TaskStream
+from proctor.runtime.supervision.tasks import Task, TaskSupervisor, open_task_supervisor, task_supervisor_spec
 
 __all__ = [
     "IDLE",

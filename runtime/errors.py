@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault, quoted
 
 if TYPE_CHECKING:
-    from proctor.runtime.calls import Address, Ref
+    from proctor.runtime.messaging.refs import Address, Ref
 
 
 class SupervisionError(RuntimeFault):

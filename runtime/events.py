@@ -21,7 +21,7 @@ import trio
 from proctor.runtime.exits import ExitReason
 
 if TYPE_CHECKING:
-    from proctor.runtime.calls import Address, Ref
+    from proctor.runtime.messaging.refs import Address, Ref
 
 EventKind: TypeAlias = Literal[
     "child_started",

@@ -21,9 +21,9 @@ import attrs
 import trio
 from outcome import Error, Value
 
-from proctor.runtime.backoff import delay
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.spec import Backoff
+from proctor.runtime.supervision.backoff import delay
 
 T = TypeVar("T")
 LOG = "proctor"

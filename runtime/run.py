@@ -21,8 +21,8 @@ from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 import trio
 
-from proctor.runtime.root import ROOTS
-from proctor.runtime.system import Interrupt, interrupt_in
+from proctor.runtime.messaging.tree_context import Interrupt, interrupt_in
+from proctor.runtime.supervision.root import ROOTS
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")

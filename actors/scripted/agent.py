@@ -25,10 +25,10 @@ from collections import deque
 from proctor.actors.scripted.faults import cut_due, fire_due
 from proctor.actors.scripted.flags import Flags, UsageError, chosen_dialect
 from proctor.actors.scripted.pipes import Pipes, Store, start_group, stop_group
-from proctor.actors.scripted.recital import Recital
+from proctor.actors.scripted.replayed_turn import Recital
 from proctor.actors.scripted.script import Fault, Script, ScriptError, Turn, load_script
 from proctor.actors.scripted.turn import Performance, TurnCut
-from proctor.actors.scripted.voices.catalogue import voice_named
+from proctor.actors.scripted.wires.registry import voice_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeAlias
 
     from proctor.actors.scripted.turn import Prompt
-    from proctor.actors.scripted.voices.catalogue import Voice
+    from proctor.actors.scripted.wires.registry import Voice
 
     Frame: TypeAlias = dict[str, Any]
 

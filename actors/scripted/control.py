@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from proctor.actors.scripted import frames
 from proctor.actors.scripted.frames import as_list
-from proctor.actors.scripted.voices.server import SERVER
+from proctor.actors.scripted.wires.server import SERVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, NoReturn, TypeAlias
 
-    from proctor.actors.scripted.voices.claude import ClaudeVoice
+    from proctor.actors.scripted.wires.claude import ClaudeVoice
 
     Frame: TypeAlias = dict[str, Any]
 

@@ -8,7 +8,7 @@ from proctor.actors.scripted.turn import Prompt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from proctor.actors.scripted.voices.claude import ClaudeVoice
+    from proctor.actors.scripted.wires.claude import ClaudeVoice
 
 NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.voices.catalogue import Voice
+    from proctor.actors.scripted.wires.registry import Voice
 
     Frame: TypeAlias = dict[str, Any]
 

@@ -1,5 +1,6 @@
 """The Agent Client Protocol, version 1: one dialect, and a profile for each agent that was measured."""
 
+from proctor.protocols.acp.delta_batch import void, voided
 from proctor.protocols.acp.dialect import HONOURED, acp_dialect, ignored
 from proctor.protocols.acp.profile import (
     CLAUDE_ACP,
@@ -12,7 +13,6 @@ from proctor.protocols.acp.profile import (
     Profile,
     cause_of,
 )
-from proctor.protocols.acp.runs import void, voided
 from proctor.protocols.acp.turns import begin
 
 __all__ = [

@@ -14,10 +14,10 @@ from typing import Any
 import attrs
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.acp import greeting
+from proctor.protocols.acp import handshake
 from proctor.protocols.acp.frames import read
-from proctor.protocols.acp.notes import notes
 from proctor.protocols.acp.profile import GENERIC, Profile
+from proctor.protocols.acp.state import notes
 from proctor.protocols.acp.tools import settle_questions, write_decision
 from proctor.protocols.acp.turns import takes, used, write_prompt
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo
@@ -90,7 +90,7 @@ def ignored(wanted: Launch, honoured: frozenset[str] = HONOURED) -> tuple[str, .
 
 def _greet(profile: Profile, memo: Memo) -> bytes:
     notes(memo, profile)
-    return greeting.greet(memo)
+    return handshake.greet(memo)
 
 
 def _write(profile: Profile, memo: Memo, request: AnyRequest) -> bytes:
@@ -103,9 +103,9 @@ def _write(profile: Profile, memo: Memo, request: AnyRequest) -> bytes:
         case Interrupt():
             return _interrupt(memo)
         case SetModel():
-            return greeting.set_now(memo, request.id, "model", request.model)
+            return handshake.set_now(memo, request.id, "model", request.model)
         case SetPermissionMode():
-            return greeting.set_now(memo, request.id, "permission_mode", request.mode)
+            return handshake.set_now(memo, request.id, "permission_mode", request.mode)
         case Steer() | StopTask() | ToolReturn() | HookVerdict() | EndSession():
             kind = str(request.__struct_config__.tag)
             raise Misuse(f"the Agent Client Protocol has no way to send a {kind!r} request", request=kind)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.acp.greeting import read_history, read_initialized, read_opened, read_set
-from proctor.protocols.acp.loose import member, value
-from proctor.protocols.acp.notes import Notes, notes
+from proctor.protocols.acp.delta_batch import add_chunk
+from proctor.protocols.acp.handshake import read_history, read_initialized, read_opened, read_set
 from proctor.protocols.acp.profile import Profile
-from proctor.protocols.acp.runs import add_chunk
+from proctor.protocols.acp.state import Notes, notes
 from proctor.protocols.acp.tools import read_cancel, read_question, read_tool, silent_rejections
 from proctor.protocols.acp.turns import begin, end_turn, endless
+from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Block, Updated
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.vocabulary import Answered, Garbled, Misplaced, Notice, Unrecognized

@@ -17,15 +17,15 @@ from typing import Any, cast
 import msgspec
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.acp.loose import member, value
-from proctor.protocols.acp.notes import Asking, Call, Notes, notes
+from proctor.protocols.acp.delta_batch import end_run
 from proctor.protocols.acp.profile import ToolName
-from proctor.protocols.acp.runs import end_run
+from proctor.protocols.acp.state import Asking, Call, Notes, notes
 from proctor.protocols.acp.turns import begin, deny_unseen
+from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.lenient import WHY, Refusal
 from proctor.protocols.mcp import side_data
-from proctor.protocols.salvage import WHY, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalRequested,

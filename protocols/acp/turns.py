@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.acp.loose import member, value
-from proctor.protocols.acp.notes import Notes, TurnNotes, notes
+from proctor.protocols.acp.delta_batch import end_runs
 from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
-from proctor.protocols.acp.runs import end_runs
+from proctor.protocols.acp.state import Notes, TurnNotes, notes
+from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.attachment import PICTURES, Attachment, Untaken, parts
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send, Used
-from proctor.protocols.salvage import UNKEPT
+from proctor.protocols.lenient import UNKEPT
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.protocols.claude import hooks, toolserver
+from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.replies import refused
 from proctor.protocols.claude.turns import notes
 from proctor.protocols.claude.wire import ControlCancel, ControlRequest, ControlResponse, Reply
@@ -46,8 +46,8 @@ def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
             return _read_question(memo, frame)
         case "hook_callback" if hooks.is_registered(memo, frame):
             return hooks.read_callback(memo, frame)
-        case "mcp_message" if toolserver.is_served(memo, frame):
-            return toolserver.read_message(memo, frame)
+        case "mcp_message" if mcp_host.is_served(memo, frame):
+            return mcp_host.read_message(memo, frame)
         case _:
             return _refuse(memo, frame)
 
@@ -82,7 +82,7 @@ def read_cancel(memo: Memo, frame: ControlCancel, line: bytes) -> Out:
     if memo.approvals.pop(request, None) is not None:
         return (ApprovalWithdrawn(memo.frame, memo.turn, request),)
     if request in memo.calls:
-        toolserver.forget(memo, request)
+        mcp_host.forget(memo, request)
         return (RequestWithdrawn(memo.frame, memo.turn, request),)
     if request in notes(memo).decided:
         return memo.hush("control_cancel_request")

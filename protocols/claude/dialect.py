@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.protocols import jsonrpc, mcp
 from proctor.protocols.attachment import PAYLOADS, PDF, PICTURES, Attachment, parts, whole_text
-from proctor.protocols.claude import hooks, toolserver
+from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
@@ -149,7 +149,7 @@ def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
         yield "tools", f"--tools={','.join(wanted.tools)}"
     if wanted.mcp:
         yield "mcp", f"--mcp-config={wanted.scratch}/{SERVERS}"
-    if allowed := [*wanted.allowed_tools, *_approved(wanted), *toolserver.permitted(wanted)]:
+    if allowed := [*wanted.allowed_tools, *_approved(wanted), *mcp_host.permitted(wanted)]:
         yield "allowed_tools", f"--allowedTools={','.join(allowed)}"
     for directory in wanted.add_dirs:
         yield "add_dirs", f"--add-dir={directory}"
@@ -212,7 +212,7 @@ def greet(memo: Memo) -> bytes:
     asked: dict[str, Any] = {"subtype": "initialize"}
     if points := hooks.registered(memo.launch):
         asked["hooks"] = points
-    if servers := toolserver.servers(memo.launch):
+    if servers := mcp_host.servers(memo.launch):
         asked["sdkMcpServers"] = servers
     return _ask(memo, GREETING, GREETING, asked)
 
@@ -227,7 +227,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
         case Decision():
             return _write_decision(memo, request)
         case ToolReturn():
-            return toolserver.write_return(memo, request)
+            return mcp_host.write_return(memo, request)
         case HookVerdict():
             return hooks.write_verdict(memo, request)
         case Interrupt() | EndSession():

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.protocols.claude.content_blocks import read_assistant, read_limit, read_user
 from proctor.protocols.claude.control import read_cancel, read_reply, read_request
-from proctor.protocols.claude.speech import read_assistant, read_limit, read_user
 from proctor.protocols.claude.turns import begin_turn, end_turn, follow, notes
 from proctor.protocols.claude.wire import (
     WIRE,
@@ -43,7 +43,7 @@ from proctor.protocols.claude.wire import (
     Wire,
 )
 from proctor.protocols.dialect import Memo, Out, Run
-from proctor.protocols.salvage import Refusal, decoded, garbled, loosely, repaired, unrecognized
+from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired, unrecognized
 from proctor.protocols.vocabulary import (
     AnyEvent,
     Notice,

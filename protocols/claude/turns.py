@@ -24,7 +24,7 @@ import msgspec
 
 from proctor.protocols.claude.wire import Init, Lifecycle, Message, Result, Tokens
 from proctor.protocols.dialect import Memo, OpenTurn, Used, parse_version
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.lenient import Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalWithdrawn,

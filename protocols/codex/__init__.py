@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from proctor.protocols.codex.dialect import CODEX
-from proctor.protocols.codex.runs import CODEX_EXEC
+from proctor.protocols.codex.exec import CODEX_EXEC
 
 __all__ = ["CODEX", "CODEX_EXEC"]

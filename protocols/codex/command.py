@@ -18,7 +18,7 @@ import msgspec
 from proctor.protocols.attachment import PICTURES, Attachment
 from proctor.protocols.dialect import Launch, Memo
 from proctor.protocols.errors import ArgumentTooLong, Misuse
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.lenient import Refusal
 
 ARGUMENT_LIMIT = 131_071
 """Bytes that one argument of a process may have on Linux."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from proctor.protocols.codex import command
 from proctor.protocols.codex.frames import read
-from proctor.protocols.codex.opening import greet
+from proctor.protocols.codex.handshake import greet
 from proctor.protocols.codex.replies import write
 from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.codex.turns import used

@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex import items
-from proctor.protocols.codex.causes import cause_of, ending_of
+from proctor.protocols.codex.errors import cause_of, ending_of
 from proctor.protocols.codex.questions import read_request, read_resolved
 from proctor.protocols.codex.replies import read_reply, release
 from proctor.protocols.codex.turns import (
@@ -46,8 +46,8 @@ from proctor.protocols.codex.wire import (
     Window,
 )
 from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.lenient import Refusal
 from proctor.protocols.limits import reset_time
-from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     Garbled,

@@ -19,8 +19,8 @@ import msgspec
 from proctor.protocols.codex.turns import Call, Notes, notes
 from proctor.protocols.codex.wire import Item, McpResult, Said
 from proctor.protocols.dialect import Memo
+from proctor.protocols.lenient import Refusal
 from proctor.protocols.mcp import side_data
-from proctor.protocols.salvage import Refusal
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, Thinking, ToolCall, ToolResult, Unrecognized
 
 QUIET = frozenset(("userMessage", "hookPrompt", "functionCallOutput"))

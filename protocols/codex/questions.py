@@ -22,7 +22,7 @@ from proctor.protocols.codex.items import arguments, mcp_tool
 from proctor.protocols.codex.turns import Asked, notes, turn_of, withdraw
 from proctor.protocols.codex.wire import Question, Resolved, ToolMeta
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.salvage import WHY, Refusal
+from proctor.protocols.lenient import WHY, Refusal
 from proctor.protocols.vocabulary import (
     ApprovalRequested,
     Decision,

@@ -13,7 +13,7 @@ from typing import Any
 from proctor.protocols import jsonrpc
 from proctor.protocols.attachment import Attachment, parts
 from proctor.protocols.codex.command import schema_of
-from proctor.protocols.codex.opening import read_hello, read_thread
+from proctor.protocols.codex.handshake import read_hello, read_thread
 from proctor.protocols.codex.questions import write_decision, write_return
 from proctor.protocols.codex.turns import notes, refuse_prompt, take_in
 from proctor.protocols.codex.wire import TurnMoved

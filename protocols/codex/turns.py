@@ -17,11 +17,11 @@ from typing import Any
 import attrs
 import msgspec
 
-from proctor.protocols.codex.causes import Cause, cause_of, ending_of
+from proctor.protocols.codex.errors import Cause, cause_of, ending_of
 from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
+from proctor.protocols.lenient import UNKEPT, Refusal
 from proctor.protocols.limits import reset_time
-from proctor.protocols.salvage import UNKEPT, Refusal
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,

@@ -19,9 +19,9 @@ from proctor.protocols.acp import STATUSES, cause_of, ignored
 from proctor.protocols.attachment import PDF, PICTURES, Attachment, files, whole_text
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep, Used
 from proctor.protocols.errors import Misuse
+from proctor.protocols.lenient import UNKEPT, Refusal, garbled, loosely, repaired, unrecognized
 from proctor.protocols.opencode.launch import configuration, environment
 from proctor.protocols.opencode.wire import Error, Line, Part, Tokens
-from proctor.protocols.salvage import UNKEPT, Refusal, garbled, loosely, repaired, unrecognized
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,

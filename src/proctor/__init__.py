@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 if not (Path(__file__).parent / "runtime").is_dir():  # a checkout that lost its links
     __path__.append(str(Path(__file__).parents[2]))
 
-from proctor.actors.account_book import AccountBook
-from proctor.actors.budgets import Budget
+from proctor.actors.agent.approval_queue import Approval, Approvals
+from proctor.actors.agent.handle import Agent, Turn
+from proctor.actors.agent.receipts import Fate, Receipt
+from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import (
     AgentError,
@@ -44,22 +46,14 @@ from proctor.actors.errors import (
     UnsupportedPayload,
     VersionCheckFailed,
 )
-from proctor.actors.handle import Agent, Turn
-from proctor.actors.hooks import Hook, HookResult
-from proctor.actors.mcp import McpServer
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.outcomes import Answer
-from proctor.actors.payloads import BinaryPayload, FilePayload, JsonPayload
-from proctor.actors.permissions import Rule, Verdict
-from proctor.actors.questions import Approval, Approvals
-from proctor.actors.receipts import Fate, Receipt
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.permissions import Rule, Verdict
 from proctor.actors.runs import Run
-from proctor.actors.schema_tools import schema_tools
-from proctor.actors.schemas import Schema, Violation, schema_of
-from proctor.actors.server import opencode_server
-from proctor.actors.states import Status
-from proctor.actors.structured import Expected
-from proctor.actors.tools import Tool, ToolContext, tool
-from proctor.actors.trees import (
+from proctor.actors.specs import (
     DynamicSupervisor,
     SpecOptions,
     Supervisor,
@@ -74,8 +68,14 @@ from proctor.actors.trees import (
     scripted,
     stream,
 )
+from proctor.actors.structured.payloads import BinaryPayload, FilePayload, JsonPayload
+from proctor.actors.structured.schemas import Schema, Violation, schema_of
+from proctor.actors.structured.structured import Expected
+from proctor.actors.structured.submit import schema_tools
+from proctor.actors.tools.hooks import Hook, HookResult
+from proctor.actors.tools.tools import Tool, ToolContext, tool
 from proctor.protocols.acp import Profile
-from proctor.protocols.judging import Validator
+from proctor.protocols.stages import Validator
 from proctor.protocols.vocabulary import (
     Answered,
     AnyEvent,
@@ -135,11 +135,11 @@ from proctor.runtime import (
 
 if TYPE_CHECKING:
     __version__: str
-    from proctor.actors.attempts import attempted
-    from proctor.actors.completion import Completion, CompletionModel, CompletionRequest
-    from proctor.actors.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
-    from proctor.actors.providers import Provider, Providers, converse, stream_conversation
-    from proctor.actors.sessions import Session, Sessions
+    from proctor.actors.serving.completion import Completion, CompletionModel, CompletionRequest
+    from proctor.actors.serving.pool import Pool, Pools, PoolStatistics, Warm, pool_spec
+    from proctor.actors.serving.providers import Provider, Providers, converse, stream_conversation
+    from proctor.actors.serving.retry import attempted
+    from proctor.actors.serving.sessions import Session, Sessions
     from proctor.runtime.retry import Retry
 
 __all__ = [
@@ -284,22 +284,22 @@ __all__ = [
 ]
 
 _SERVING: Mapping[str, str] = {
-    "Completion": "proctor.actors.completion",
-    "CompletionModel": "proctor.actors.completion",
-    "CompletionRequest": "proctor.actors.completion",
-    "Pool": "proctor.actors.pool",
-    "PoolStatistics": "proctor.actors.pool",
-    "Pools": "proctor.actors.pool",
-    "Provider": "proctor.actors.providers",
-    "Providers": "proctor.actors.providers",
+    "Completion": "proctor.actors.serving.completion",
+    "CompletionModel": "proctor.actors.serving.completion",
+    "CompletionRequest": "proctor.actors.serving.completion",
+    "Pool": "proctor.actors.serving.pool",
+    "PoolStatistics": "proctor.actors.serving.pool",
+    "Pools": "proctor.actors.serving.pool",
+    "Provider": "proctor.actors.serving.providers",
+    "Providers": "proctor.actors.serving.providers",
     "Retry": "proctor.runtime.retry",
-    "Session": "proctor.actors.sessions",
-    "Sessions": "proctor.actors.sessions",
-    "Warm": "proctor.actors.pool",
-    "attempted": "proctor.actors.attempts",
-    "converse": "proctor.actors.providers",
-    "stream_conversation": "proctor.actors.providers",
-    "pool_spec": "proctor.actors.pool",
+    "Session": "proctor.actors.serving.sessions",
+    "Sessions": "proctor.actors.serving.sessions",
+    "Warm": "proctor.actors.serving.pool",
+    "attempted": "proctor.actors.serving.retry",
+    "converse": "proctor.actors.serving.providers",
+    "stream_conversation": "proctor.actors.serving.providers",
+    "pool_spec": "proctor.actors.serving.pool",
 }
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import attrs
 import trio
 
-from proctor.actors.played import FarEnd, FarSide, played
-from proctor.actors.transport import ProcessTransport, Start, Transport
-from proctor.runtime.process import Command
+from proctor.actors.transport.memory import FarEnd, FarSide, played
+from proctor.actors.transport.transport import ProcessTransport, Start, Transport
+from proctor.runtime.processes.process import Command
 from tests.runtime.programs import ENV, python
 
 

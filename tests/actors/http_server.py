@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import trio
 
-from proctor.actors.connections import admit_by_request
-from proctor.actors.exchange import Application, Message, Receive, Send
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.webserver import serve
+from proctor.actors.web_server.connections import admit_by_request
+from proctor.actors.web_server.exchange import Application, Message, Receive, Send
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
+from proctor.actors.web_server.server import serve
 
 Handler = Callable[[Message, Receive, Send], Awaitable[None]]
 

@@ -10,8 +10,8 @@ from typing import Any, Unpack
 import attrs
 import trio
 
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.played import FarSide, Lines, played
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.transport.memory import FarSide, Lines, played
 from proctor.protocols.dialect import Dialect
 from tests.protocols.lines import INIT, ended, line, reply
 

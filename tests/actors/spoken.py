@@ -8,9 +8,9 @@ from typing import Any, Unpack
 import attrs
 import trio
 
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.played import FarEnd, FarSide, played
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarEnd, FarSide, played
 from proctor.runtime.spec import ChildSpec
 from tests.protocols.lines import INIT, assistant, ended, line, reply, text
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import attrs
 
-from proctor.actors.plan import Plan
+from proctor.actors.plan.plan import Plan
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Memo, Out
 from proctor.protocols.errors import Misuse

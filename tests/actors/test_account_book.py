@@ -17,21 +17,21 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.account_book import AccountBook
-from proctor.actors.agent_tools import Terms, one_shot
-from proctor.actors.budgets import Budget
-from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.errors import AgentError, CompletionError
 from proctor.actors.gateways.http import Rooms
+from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import AgentOptions, Plan
-from proctor.actors.played import FarSide, played
-from proctor.actors.pool import Pools
-from proctor.actors.roots import Roots
-from proctor.actors.sessions import Sessions
-from proctor.actors.toolset import Call, Toolset
-from proctor.actors.transport import Start, Transport
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.serving.agent_tools import Terms, one_shot
+from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.completion import CompletionModel, CompletionRequest
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.serving.toolset import Call, Toolset
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import DeliveryError

@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.accounts import MARGIN, SPREAD, STEP, Account
-from proctor.actors.fellows import Fellows
-from proctor.actors.gate import Gate
-from proctor.actors.identity import account_of, session_key
-from proctor.actors.plan import AgentOptions, claude_plan
-from proctor.actors.spend_limits import SpendLimits
+from proctor.actors.limits.admission import Gate
+from proctor.actors.limits.spend_limits import SpendLimits
+from proctor.actors.limits.tree_limits import Fellows
+from proctor.actors.limits.usage_limit import MARGIN, SPREAD, STEP, Account
+from proctor.actors.plan.account_id import account_of, session_key
+from proctor.actors.plan.plan import AgentOptions, claude_plan
 
 NAMES = ("a", "b", "c", "d")
 

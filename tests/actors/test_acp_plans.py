@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.discovery import GEMINI, OPENCODE, stranger
 from proctor.actors.errors import BadOption, NotExecutable, NotInstalled
-from proctor.actors.plan import AgentOptions, acp_plan, opencode_plan
+from proctor.actors.plan.discovery import GEMINI, OPENCODE, stranger
+from proctor.actors.plan.plan import AgentOptions, acp_plan, opencode_plan
 from proctor.protocols.acp import GEMINI as GEMINI_PROFILE
 from proctor.protocols.acp import Profile
 from tests.runtime.programs import installed

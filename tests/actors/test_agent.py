@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.book import QUEUE, Job
-from proctor.actors.mail import Begin
+from proctor.actors.agent.agent_state import QUEUE, Job
+from proctor.actors.agent.messages import Begin
 from proctor.protocols import vocabulary as v
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc

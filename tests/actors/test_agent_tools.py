@@ -11,21 +11,21 @@ import trio
 import trio.testing
 from mcp import Client
 
-from proctor.actors.agent_tools import Terms, one_shot, standing
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
 from proctor.actors.gateways.mcp.server import ToolsetServer
-from proctor.actors.heard import Heard
 from proctor.actors.outcomes import Answer, Outcome
-from proctor.actors.plan import AgentOptions, Plan
-from proctor.actors.pool import Pools
-from proctor.actors.reports import ADVICE, Place, failure, report
-from proctor.actors.roots import Roots
-from proctor.actors.schema_tools import schema_tools
-from proctor.actors.schemas import schema_of
-from proctor.actors.sessions import Sessions
-from proctor.actors.tools import ToolResult, tool
-from proctor.actors.toolset import Call, Toolset
-from proctor.actors.trees import agent_spec, open_supervisor
+from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.serving.agent_tools import Terms, one_shot, standing
+from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.progress import Heard
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.serving.tool_results import ADVICE, Place, failure, report
+from proctor.actors.serving.toolset import Call, Toolset
+from proctor.actors.specs import agent_spec, open_supervisor
+from proctor.actors.structured.schemas import schema_of
+from proctor.actors.structured.submit import schema_tools
+from proctor.actors.tools.tools import ToolResult, tool
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan

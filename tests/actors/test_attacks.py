@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 import trio
 
-from proctor.actors.connections import admit
-from proctor.actors.exchange import Message, Receive, Send
+from proctor.actors.web_server.connections import admit
+from proctor.actors.web_server.exchange import Message, Receive, Send
 from tests.actors.http_server import (
     REQUEST,
     application,

@@ -15,14 +15,14 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors import errors
-from proctor.actors.attempts import PASSING, REPEATED, RETRY, attempted, judge
 from proctor.actors.errors import RETRYABLE, AgentError, is_retryable
 from proctor.actors.outcomes import ENDINGS, Answer, Outcome
-from proctor.actors.plan import AgentOptions, Plan, acp_plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run
-from proctor.actors.transport import Start, Transport
+from proctor.actors.serving.retry import PASSING, REPEATED, RETRY, attempted, judge
+from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Ending
-from proctor.runtime import process_errors
+from proctor.runtime.processes import process_errors
 from tests.actors.spoken import spoken_plan
 
 MENDED_FIRST = [

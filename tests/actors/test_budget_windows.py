@@ -15,16 +15,16 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.account_book import AccountBook
-from proctor.actors.attempts import attempted
-from proctor.actors.budgets import Budget
 from proctor.actors.errors import BudgetExceeded
-from proctor.actors.plan import AgentOptions, Plan
-from proctor.actors.played import FarSide, played
-from proctor.actors.pool import Pool
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.runs import run
-from proctor.actors.sessions import Sessions
-from proctor.actors.trees import agent_spec
+from proctor.actors.serving.pool import Pool
+from proctor.actors.serving.retry import attempted
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide, played
 from proctor.protocols.vocabulary import Usage
 from tests.actors.spoken import COUNTED, spoken_plan
 from tests.protocols.lines import INIT, ended, line, reply, text

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.budgets import Budget, Spending
 from proctor.actors.errors import BadOption
+from proctor.actors.plan.budgets import Budget, Spending
 
 Spent = tuple[float, float | None]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.environment import build_environment
 from proctor.actors.errors import BadOption
-from proctor.actors.plan import codex_plan
+from proctor.actors.plan.environment import build_environment
+from proctor.actors.plan.plan import codex_plan
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 
 

@@ -12,11 +12,10 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors import causes
+from proctor.actors import error_kinds
 from proctor.actors import errors as e
-from proctor.actors.causes import Fault, chain, fault_of, is_transient
-from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.delivery import Delivery
+from proctor.actors.error_kinds import Fault, chain, fault_of, is_transient
 from proctor.actors.errors import (
     AskTimeout,
     BadOption,
@@ -25,15 +24,25 @@ from proctor.actors.errors import (
     NotInstalled,
     ProviderError,
 )
-from proctor.actors.eventlog import Cursor
-from proctor.actors.payloads import FilePayload, JsonPayload, Payload
-from proctor.actors.plan import claude_plan
-from proctor.actors.played import FarSide
+from proctor.actors.plan.plan import claude_plan
+from proctor.actors.recording.eventlog import Cursor
 from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.speech import Chunk, Complete, Failed, Speech, TextPiece, ToolOutput, ToolUse, Void
-from proctor.actors.transport import Start, Transport
-from proctor.actors.trees import agent_spec
+from proctor.actors.serving.chunks import (
+    Chunk,
+    Complete,
+    Failed,
+    Speech,
+    TextPiece,
+    ToolOutput,
+    ToolUse,
+    Void,
+)
+from proctor.actors.serving.completion import CompletionModel, CompletionRequest
+from proctor.actors.specs import agent_spec
+from proctor.actors.structured.payloads import FilePayload, JsonPayload, Payload
+from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.prompt import Message
 from proctor.protocols.vocabulary import Usage
@@ -361,7 +370,7 @@ def test_whose_fault_an_error_is_and_whether_to_try_again_R111(
 
 
 def test_every_fault_has_its_own_reaction_and_every_error_of_ours_a_fault_R111() -> None:
-    assert causes.RESPONSES == {
+    assert error_kinds.RESPONSES == {
         "transient": "retry",
         "configuration": "refuse_start",
         "user": "return",
@@ -369,7 +378,7 @@ def test_every_fault_has_its_own_reaction_and_every_error_of_ours_a_fault_R111()
     }
     kinds = [kind for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.AgentError)]
     judged = {e.AgentError, e.ProviderError, e.CompletionError}
-    assert [kind.__name__ for kind in kinds if kind not in causes.ERRORS and kind not in judged] == []
+    assert [kind.__name__ for kind in kinds if kind not in error_kinds.ERRORS and kind not in judged] == []
 
 
 async def test_a_preamble_is_an_instruction_of_the_cli_and_no_part_of_the_prompt(

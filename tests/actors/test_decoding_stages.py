@@ -13,10 +13,10 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.errors import BadOption, StartRefused
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import claude_plan
-from proctor.actors.played import FarSide
+from proctor.actors.plan.plan import claude_plan
 from proctor.actors.runs import run, stream
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation

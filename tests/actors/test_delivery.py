@@ -24,16 +24,16 @@ from proctor.actors import errors as e
 from proctor.actors.delivery import STAGES, Delivery, Sent, Stage
 from proctor.actors.gateways.http.problems import problem_of
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import Plan
-from proctor.actors.played import FarSide, PlayedTransport
-from proctor.actors.pool import Pool
-from proctor.actors.reports import Place, failure
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run, stream
-from proctor.actors.trees import agent_spec
-from proctor.cli.presentation import answer_record
+from proctor.actors.serving.pool import Pool
+from proctor.actors.serving.tool_results import Place, failure
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide, PlayedTransport
+from proctor.cli.ui.renderers import answer_record
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus
-from proctor.runtime.process_errors import CwdMissing
+from proctor.runtime.processes.process_errors import CwdMissing
 from tests.actors.far_end import agent_of, plan_of
 from tests.actors.spoken import spoken_plan
 from tests.protocols.lines import ASKED, INIT, assistant, delta, reply

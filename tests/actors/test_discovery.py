@@ -6,8 +6,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI, Product, find, version
 from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
+from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, Product, find, version
 
 
 def program(path: Path, text: str = "#!/bin/sh\necho '2.1.330 (Claude Code)'\n", mode: int = 0o755) -> Path:

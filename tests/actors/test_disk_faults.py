@@ -14,13 +14,13 @@ import attrs
 import pytest
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.eventlog import EventLog
-from proctor.actors.host import noted
-from proctor.actors.recording import RunDirectory, prune
-from proctor.actors.registration import CLIENTS, register
-from proctor.actors.sessions import Sessions
+from proctor.actors.process.orphans import noted
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory, prune
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.setup.registration import CLIENTS, register
 from proctor.protocols.vocabulary import Text
-from proctor.runtime.ledger import current_ledger, make_folder, open_ledger
+from proctor.runtime.processes.ledger import current_ledger, make_folder, open_ledger
 from tests.actors.test_registration import CONFIGS, GOLDEN, WISH, file_of
 from tests.runtime.syscall_faults import ON_DISK, Failure, Trial, trials
 

@@ -13,10 +13,10 @@ import trio.testing
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.fellows import Fellows
-from proctor.actors.gate import gate_of
+from proctor.actors.limits.admission import gate_of
+from proctor.actors.limits.tree_limits import Fellows
 from proctor.actors.outcomes import REACTIONS, Outcome, Reaction
-from proctor.actors.plan import claude_plan
+from proctor.actors.plan.plan import claude_plan
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import Step, agent_of, codes, log_of, write_script
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.environment import build_environment, parse_env
 from proctor.actors.errors import BadOption
+from proctor.actors.plan.environment import build_environment, parse_env
 
 PARENT = {
     "PATH": "/bin",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.eventlog import Cursor, EventLog
+from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
 
 

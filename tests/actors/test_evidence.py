@@ -13,9 +13,9 @@ import pytest
 import proctor
 from proctor.actors.errors import StartKilled, StartRefused
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import Plan, acp_plan
+from proctor.actors.plan.plan import Plan, acp_plan
 from proctor.actors.runs import run, stream
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import SIGNAL_NAMES
 from tests.actors.far_end import Step, agent_of, plan_of

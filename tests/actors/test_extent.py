@@ -8,9 +8,9 @@ import jsonschema_rs
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.extent import Extent, patterns_of
-from proctor.actors.schemas import schema_of
-from proctor.actors.tally import DEPTH, TooMuch
+from proctor.actors.structured.extent import Extent, patterns_of
+from proctor.actors.structured.schemas import schema_of
+from proctor.actors.structured.tally import DEPTH, TooMuch
 
 STRING: Mapping[str, Any] = {"type": "string"}
 NOTHING: dict[str, Any] = {}

@@ -9,9 +9,9 @@ import pytest
 import proctor
 from proctor.actors.durations import duration, limit, spelled
 from proctor.actors.errors import FleetFaults
-from proctor.actors.fleet import Fleet, load_fleet
-from proctor.actors.permissions import Rule
-from proctor.actors.trees import plan_of
+from proctor.actors.fleet.fleet import Fleet, load_fleet
+from proctor.actors.plan.permissions import Rule
+from proctor.actors.specs import plan_of
 from proctor.runtime.spec import Backoff, ChildSpec
 
 Written = Callable[[str], Path]

@@ -11,12 +11,12 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.budgets import Budget
 from proctor.actors.errors import BudgetExceeded
-from proctor.actors.fellows import Fellows
-from proctor.actors.gate import Gate
-from proctor.actors.plan import AgentOptions
-from proctor.actors.spend_limits import SpendLimits
+from proctor.actors.limits.admission import Gate
+from proctor.actors.limits.spend_limits import SpendLimits
+from proctor.actors.limits.tree_limits import Fellows
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.plan import AgentOptions
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, log_of, write_script

@@ -7,10 +7,10 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.plan import Plan
-from proctor.actors.played import FarEnd, PlayedTransport
-from proctor.actors.pool import Pool, Warm
-from proctor.actors.transport import Start, Transport
+from proctor.actors.plan.plan import Plan
+from proctor.actors.serving.pool import Pool, Warm
+from proctor.actors.transport.memory import FarEnd, PlayedTransport
+from proctor.actors.transport.transport import Start, Transport
 from tests.actors.spoken import speaks, spoken_plan
 
 

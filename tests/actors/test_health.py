@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.discovery import CLAUDE_CODE, CODEX_CLI
-from proctor.actors.health import Adapter, Checks, Finding, Health, adapters_of
-from proctor.actors.plan import claude_plan, codex_plan, scripted_plan
+from proctor.actors.operations.health import Adapter, Checks, Finding, Health, adapters_of
+from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI
+from proctor.actors.plan.plan import claude_plan, codex_plan, scripted_plan
 from tests.actors.far_end import HELLO, write_script
 from tests.runtime.programs import installed
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption
-from proctor.actors.hooks import Hook, HookFunction, HookResult
+from proctor.actors.tools.hooks import Hook, HookFunction, HookResult
 from proctor.protocols.vocabulary import HookCalled, HookVerdict
 from tests.actors.far_end import silent
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.host import account, hosts_folder, noted
+from proctor.actors.process.orphans import account, hosts_folder, noted
 from proctor.actors.runs import run
-from proctor.runtime import procfs
-from proctor.runtime.ledger import Swept, current_ledger, open_ledger
-from proctor.runtime.orphans import Orphan
-from proctor.runtime.process import open_process
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.ledger import Swept, current_ledger, open_ledger
+from proctor.runtime.processes.orphans import Orphan
+from proctor.runtime.processes.process import open_process
 from tests.actors.far_end import plan_of
 from tests.runtime.hosts import KEY
 from tests.runtime.programs import AT_ONCE, sh

@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption, NotExecuted
-from proctor.actors.hooks import Hook
-from proctor.actors.hosting import Asked, Hosting, caller
-from proctor.actors.plan import AgentOptions, claude_plan, scripted_plan
+from proctor.actors.plan.plan import AgentOptions, claude_plan, scripted_plan
 from proctor.actors.scripted.launch import scripted_dialect
-from proctor.actors.tools import tool
+from proctor.actors.tools.hooks import Hook
+from proctor.actors.tools.host_calls import Asked, Hosting, caller
+from proctor.actors.tools.tools import tool
 from proctor.protocols.dialect import HostHook, Launch, Memo, OpenTurn
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (

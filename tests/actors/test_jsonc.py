@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.actors.jsonc import Malformed, Unsplicable, parse, with_member, without_member
+from proctor.actors.setup.jsonc import Malformed, Unsplicable, parse, with_member, without_member
 
 PATH = ("servers", "ours")
 ENTRY = {"command": "x", "args": ["serve", "ä"], "inner": {"n": 1}}

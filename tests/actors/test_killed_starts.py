@@ -12,7 +12,7 @@ import trio
 
 import proctor
 from proctor.actors.errors import StartKilled, StartRefused, is_retryable
-from proctor.actors.plan import acp_plan
+from proctor.actors.plan.plan import acp_plan
 from proctor.actors.runs import run
 from proctor.actors.scripted.launch import PROGRAM
 from tests.actors.far_end import codes, log_of, write_script

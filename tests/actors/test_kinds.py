@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.identity import KINDS, kind_of
-from proctor.actors.metrics import Watched, agents_in
-from proctor.actors.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan, scripted_plan
-from proctor.actors.pool import Pools
+from proctor.actors.opencode_server.plan import served_plan
+from proctor.actors.operations.metrics import Watched, agents_in
+from proctor.actors.plan.account_id import KINDS, kind_of
+from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan, scripted_plan
 from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.served import served_plan
-from proctor.actors.trees import agent_spec
-from proctor.cli.kinds import KINDS as OF_THE_COMMAND_LINE
+from proctor.actors.serving.pool import Pools
+from proctor.actors.specs import agent_spec
+from proctor.cli.agent_kinds import KINDS as OF_THE_COMMAND_LINE
 from tests.actors.far_end import write_script
 
 PLANS: Mapping[str, Plan] = {

@@ -6,13 +6,13 @@ from typing import Any
 import attrs
 import pytest
 
-from proctor.actors.ladder import SHARE, ladder
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.process.stop_sequence import SHARE, ladder
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Mode
 from proctor.protocols.vocabulary import Prompt
-from proctor.runtime.stopping import CONTINUE
+from proctor.runtime.processes.stopping import CONTINUE
 
 
 def plan(shutdown: float = 1000.0, mode: Mode = "session") -> Plan:

@@ -6,13 +6,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.liveness import CPU_MOVES, IO_MOVES, MERCY, Activity, Liveness
-from proctor.actors.plan import Clocks
+from proctor.actors.plan.plan import Clocks
+from proctor.actors.process.liveness import CPU_MOVES, IO_MOVES, MERCY, Activity, Liveness
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
-from proctor.runtime.condition import Condition
-from proctor.runtime.procfs import Sample
+from proctor.runtime.processes.condition import Condition
+from proctor.runtime.processes.procfs import Sample
 
 
 class Turn:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import proctor
-from proctor.actors.plan import acp_plan
+from proctor.actors.plan.plan import acp_plan
 from proctor.actors.runs import stream
 from proctor.protocols import vocabulary as v
 

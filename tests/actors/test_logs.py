@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.logs import FACTS
+from proctor.actors.process.agent_log import FACTS
 from proctor.actors.runs import run
-from proctor.actors.trees import plan_of
+from proctor.actors.specs import plan_of
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
 

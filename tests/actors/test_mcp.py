@@ -12,12 +12,12 @@ import pytest
 import trio
 
 from proctor.actors.errors import BadOption
-from proctor.actors.mcp import McpServer, servers_of
-from proctor.actors.plan import AgentOptions, acp_plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.played import FarSide, PlayedTransport, played
+from proctor.actors.plan.mcp import McpServer, servers_of
+from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import stream
-from proctor.actors.toolsocket import STARTER
-from proctor.actors.transport import Start
+from proctor.actors.tools.toolsocket import STARTER
+from proctor.actors.transport.memory import FarSide, PlayedTransport, played
+from proctor.actors.transport.transport import Start
 from proctor.protocols.mcp import HOST, Server, is_approved
 from tests.actors.spoken import speaks
 

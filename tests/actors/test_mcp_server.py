@@ -18,9 +18,9 @@ from starlette.types import ASGIApp
 from proctor.actors.gateways.http import Check, Entrance, Looks, Probes
 from proctor.actors.gateways.http.probes import PROMETHEUS
 from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.tools import ToolResult, tool
-from proctor.actors.toolset import Call, ServedTool, Toolset
+from proctor.actors.serving.toolset import Call, ServedTool, Toolset
+from proctor.actors.tools.tools import ToolResult, tool
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from tests.fakes.mcp_client import INITIALIZE, READY, calls, written
 
 

@@ -16,8 +16,8 @@ PROGRAM = """
 import os, subprocess, sys
 import trio
 from proctor.actors.gateways.mcp.server import ToolsetServer
-from proctor.actors.tools import tool
-from proctor.actors.toolset import Toolset
+from proctor.actors.tools.tools import tool
+from proctor.actors.serving.toolset import Toolset
 
 @tool
 async def prints() -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.actors.capacity import MOST, default_limit, total_memory
-from proctor.actors.memory import memory_of
-from proctor.actors.trees import agent_spec, open_supervisor
-from proctor.runtime.process import Command, open_process
-from proctor.runtime.procfs import children_of, resident_of
+from proctor.actors.process.memory import memory_of
+from proctor.actors.serving.capacity import MOST, default_limit, total_memory
+from proctor.actors.specs import agent_spec, open_supervisor
+from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes.procfs import children_of, resident_of
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
 from tests.runtime.programs import ENV

@@ -11,15 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.account_book import AccountBook
-from proctor.actors.eventlog import EventLog
-from proctor.actors.exposition import FAMILIES, OTHERS, Exposition
-from proctor.actors.metrics import BOUNDS, Durations, Metrics, Numbers, Watched, agents_in
-from proctor.actors.pool import Pools
-from proctor.actors.toolset import Counts
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.operations.metrics import BOUNDS, Durations, Metrics, Numbers, Watched, agents_in
+from proctor.actors.operations.prometheus import FAMILIES, OTHERS, Exposition
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.toolset import Counts
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervisor import supervisor_spec
+from proctor.runtime.supervision.supervisor import supervisor_spec
 from tests.actors.far_end import Step, write_script
 from tests.actors.spoken import spoken_plan
 

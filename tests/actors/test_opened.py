@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.runs import opened, run
-from proctor.actors.trees import agent_spec, open_supervisor
+from proctor.actors.specs import agent_spec, open_supervisor
 from tests.actors.spoken import spoken_plan
 
 SESSION = "11111111-2222-3333-4444-555555555555"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import proctor
+from proctor.actors.agent.session_lock import Ownership
 from proctor.actors.errors import SessionOwned
-from proctor.actors.ownership import Ownership
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, codes, log_of, write_script
@@ -73,7 +73,7 @@ def test_without_a_folder_to_write_in_there_is_no_lock_and_no_error(tmp_path: Pa
 DYING = """
 import os, sys
 from pathlib import Path
-from proctor.actors.ownership import Ownership
+from proctor.actors.agent.session_lock import Ownership
 Ownership("dead", lambda session: session, lambda: Path(sys.argv[1], "sessions")).take("s")
 os._exit(9)
 """

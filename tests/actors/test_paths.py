@@ -10,7 +10,7 @@ import pytest
 
 import proctor
 from proctor.actors.errors import BadOption
-from proctor.actors.replaying import read_recording
+from proctor.actors.replay import read_recording
 from proctor.actors.scripted.launch import SPOKEN
 from proctor.runtime.exits import DeliveryError
 from tests.actors.far_end import write_script

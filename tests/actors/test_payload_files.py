@@ -11,9 +11,9 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.payload_files import LONGEST
-from proctor.actors.payloads import FilePayload
-from proctor.actors.played import FarEnd, FarSide
+from proctor.actors.process.payload_files import LONGEST
+from proctor.actors.structured.payloads import FilePayload
+from proctor.actors.transport.memory import FarEnd, FarSide
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import INIT, ended, line, reply
 

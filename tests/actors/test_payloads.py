@@ -15,16 +15,22 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.errors import BadOption, UnsupportedPayload
-from proctor.actors.payloads import BinaryPayload, FilePayload, JsonPayload, Payload, attachments_of
-from proctor.actors.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.played import FarSide, played
+from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.scripted.launch import SPOKEN, scripted_dialect
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
+from proctor.actors.structured.payloads import (
+    BinaryPayload,
+    FilePayload,
+    JsonPayload,
+    Payload,
+    attachments_of,
+)
+from proctor.actors.transport.memory import FarSide, played
 from proctor.protocols.attachment import Attachment, files
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from proctor.protocols.vocabulary import Prompt
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import GOOD, saying, spec_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from proctor.actors.permissions import Policy, Rule, Verdict, decide
+from proctor.actors.plan.permissions import Policy, Rule, Verdict, decide
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
 from tests.actors.far_end import silent
 

@@ -17,17 +17,17 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.errors import AskInterrupted, BadOption, GreetingTimeout, NoPlace, StartRefused
 from proctor.actors.outcomes import Answer
-from proctor.actors.places import Places
-from proctor.actors.plan import Plan
-from proctor.actors.played import FarEnd, FarSide, PlayedTransport, played
-from proctor.actors.pool import Pool, Pools, Warm, pool_spec
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import opened
-from proctor.actors.transport import Start, Transport
-from proctor.actors.trees import open_supervisor
-from proctor.actors.warm import Ready, Stock
+from proctor.actors.serving.pool import Pool, Pools, Warm, pool_spec
+from proctor.actors.serving.slots import Places
+from proctor.actors.serving.warm_pool import Ready, Stock
+from proctor.actors.specs import open_supervisor
+from proctor.actors.transport.memory import FarEnd, FarSide, PlayedTransport, played
+from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Text, TurnEnded
-from proctor.runtime.process_errors import SpawnFailed, StdinClosed
-from proctor.runtime.procfs import stat_of
+from proctor.runtime.processes.process_errors import SpawnFailed, StdinClosed
+from proctor.runtime.processes.procfs import stat_of
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import Speaker, deaf, speaks, spoken_plan
 

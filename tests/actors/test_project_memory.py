@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proctor.actors.plan import claude_plan, codex_plan
-from proctor.actors.project_memory import LARGEST, memory_above, settings_left_out
+from proctor.actors.plan.plan import claude_plan, codex_plan
+from proctor.actors.plan.project_memory import LARGEST, memory_above, settings_left_out
 
 
 def project(root: Path) -> Path:

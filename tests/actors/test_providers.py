@@ -14,12 +14,12 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider, ProviderError
 from proctor.actors.outcomes import Answer
-from proctor.actors.providers import Context, Provider, Providers, converse, stream_conversation
-from proctor.actors.speech import Chunk, Complete, Failed, TextPiece, ToolOutput, ToolUse, Void
-from proctor.actors.tools import Tool, tool
+from proctor.actors.serving.chunks import Chunk, Complete, Failed, TextPiece, ToolOutput, ToolUse, Void
+from proctor.actors.serving.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
+from proctor.actors.serving.providers import Context, Provider, Providers, converse, stream_conversation
+from proctor.actors.tools.tools import Tool, tool
 from proctor.protocols.prompt import Message
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.spec import ChildSpec

@@ -9,8 +9,8 @@ import trio.testing
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.permissions import Verdict, decide
-from proctor.actors.questions import Approval, Approvals, Desk
+from proctor.actors.agent.approval_queue import Approval, Approvals, Desk
+from proctor.actors.plan.permissions import Verdict, decide
 from proctor.protocols import vocabulary as v
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
 from tests.actors.far_end import Step, agent_of

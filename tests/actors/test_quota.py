@@ -15,18 +15,18 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.book import Job
+from proctor.actors.agent.agent_state import Job
+from proctor.actors.agent.handle import Turn
+from proctor.actors.agent.messages import Accepted
 from proctor.actors.errors import BadOption, MaybeExecuted
-from proctor.actors.eventlog import EventLog
-from proctor.actors.gateways.http.frames import Frames
-from proctor.actors.handle import Turn
-from proctor.actors.lines import frame_of
-from proctor.actors.mail import Accepted
-from proctor.actors.recording import Recording, RunDirectory, retain
-from proctor.actors.replaying import read_recording
+from proctor.actors.gateways.http.encoded_events import Frames
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.raw_frame import frame_of
+from proctor.actors.recording.recording import Recording, RunDirectory, retain
+from proctor.actors.replay import read_recording
 from proctor.actors.scripted.script import read_stream
 from proctor.protocols.vocabulary import Notice, Text, TextDelta
-from proctor.runtime.ledger import open_ledger
+from proctor.runtime.processes.ledger import open_ledger
 
 HOUR = 3600.0
 LIMIT = 2**20

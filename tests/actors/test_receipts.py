@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from proctor.actors.receipts import NEEDS, Fate, Receipt, Watch, obstacle
-from proctor.actors.states import Status
+from proctor.actors.agent.receipts import NEEDS, Fate, Receipt, Watch, obstacle
+from proctor.actors.agent.states import Status
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Dialect, Version

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording import RunDirectory, forget, prune, untagged_runs
+from proctor.actors.recording.recording import RunDirectory, forget, prune, untagged_runs
 
 
 def mode(path: Path) -> int:

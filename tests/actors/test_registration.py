@@ -12,9 +12,9 @@ import jsonschema_rs
 import pytest
 from trio.testing import MockClock
 
-from proctor.actors import configfile, jsonc
 from proctor.actors.errors import BadOption, ConfigRefused
-from proctor.actors.registration import CLIENTS, DEEDS, Aim, Registration, Wish, is_present, register
+from proctor.actors.setup import config_file, jsonc
+from proctor.actors.setup.registration import CLIENTS, DEEDS, Aim, Registration, Wish, is_present, register
 from tests.runtime.programs import installed
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -396,10 +396,10 @@ async def test_a_link_that_leads_nowhere_or_to_itself(home: Path, tmp_path: Path
 
 def test_a_file_that_changed_since_it_was_read_is_not_written(home: Path) -> None:
     path = populated("codex", home)
-    file = configfile.read(path)
+    file = config_file.read(path)
     path.write_text("model = 'new'\n")
     with pytest.raises(ConfigRefused, match="changed by another program just now"):
-        configfile.write(file, "x = 1\n", anchor=home)
+        config_file.write(file, "x = 1\n", anchor=home)
     assert path.read_text() == "model = 'new'\n"
 
 
@@ -447,14 +447,14 @@ async def test_a_file_that_leads_back_to_itself_is_told_and_left_alone_R174(clie
 
 async def test_a_lock_that_was_not_taken_is_not_let_go(home: Path) -> None:
     path = home / "later" / ".claude.json"
-    async with configfile.held(path):  # there is no folder to hold it in
+    async with config_file.held(path):  # there is no folder to hold it in
         (home / "later" / ".claude.json.lock").mkdir(parents=True)
     assert (home / "later" / ".claude.json.lock").is_dir()
 
 
 async def test_the_lock_is_held_while_the_file_is_written(home: Path) -> None:
     lock = home / ".claude.json.lock"
-    async with configfile.held(home / ".claude.json"):
+    async with config_file.held(home / ".claude.json"):
         assert lock.is_dir()
     assert not lock.exists()
 

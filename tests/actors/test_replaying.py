@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from proctor.actors.errors import BadOption, GreetingTimeout
-from proctor.actors.replaying import find_recording, read_recording, replayed_by
+from proctor.actors.replay import find_recording, read_recording, replayed_by
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.dialect import Memo
 from proctor.protocols.vocabulary import HOST, ApprovalRequested

@@ -10,10 +10,10 @@ import pytest
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.accounts import FARTHEST, seconds_to_reset
-from proctor.actors.attempts import judge
-from proctor.actors.gate import Hold
+from proctor.actors.limits.admission import Hold
+from proctor.actors.limits.usage_limit import FARTHEST, seconds_to_reset
 from proctor.actors.outcomes import Answer
+from proctor.actors.serving.retry import judge
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch

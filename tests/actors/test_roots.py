@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.roots import Roots
+from proctor.actors.serving.allowed_dirs import Roots
 
 
 @pytest.fixture

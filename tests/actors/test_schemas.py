@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.actors.errors import BadOption, SchemaUnmet
-from proctor.actors.patterns import matching
-from proctor.actors.schema_tools import schema_tools, standing_tools
-from proctor.actors.schemas import Schema, schema_of
-from proctor.actors.tools import Tool, ToolResult
+from proctor.actors.structured.patterns import matching
+from proctor.actors.structured.schemas import Schema, schema_of
+from proctor.actors.structured.submit import schema_tools, standing_tools
+from proctor.actors.tools.tools import Tool, ToolResult
 
 
 class Line(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.segments import SegmentedFile, segments_of
+from proctor.actors.recording.segments import SegmentedFile, segments_of
 
 
 def line(number: int) -> bytes:

@@ -15,12 +15,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
-from proctor.actors.folders import SESSION
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import Plan
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run
-from proctor.actors.sessions import Sessions, key_of
-from proctor.runtime.tags import tag_folder
+from proctor.actors.serving.session_dir import SESSION
+from proctor.actors.serving.sessions import Sessions, key_of
+from proctor.runtime.processes.tags import tag_folder
 from tests.actors.far_end import plan_of
 from tests.actors.spoken import spoken_plan
 

@@ -12,11 +12,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.outcomes import Answer
-from proctor.actors.payloads import BinaryPayload, FilePayload
-from proctor.actors.plan import Plan
-from proctor.actors.pool import Pool, Pools, Warm
-from proctor.actors.sessions import Sessions
-from proctor.actors.structured import Expected
+from proctor.actors.plan.plan import Plan
+from proctor.actors.serving.pool import Pool, Pools, Warm
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.structured.payloads import BinaryPayload, FilePayload
+from proctor.actors.structured.structured import Expected
 from tests.actors.shaped import Talk, shaped_plan
 
 

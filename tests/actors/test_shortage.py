@@ -16,14 +16,14 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.causes import RESPONSES, fault_of, is_transient
+from proctor.actors.error_kinds import RESPONSES, fault_of, is_transient
 from proctor.actors.errors import CompletionError, RecordingFailed
-from proctor.actors.eventlog import EventLog
-from proctor.actors.health import troubles
-from proctor.actors.plan import BACKOFF
-from proctor.actors.server import opencode_server
-from proctor.runtime.process_errors import SpawnFailed
-from proctor.runtime.shortage import SHORTAGES
+from proctor.actors.opencode_server.server import opencode_server
+from proctor.actors.operations.health import troubles
+from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.recording.eventlog import EventLog
+from proctor.runtime.processes.process_errors import SpawnFailed
+from proctor.runtime.processes.shortage import SHORTAGES
 from tests.actors.far_end import codes, log_of, write_script
 from tests.actors.full_disk import disk_at
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from proctor.actors.speech import Chunk, Speech, TextPiece, ThinkingPiece, ToolOutput, ToolUse, Void
+from proctor.actors.serving.chunks import Chunk, Speech, TextPiece, ThinkingPiece, ToolOutput, ToolUse, Void
 from proctor.protocols import vocabulary as v
 
 T = "t"

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from proctor.actors.states import TRANSITIONS, Happening, State, follow
+from proctor.actors.agent.states import TRANSITIONS, Happening, State, follow
 
 STORIES: list[tuple[list[Happening], State]] = [
     (["ready"], "idle"),

@@ -12,12 +12,12 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.book import QUEUE, Job
-from proctor.actors.handle import Turn
-from proctor.actors.mail import Begin, Tell
-from proctor.actors.plan import AgentOptions
-from proctor.actors.receipts import Receipt
-from proctor.actors.trees import agent_spec
+from proctor.actors.agent.agent_state import QUEUE, Job
+from proctor.actors.agent.handle import Turn
+from proctor.actors.agent.messages import Begin, Tell
+from proctor.actors.agent.receipts import Receipt
+from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec

@@ -16,12 +16,12 @@ import trio
 
 import proctor
 from proctor.actors.errors import AskTimeout, MaybeExecuted
-from proctor.actors.plan import Plan, claude_plan
-from proctor.actors.transport import ProcessTransport, Start
-from proctor.actors.trees import agent_spec
-from proctor.runtime.condition import Condition
-from proctor.runtime.process import Command, open_process
-from proctor.runtime.procfs import children_of, sample_tree
+from proctor.actors.plan.plan import Plan, claude_plan
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.transport import ProcessTransport, Start
+from proctor.runtime.processes.condition import Condition
+from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes.procfs import children_of, sample_tree
 from tests.actors.far_end import codes, log_of
 from tests.protocols.lines import INIT, assistant, ended, reply, text
 from tests.runtime.programs import AT_ONCE, everything, line, python

@@ -9,17 +9,17 @@ import trio
 from trio.testing import MockClock
 
 import proctor
+from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AskInterrupted, BadOption, MaybeExecuted
-from proctor.actors.handle import Agent
+from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer, answer_of
-from proctor.actors.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan, opencode_plan
-from proctor.actors.routes import Case, Route, route_of
+from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run, stream
-from proctor.actors.schemas import schema_of
-from proctor.actors.served import served_plan
-from proctor.actors.structured import Expected, Inquiry
-from proctor.actors.tools import tool
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
+from proctor.actors.structured.schemas import schema_of
+from proctor.actors.structured.strategies import Case, Route, route_of
+from proctor.actors.structured.structured import Expected, Inquiry
+from proctor.actors.tools.tools import tool
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse

@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from proctor.actors.jsonc import Malformed, Unsplicable
-from proctor.actors.tomltable import MARK, parse, with_table, without_table
+from proctor.actors.setup.jsonc import Malformed, Unsplicable
+from proctor.actors.setup.toml_table import MARK, parse, with_table, without_table
 
 PATH = ("mcp_servers", "proctor")
 ENTRY: dict[str, object] = {"command": 'C:\\x "y"\x7f', "args": ["serve", "ä"], "tool_timeout_sec": 600}

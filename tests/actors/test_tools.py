@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption
-from proctor.actors.tools import ToolContext, ToolResult, tool
+from proctor.actors.tools.tools import ToolContext, ToolResult, tool
 
 
 class Unit:

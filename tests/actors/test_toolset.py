@@ -9,10 +9,10 @@ import trio
 import trio.testing
 
 from proctor.actors.errors import BadOption
-from proctor.actors.schema_tools import schema_tools
-from proctor.actors.schemas import schema_of
-from proctor.actors.tools import ToolResult, tool
-from proctor.actors.toolset import HEARTBEAT, KEPT, PERIOD, Call, Counts, ServedTool, Toolset
+from proctor.actors.serving.toolset import HEARTBEAT, KEPT, PERIOD, Call, Counts, ServedTool, Toolset
+from proctor.actors.structured.schemas import schema_of
+from proctor.actors.structured.submit import schema_tools
+from proctor.actors.tools.tools import ToolResult, tool
 
 ANYTHING: Mapping[str, Any] = {"type": "object"}
 

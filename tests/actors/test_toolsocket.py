@@ -20,12 +20,12 @@ import pytest
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.mcp import McpServer
-from proctor.actors.plan import AgentOptions, Plan, acp_plan
-from proctor.actors.played import FarSide, Lines, played
+from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan
 from proctor.actors.runs import stream
-from proctor.actors.tools import Tool, ToolContext, tool
-from proctor.actors.toolsocket import LONGEST, RELAY, ToolSocket, relayed, socket_path
+from proctor.actors.tools.tools import Tool, ToolContext, tool
+from proctor.actors.tools.toolsocket import LONGEST, RELAY, ToolSocket, relayed, socket_path
+from proctor.actors.transport.memory import FarSide, Lines, played
 from proctor.protocols import vocabulary as v
 from proctor.protocols.acp.profile import GEMINI
 from proctor.protocols.dialect import Memo

@@ -6,12 +6,12 @@ import pytest
 import trio
 
 from proctor.actors.errors import TransportMisuse
-from proctor.actors.played import FarSide, played
-from proctor.actors.transport import ProcessTransport, Start, Transport
+from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.transport import ProcessTransport, Start, Transport
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command
-from proctor.runtime.process_errors import NotFound, ProcessGone, StdinClosed
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.process import Command
+from proctor.runtime.processes.process_errors import NotFound, ProcessGone, StdinClosed
+from proctor.runtime.processes.stopping import Step
 from tests.actors.far_ends import KINDS, Make
 from tests.runtime.programs import ENV
 

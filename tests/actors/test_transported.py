@@ -13,13 +13,13 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.errors import GreetingTimeout, NotExecuted
-from proctor.actors.eventlog import EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Plan
-from proctor.actors.played import FarSide
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus, Normal
 from proctor.runtime.spec import ChildSpec

@@ -15,11 +15,11 @@ from attrs import astuple
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.health import troubles
-from proctor.actors.liveness import CELLS, LOOK, REPLY, Bound, Cell
-from proctor.actors.played import FarSide
+from proctor.actors.operations.health import troubles
+from proctor.actors.process.liveness import CELLS, LOOK, REPLY, Bound, Cell
 from proctor.actors.runs import run
-from proctor.runtime.condition import Condition, GuardState, PipeState, ProcessState
+from proctor.actors.transport.memory import FarSide
+from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
 from tests.actors.far_end import codes, log_of
 from tests.actors.spoken import CUT, spec_of, spoken_plan
 from tests.protocols.lines import INIT, assistant, ended, line, reply

@@ -9,9 +9,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.errors import AskInterrupted, AskNotSent, NoPlace, StartRefused
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import Plan
-from proctor.actors.pool import Pool
-from proctor.actors.sessions import Sessions
+from proctor.actors.plan.plan import Plan
+from proctor.actors.serving.pool import Pool
+from proctor.actors.serving.sessions import Sessions
 from tests.actors.spoken import spoken_plan
 
 

@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from proctor.actors.errors import BadOption
-from proctor.actors.exchange import Message, Receive, Send
-from proctor.actors.listening import Endpoint, bound, endpoint, endpoint_of
-from proctor.actors.peers import refusal
+from proctor.actors.web_server.exchange import Message, Receive, Send
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.web_server.peers import refusal
 from tests.actors.http_server import LOCAL, REQUEST, application, begin, flood, get, hello, read_all, running
 
 

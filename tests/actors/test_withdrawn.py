@@ -5,8 +5,8 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.book import Job
-from proctor.actors.mail import Begin
+from proctor.actors.agent.agent_state import Job
+from proctor.actors.agent.messages import Begin
 from tests.actors.spoken import speaks, spec_of
 
 

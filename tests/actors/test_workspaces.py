@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.workspaces import Workspace, tidied
+from proctor.actors.plan.workspaces import Workspace, tidied
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, plan_of, played, write_script
@@ -182,7 +182,7 @@ async def test_two_agents_of_one_name_are_not_in_one_worktree(tmp_path: Path, re
 HOST = """\
 import sys, trio
 from pathlib import Path
-from proctor.actors.workspaces import Workspace
+from proctor.actors.plan.workspaces import Workspace
 
 async def main():
     print((await Workspace("a", Path(sys.argv[1])).enter())[0], flush=True)

@@ -25,11 +25,11 @@ import attrs
 import trio
 
 import proctor
-from proctor.actors.plan import AgentOptions, scripted_plan
-from proctor.actors.trees import Supervisor, agent_spec
-from proctor.runtime import procfs
+from proctor.actors.plan.plan import AgentOptions, scripted_plan
+from proctor.actors.specs import Supervisor, agent_spec
 from proctor.runtime.errors import Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError
+from proctor.runtime.processes import procfs
 from proctor.runtime.spec import Backoff, ChildSpec
 from tests.chaos.machine import full_disk, no_descriptors
 

@@ -9,44 +9,46 @@ from types import ModuleType
 import pytest
 
 import proctor
-from proctor.actors import agent, ends, handle, incarnation, runs
-from proctor.actors.agent import AgentActor
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.ladder import ladder
-from proctor.actors.opening import open_plan
+from proctor.actors import runs
+from proctor.actors.agent import agent, handle
+from proctor.actors.agent.agent import AgentActor
 from proctor.actors.outcomes import answer_of, label
-from proctor.actors.trees import plan_of
+from proctor.actors.process import agent_process, ends
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.launch import open_plan
+from proctor.actors.process.stop_sequence import ladder
+from proctor.actors.specs import plan_of
 from proctor.protocols.dialect import Dialect, StopStep
 from proctor.runtime.spec import ChildSpec
 from tests.house.tree import everywhere, floor, listed, name_of, sources, syntax
 
 # the function: the one file that has it
 SHARED: Mapping[str, str] = {
-    "run_ladder": "runtime/stopping.py",
-    "ladder": "actors/ladder.py",
-    "open_plan": "actors/opening.py",
-    "build_environment": "actors/environment.py",
+    "run_ladder": "runtime/processes/stopping.py",
+    "ladder": "actors/process/stop_sequence.py",
+    "open_plan": "actors/process/launch.py",
+    "build_environment": "actors/plan/environment.py",
     "answer_of": "actors/outcomes.py",
     "exited_of": "actors/outcomes.py",
     "label": "actors/outcomes.py",
-    "shaped": "actors/plan.py",
-    "attempted": "actors/attempts.py",
+    "shaped": "actors/plan/plan.py",
+    "attempted": "actors/serving/retry.py",
 }
 USED: Mapping[Callable[..., object], tuple[ModuleType, ...]] = {
     Incarnation: (agent, runs),
-    ladder: (incarnation,),
-    label: (ends, incarnation),
+    ladder: (agent_process,),
+    label: (ends, agent_process),
     answer_of: (handle, ends),
-    open_plan: (incarnation,),
+    open_plan: (agent_process,),
 }
 """What is shared, and who uses it: one object, whatever the command line."""
 ROOTS = {"Exception", "BaseException", "ProcessError", "AgentError", "ProtocolError"}
 # file: what its lock orders, which is nothing that was said
 TURNS: Mapping[str, str] = {
     "actors/gateways/mcp/wire.py": "who writes to a client: a message is written whole",
-    "actors/toolsocket.py": "who writes to a client: a message is written whole",
-    "actors/sessions.py": "who works in a session: one call after the other",
-    "actors/health.py": "who looks: the second one is given what the first one found",
+    "actors/tools/toolsocket.py": "who writes to a client: a message is written whole",
+    "actors/serving/sessions.py": "who works in a session: one call after the other",
+    "actors/operations/health.py": "who looks: the second one is given what the first one found",
 }
 LOCKS = {"Lock", "RLock", "StrictFIFOLock", "Semaphore", "Condition"}
 

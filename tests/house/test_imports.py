@@ -40,44 +40,60 @@ LINT = "from importlinter.cli import lint_imports_command as c; c()"
 VIOLATIONS: Mapping[str, tuple[str, str]] = {
     "R001 the floors stand in their order": ("protocols/framing.py", "proctor.runtime.exits"),
     "protocols know no clock, no I/O, no event loop": ("protocols/dialect.py", "random"),
-    "runtime knows no JSON and no wire": ("runtime/supervisor.py", "json"),
-    "decisions are made without an event loop": ("runtime/decide.py", "trio"),
-    "no floor imports the face": ("actors/agent.py", "proctor"),
+    "runtime knows no JSON and no wire": ("runtime/supervision/supervisor.py", "json"),
+    "decisions are made without an event loop": ("runtime/supervision/decide.py", "trio"),
+    "no floor imports the face": ("actors/agent/agent.py", "proctor"),
     "one command line's wire knows no other's, but OpenCode speaks ACP": (
         "protocols/codex/wire.py",
         "proctor.protocols.claude.wire",
     ),
-    "what all command lines share knows none of them": ("protocols/salvage.py", "proctor.protocols.claude"),
-    "an agent knows nothing of what serves agents": ("actors/runs.py", "proctor.actors.pool"),
-    "actors know no gateway": ("actors/pool.py", "proctor.actors.gateways.http"),
+    "what all command lines share knows none of them": ("protocols/lenient.py", "proctor.protocols.claude"),
+    "the packages of actors stand in their order": ("actors/runs.py", "proctor.actors.serving.pool"),
     "gateways know nothing of each other": ("actors/gateways/http.py", "proctor.actors.gateways.control"),
     "R005 the MCP gateway names no command line": ("actors/gateways/mcp.py", "proctor.protocols.claude"),
-    "library code never imports what is for tests": ("runtime/process.py", "proctor.runtime.testing"),
-    "library code never imports test tools": ("runtime/monitors.py", "hypothesis"),
+    "library code never imports what is for tests": (
+        "runtime/processes/process.py",
+        "proctor.runtime.testing",
+    ),
+    "library code never imports test tools": ("runtime/messaging/monitors.py", "hypothesis"),
 }
 
 COMMAND_LINES = ("claude", "codex", "acp", "opencode")
 
-SKELETON: Mapping[str, tuple[str, ...]] = {
-    "protocols": ("conversation", "dialect", "errors", "framing", "phases", "salvage", "vocabulary"),
-    **{f"protocols/{name}": ("dialect", "wire") for name in COMMAND_LINES},
-    "runtime": ("exits", "spec", "decide", "supervisor", "process", "monitors", "testing"),
-    "actors": (
+PACKAGES = (
+    *(
         "agent",
-        "transport",
-        "discovery",
-        "runs",
-        "sessions",
-        "pool",
-        "completion",
-        "providers",
-        "testing",
+        "fleet",
+        "limits",
+        "opencode_server",
+        "operations",
+        "plan",
+        "process",
+        "recording",
+        "scripted",
     ),
+    *("serving", "setup", "structured", "tools", "transport", "web_server"),
+)
+
+SKELETON: Mapping[str, tuple[str, ...]] = {
+    "protocols": ("conversation", "dialect", "errors", "framing", "lenient", "phases", "vocabulary"),
+    **{f"protocols/{name}": ("dialect", "wire") for name in COMMAND_LINES},
+    "runtime": ("exits", "spec", "testing"),
+    "runtime/supervision": ("decide", "supervisor"),
+    "runtime/messaging": ("monitors",),
+    "runtime/processes": ("process",),
+    "actors": (
+        *("delivery", "disk", "durations", "error_kinds", "errors", "expense", "outcomes"),
+        *("replay", "runs", "specs"),
+    ),
+    **{f"actors/{name}": ("module",) for name in PACKAGES},
+    "actors/agent": ("agent",),
+    "actors/serving": ("pool",),
     "actors/gateways": ("mcp", "http", "control"),
 }
 
 ALLOWED: Mapping[str, tuple[str, str]] = {
-    "proctor.cli": ("src/proctor/cli.py", "import proctor.actors.agent\n"),
+    "proctor.cli": ("src/proctor/cli.py", "import proctor.actors.agent.agent\n"),
     "proctor.testing": ("src/proctor/testing.py", "import proctor.runtime.testing\n"),
     "opencode speaks acp": ("protocols/opencode/dialect.py", "import proctor.protocols.acp\n"),
 }
@@ -116,7 +132,7 @@ def skeleton(tmp_path: Path) -> Path:
 
 
 def module_of(path: Path) -> str:
-    """`proctor.runtime.child` for runtime/child.py."""
+    """`proctor.runtime.supervision.child` for runtime/supervision/child.py."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     inside = parts[2:] if parts[0] == "src" else parts
     return ".".join(("proctor", *inside)).removesuffix(".__init__")
@@ -183,39 +199,44 @@ PROGRAMS = tuple(name_of(path) for path in programs())
 
 # module of the standard library: the files that may import it
 BY_FILE: Mapping[str, tuple[str, ...]] = {
-    "subprocess": ("runtime/process.py", "runtime/spawning.py", "runtime/orphans.py", *PROGRAMS),
+    "subprocess": (
+        "runtime/processes/process.py",
+        "runtime/processes/spawning.py",
+        "runtime/processes/orphans.py",
+        *PROGRAMS,
+    ),
     "signal": (
         *(
-            "runtime/process.py",
-            "runtime/group.py",
-            "runtime/program.py",
-            "runtime/stopping.py",
-            "runtime/orphans.py",
+            "runtime/processes/process.py",
+            "runtime/processes/group.py",
+            "runtime/supervision/program.py",
+            "runtime/processes/stopping.py",
+            "runtime/processes/orphans.py",
             *PROGRAMS,
         ),
         *(
-            "runtime/supervisor.py",
+            "runtime/supervision/supervisor.py",
             "runtime/run.py",
             "src/proctor/cli/*.py",
         ),  # Ctrl-C becomes an orderly stop (T5)
     ),
-    "_signal": ("runtime/guard.py",),
-    "_ctypes": ("runtime/guard.py",),
+    "_signal": ("runtime/processes/guard.py",),
+    "_ctypes": ("runtime/processes/guard.py",),
     "time": (
         *PROGRAMS,
-        "runtime/schedule.py",  # a time of the day is the wall clock's
-        "actors/recording.py",
-        "actors/gate.py",
-        "actors/account_book.py",  # what was spent is kept by its moments
-        "actors/configfile.py",
-        "actors/gateways/openai/telling.py",
+        "runtime/supervision/schedule.py",  # a time of the day is the wall clock's
+        "actors/recording/recording.py",
+        "actors/limits/admission.py",
+        "actors/limits/account_book.py",  # what was spent is kept by its moments
+        "actors/setup/config_file.py",
+        "actors/gateways/openai/responses.py",
         "src/proctor/cli/*.py",
     ),  # the wall clock
     # what msgspec refuses stands in the files of others: half a pair of surrogates
-    "json": ("protocols/*.py", "actors/jsonc.py", "src/proctor/cli/*.py", *PROGRAMS),
+    "json": ("protocols/*.py", "actors/setup/jsonc.py", "src/proctor/cli/*.py", *PROGRAMS),
     "asyncio": (),
     "multiprocessing": (),
-    "logging": ("runtime/retry.py", "actors/*.py", "actors/gateways/**/*.py", "src/proctor/cli/*.py"),
+    "logging": ("runtime/retry.py", "actors/*.py", "src/proctor/cli/*.py"),
     "random": ("runtime/*.py", "actors/*.py", "src/proctor/testing/__init__.py"),
 }
 
@@ -245,7 +266,7 @@ def chance(tree: ast.Module) -> list[str]:
     return [name for name in drawn if name.startswith("random.") and name != "random.Random"]
 
 
-@pytest.mark.parametrize("name", ["decide", "spec", "exits"])
+@pytest.mark.parametrize("name", ["supervision.decide", "spec", "exits"])
 def test_a_decision_reaches_no_event_loop_when_it_runs(name: str) -> None:
     graph = grimp.build_graph(
         "proctor", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
@@ -301,9 +322,9 @@ def test_the_searches_find() -> None:
     tree = ast.parse(
         "import subprocess\nfrom time import sleep\nimport numpy\nrandom.random()\nrandom.Random(1)\n"
     )
-    assert list(misplaced("runtime/child.py", tree)) == [
-        "runtime/child.py:1 subprocess",
-        "runtime/child.py:2 time.sleep",
+    assert list(misplaced("runtime/supervision/child.py", tree)) == [
+        "runtime/supervision/child.py:1 subprocess",
+        "runtime/supervision/child.py:2 time.sleep",
     ]
     assert foreign(PACKAGES["runtime"], tree) == {"numpy"}
     assert chance(tree) == ["random.random"]

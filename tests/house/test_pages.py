@@ -12,7 +12,7 @@ from tests.house.tree import ROOT, listed
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
 FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
 NAMED = re.compile(r"(?<![\w.\"'/-])proctor(?:\.[A-Za-z_]\w*)+")
-COMMANDS = ROOT / "src" / "proctor" / "cli" / "commands.py"
+COMMANDS = ROOT / "src" / "proctor" / "cli" / "app.py"
 
 
 def text_of(page: str) -> str:
@@ -107,8 +107,8 @@ def test_every_command_has_a_section() -> None:
         ("```python\nx = await proctor.asks(1)\n```\n", ["proctor.asks"]),
         ("```python\nfrom proctor.actors import nothing\n```\n", ["proctor.actors.nothing"]),
         (
-            "Say `proctor.nothing` or `proctor.runtime.process_errors.Nothing`.\n",
-            ["proctor.nothing", "proctor.runtime.process_errors.Nothing"],
+            "Say `proctor.nothing` or `proctor.runtime.processes.process_errors.Nothing`.\n",
+            ["proctor.nothing", "proctor.runtime.processes.process_errors.Nothing"],
         ),
         ("`proctor.ask(x)`, `proctor.Answer.ok`, `logs/proctor.log`, proctor.nothing\n", []),
     ],

@@ -26,7 +26,7 @@ STANDALONE = tuple(name_of(path) for path in programs())
 # (file, function): why a thread of its own
 THREADS: dict[tuple[str, str], str] = {
     (
-        "src/proctor/cli/logs.py",
+        "src/proctor/cli/log.py",
         "Behind.emit",
     ): "the log's writer: a stderr that nobody reads holds up no agent",
 }

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+ALONE = ("runtime/processes/guard.py", "actors/tools/stdio_proxy.py", "actors/tools/exec_file.py")
+
 FLOORS = ("runtime", "actors", "protocols")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -29,7 +31,7 @@ def programs() -> list[Path]:
     """What runs by its path, as a program of its own: the guard, the relay, the starter, and the scripted agent without its launching side."""
     scripted = _python_files(ROOT / "actors" / "scripted")
     played = sorted(path for path in scripted if path.name not in {"__init__.py", "launch.py"})
-    alone = [ROOT / "runtime" / "guard.py", ROOT / "actors" / "relay.py", ROOT / "actors" / "starter.py"]
+    alone = [ROOT / path for path in ALONE]
     return [*alone, *played]
 
 
@@ -45,7 +47,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def name_of(path: Path) -> str:
-    """The path as the documents write it: `runtime/child.py`."""
+    """The path as the documents write it: `runtime/supervision/child.py`."""
     return path.relative_to(ROOT).as_posix()
 
 

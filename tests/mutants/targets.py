@@ -9,7 +9,7 @@ from tests.mutants.trial import ROOT, Target
 
 TARGETS = (
     Target(
-        "runtime/decide.py",
+        "runtime/supervision/decide.py",
         own=("tests/runtime/test_decide.py",),
         afar=(
             "tests/runtime/test_grid.py",
@@ -17,7 +17,7 @@ TARGETS = (
             "tests/runtime/test_supervisor_stop.py",
         ),
     ),
-    Target("runtime/backoff.py", own=("tests/runtime/test_backoff.py",), afar=()),
+    Target("runtime/supervision/backoff.py", own=("tests/runtime/test_backoff.py",), afar=()),
 )
 
 # module, function, the lines before and after: why nobody can tell

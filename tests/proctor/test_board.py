@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from proctor.actors.states import Status
-from proctor.cli.board import PAGE, board
-from proctor.cli.story import Line, Watched
-from proctor.runtime.slots import TreeNode
+from proctor.actors.agent.states import Status
+from proctor.cli.ui.fleet_log import Line, Watched
+from proctor.cli.ui.fleet_table import PAGE, board
+from proctor.runtime.supervision.child_table import TreeNode
 
 NAMES = [f"agent-with-a-long-name-{n}" for n in range(40)]
 

@@ -10,7 +10,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.dialect import Dialect
 from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 
 PAGE = Path(__file__).parents[2] / "docs" / "clis.md"
 COLUMNS: Mapping[str, Dialect] = {

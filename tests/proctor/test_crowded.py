@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.actors.capacity import CONNECTIONS, connection_limit
+from proctor.actors.serving.capacity import CONNECTIONS, connection_limit
 from tests.proctor.command import Running, running
 from tests.proctor.scripts import ANSWERS, Fleet, agent
 from tests.proctor.test_web import address, ready

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.discovery import Product
-from proctor.cli import doctor
-from proctor.cli.cleanup import Proof
-from proctor.runtime import procfs
-from proctor.runtime.ledger import Swept
-from proctor.runtime.orphans import Orphan, find_marked
+from proctor.actors.plan.discovery import Product
+from proctor.cli.commands import doctor
+from proctor.cli.commands.cleanup import Proof
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.ledger import Swept
+from proctor.runtime.processes.orphans import Orphan, find_marked
 from tests.proctor.command import Ended, processes_with, proctor, running
 from tests.runtime.programs import installed
 
@@ -209,7 +209,11 @@ def the_runtime_of(doctor: int) -> tuple[int, str]:
     while time.monotonic() < limit:
         for pid in Path(f"/proc/{doctor}/task/{doctor}/children").read_text().split():
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            ledgers = list(Path(words[3]).glob("*.ledger")) if "proctor.cli.victim" in words else []
+            ledgers = (
+                list(Path(words[3]).glob("*.ledger"))
+                if "proctor.cli.commands.orphan_fixture" in words
+                else []
+            )
             if ledgers and find_marked({ledgers[0].stem}):
                 return int(pid), ledgers[0].stem
         time.sleep(0.02)

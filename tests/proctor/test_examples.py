@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.fleet import load_fleet
+from proctor.actors.fleet.fleet import load_fleet
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.runtime import procfs
-from proctor.runtime.orphans import find_marked
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.orphans import find_marked
 from tests.proctor.command import Running, proctor, running, wait_for
 from tests.proctor.scripts import Script
 from tests.runtime.hosts import KEY

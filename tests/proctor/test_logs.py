@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from proctor.cli.commands import dispatch
-from proctor.cli.logs import ROOM, Behind, Json, Text
+from proctor.cli.app import dispatch
+from proctor.cli.log import ROOM, Behind, Json, Text
 from tests.proctor.command import proctor, running
 from tests.proctor.scripts import Fleet, Script, agent
 from tests.proctor.test_degraded import until_absent

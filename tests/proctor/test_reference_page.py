@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 
 import proctor
-from proctor.actors.options import HELP, defaults, types
 from proctor.actors.outcomes import Outcome
-from proctor.actors.plan import claude_plan
-from proctor.actors.trees import SpecOptions
+from proctor.actors.plan.options import HELP, defaults, types
+from proctor.actors.plan.plan import claude_plan
+from proctor.actors.specs import SpecOptions
 from proctor.protocols import vocabulary as v
 from tests.reference.notices import MEANINGS, ROOT, codes
 from tests.reference.page import PAGE, errors, page

@@ -22,7 +22,7 @@ from mcp.types import CallToolResult, TextContent
 from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.cli.serve import ServeOptions, Service
+from proctor.cli.commands.serve import ServeOptions, Service
 from tests.fakes.mcp_client import INITIALIZE, READY, written
 from tests.proctor.command import PATIENCE, PROCTOR, Terminal, environment, processes_with, proctor
 from tests.proctor.metrics_page import names_promised

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli.setup import own_command
+from proctor.cli.commands.setup import own_command
 from tests.proctor.command import EXAMPLES, ROOT, proctor
 
 CONFIGS = ROOT / "tests" / "actors" / "configs"

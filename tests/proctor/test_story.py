@@ -7,18 +7,18 @@ from typing import cast, get_args
 import attrs
 import pytest
 
-from proctor.actors.fleet import Fleet, load_fleet
+from proctor.actors.agent.states import Status
+from proctor.actors.fleet.fleet import Fleet, load_fleet
 from proctor.actors.outcomes import Answer, Outcome
-from proctor.actors.states import Status
-from proctor.cli.board import result, summary, told_line, word_of
-from proctor.cli.story import Line, Story, Watched, told
+from proctor.cli.ui.fleet_log import Line, Story, Watched, told
+from proctor.cli.ui.fleet_table import result, summary, told_line, word_of
 from proctor.cli.verdicts import OUTCOMES, reason, said_of, verdict
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
-from proctor.runtime.calls import Ref
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.slots import ChildState, TreeNode
+from proctor.runtime.messaging.refs import Ref
+from proctor.runtime.supervision.child_table import ChildState, TreeNode
 
 REF = cast(Ref, None)
 KILLED = ExitStatus(signal=9)

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from proctor.actors.errors import BadOption
-from proctor.cli.submissions import NotKept, Submissions
+from proctor.cli.commands.submissions import NotKept, Submissions
 from tests.proctor.command import environment, proctor
 from tests.proctor.test_serve import text_of
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from proctor.cli.prompts import settle
-from proctor.cli.transcript import Shown, Transcript, line_of
-from proctor.cli.wording import one_line, printable, tool_use, until
+from proctor.cli.ui.text import one_line, printable, tool_use, until
+from proctor.cli.ui.transcript import Shown, Transcript, line_of
 from proctor.protocols import vocabulary as v
 
 VOID = v.Notice(4, "t1", "attempt_void", "cut", {"message": "m", "parent": None})

@@ -16,14 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proctor.actors.errors import BadOption
-from proctor.actors.listening import Endpoint, bound
 from proctor.actors.scripted.launch import PROGRAM
-from proctor.cli.commands import dispatch
+from proctor.actors.web_server.listening import Endpoint, bound
+from proctor.cli.app import dispatch
+from proctor.cli.commands.web import Service, WebOptions
 from proctor.cli.interrupts import Interrupts
-from proctor.cli.output import Output
 from proctor.cli.tokens import token_of
-from proctor.cli.web import Service, WebOptions
-from proctor.runtime.procfs import children_of
+from proctor.cli.ui.output import Output
+from proctor.runtime.processes.procfs import children_of
 from tests.proctor.command import Running, processes_with, running
 from tests.proctor.metrics_page import names_promised
 from tests.proctor.scripts import ANSWERS, HANGS, Fleet, agent

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.accepted import OPTIONS
-from proctor.actors.plan import AgentOptions
-from proctor.cli.commands import dispatch
+from proctor.actors.plan.option_checks import OPTIONS
+from proctor.actors.plan.plan import AgentOptions
+from proctor.cli.app import dispatch
 from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
 

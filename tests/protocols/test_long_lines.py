@@ -12,7 +12,7 @@ from proctor.protocols.codex import CODEX, CODEX_EXEC
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.opencode import OPENCODE_RUN
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from tests.protocols.acp import lines as acp
 from tests.protocols.codex import lines as codex
 from tests.protocols.opencode import server

@@ -14,7 +14,7 @@ from proctor.protocols.dialect import Dialect, Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import Server, secrets
 from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from proctor.protocols.vocabulary import EndSession, Notice, ToolCall, ToolResult
 from tests.protocols import lines
 from tests.protocols.acp.lines import INITIALIZED, reply, sent, session, update

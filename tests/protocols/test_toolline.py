@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proctor.protocols.dialect import HostTool, Memo
 from proctor.protocols.errors import Misuse
-from proctor.protocols.toolline import CALLS, ToolLine
+from proctor.protocols.mcp_host_line import CALLS, ToolLine
 from proctor.protocols.vocabulary import (
     HOST,
     Misplaced,

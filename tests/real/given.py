@@ -17,12 +17,12 @@ import attrs
 import msgspec
 
 import proctor
-from proctor.actors.mcp import McpServer
 from proctor.actors.outcomes import Answer
-from proctor.actors.payloads import BinaryPayload, FilePayload, Payload
-from proctor.actors.plan import AgentOptions, Plan
+from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.runs import stream
-from proctor.actors.tools import ToolContext
+from proctor.actors.structured.payloads import BinaryPayload, FilePayload, Payload
+from proctor.actors.tools.tools import ToolContext
 from proctor.protocols import vocabulary as v
 from tests.fakes import tiny_mcp
 

@@ -15,10 +15,10 @@ import attrs
 import trio
 
 import proctor
-from proctor.actors.handle import Agent
+from proctor.actors.agent.handle import Agent
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan import AgentOptions
-from proctor.actors.trees import Supervisor
+from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.specs import Supervisor
 from tests.fakes.model_api import ModelApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Drop, Hang, Repeat, Status, Text, Tool

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.plan import AgentOptions, Plan, acp_plan
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan
+from proctor.actors.specs import agent_spec
 from tests.fakes.model_api import CONTENT, ModelApi, open_model_api
 from tests.fakes.steps import Drop, Text
 from tests.real import plays

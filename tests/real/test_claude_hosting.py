@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from proctor.actors.errors import StartRefused
-from proctor.actors.eventlog import Cursor, EventLog
-from proctor.actors.hooks import Hook, HookResult
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import Cursor, EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run, stream
-from proctor.actors.tools import Tool as HostedTool
-from proctor.actors.tools import tool
+from proctor.actors.tools.hooks import Hook, HookResult
+from proctor.actors.tools.tools import Tool as HostedTool
+from proctor.actors.tools.tools import tool
 from proctor.protocols import vocabulary as v
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text, Tool

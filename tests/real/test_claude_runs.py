@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.runs import run, stream
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import silent

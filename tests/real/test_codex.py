@@ -7,11 +7,11 @@ import attrs
 import pytest
 
 import proctor
-from proctor.actors.mail import Tell
-from proctor.actors.mcp import McpServer
-from proctor.actors.plan import AgentOptions, Plan, codex_plan
+from proctor.actors.agent.messages import Tell
+from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.plan import AgentOptions, Plan, codex_plan
 from proctor.actors.runs import run, stream
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.protocols.dialect import HostTool
 from tests.actors.far_end import silent

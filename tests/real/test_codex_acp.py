@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 import proctor
-from proctor.actors.plan import Plan, acp_plan
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.plan import Plan, acp_plan
+from proctor.actors.specs import agent_spec
 from tests.fakes.responses_api import ResponsesApi, escalated, open_responses_api
 from tests.real import plays
 from tests.real.homes import MINIMAL_PATH, ClaudeHome, make_home

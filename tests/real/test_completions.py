@@ -9,11 +9,11 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.gateways.openai import routes
-from proctor.actors.plan import AgentOptions, Plan, claude_plan, codex_plan
-from proctor.actors.speech import TextPiece, ToolOutput, Void
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan
+from proctor.actors.serving.chunks import TextPiece, ToolOutput, Void
+from proctor.actors.serving.completion import CompletionModel, CompletionRequest
+from proctor.actors.specs import agent_spec
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi, call
 from tests.fakes.steps import Drop, Message, Step, Text, Tool

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from proctor.actors.plan import AgentOptions, acp_plan, claude_plan, codex_plan
+from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.model_api import CONTENT, open_model_api
 from tests.fakes.responses_api import ResponsesApi

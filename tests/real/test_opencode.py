@@ -5,8 +5,8 @@ import json
 import msgspec
 
 import proctor
-from proctor.actors.plan import AgentOptions, opencode_plan
-from proctor.actors.trees import agent_spec
+from proctor.actors.plan.plan import AgentOptions, opencode_plan
+from proctor.actors.specs import agent_spec
 from tests.fakes.model_api import ModelApi, Unfinished
 from tests.fakes.steps import Text, Tool
 from tests.real import plays

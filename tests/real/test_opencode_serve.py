@@ -8,10 +8,10 @@ from typing import Unpack
 import pytest
 
 import proctor
-from proctor.actors.plan import AgentOptions
-from proctor.actors.served import served_plan
-from proctor.actors.server import Where, opencode_server
-from proctor.actors.trees import Supervisor, agent_spec
+from proctor.actors.opencode_server.plan import served_plan
+from proctor.actors.opencode_server.server import Where, opencode_server
+from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.specs import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.fakes.model_api import ModelApi

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import trio
 
-from proctor.actors.payloads import BinaryPayload, FilePayload
-from proctor.actors.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan
+from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan
 from proctor.actors.runs import run
+from proctor.actors.structured.payloads import BinaryPayload, FilePayload
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi, call
 from tests.fakes.steps import Held, Text, Tool

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from proctor.actors.plan import (
+from proctor.actors.plan.plan import (
     AgentMode,
     AgentOptions,
     Plan,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.actors.memory import memory_of
-from proctor.actors.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.pool import Pool, Warm
-from proctor.actors.sessions import Sessions
+from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.process.memory import memory_of
+from proctor.actors.serving.pool import Pool, Warm
+from proctor.actors.serving.sessions import Sessions
 from proctor.protocols.vocabulary import TurnEnded
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Repeat, Text

@@ -10,9 +10,9 @@ import attrs
 import pytest
 import trio
 
-from proctor.actors.plan import claude_plan
-from proctor.actors.registration import CLIENTS, Wish, register
+from proctor.actors.plan.plan import claude_plan
 from proctor.actors.runs import stream
+from proctor.actors.setup.registration import CLIENTS, Wish, register
 from proctor.protocols import vocabulary as v
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 import proctor
-from proctor.actors.liveness import LOOK
-from proctor.actors.plan import AgentOptions
-from proctor.runtime.procfs import children_of, stat_of
+from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.process.liveness import LOOK
+from proctor.runtime.processes.procfs import children_of, stat_of
 from tests.actors.far_end import codes, log_of
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi, call

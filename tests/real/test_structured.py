@@ -5,9 +5,9 @@ import json
 import pytest
 
 import proctor
-from proctor.actors.plan import AgentMode, AgentOptions, claude_plan, codex_plan
+from proctor.actors.plan.plan import AgentMode, AgentOptions, claude_plan, codex_plan
 from proctor.actors.runs import run
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.responses_api import ResponsesApi
 from tests.fakes.steps import Text, Tool

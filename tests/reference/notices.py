@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
-from proctor.actors.budgets import Alarm
+from proctor.actors.plan.budgets import Alarm
 from proctor.protocols.claude import frames as claude
 from proctor.protocols.codex import frames as codex
 from proctor.protocols.codex import items

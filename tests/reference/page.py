@@ -13,12 +13,12 @@ import msgspec
 
 import proctor
 from proctor.actors import errors as actor_errors
-from proctor.actors.attempts import REPEATED
-from proctor.actors.causes import ERRORS
-from proctor.actors.options import HELP, defaults, types
+from proctor.actors.agent.states import TRANSITIONS, State
+from proctor.actors.error_kinds import ERRORS
 from proctor.actors.outcomes import ENDINGS, EXITS, REACTIONS, Outcome
-from proctor.actors.states import TRANSITIONS, State
-from proctor.actors.trees import SpecOptions
+from proctor.actors.plan.options import HELP, defaults, types
+from proctor.actors.serving.retry import REPEATED
+from proctor.actors.specs import SpecOptions
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.reference.notices import MEANINGS
@@ -146,7 +146,7 @@ def _notices() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
-    yield "`proctor.actors.causes.fault_of` gives the last column: what to do is in [completion.md](completion.md#chunks-and-errors).\n"
+    yield "`proctor.actors.error_kinds.fault_of` gives the last column: what to do is in [completion.md](completion.md#chunks-and-errors).\n"
     rows = (
         (
             f"`{kind.__name__}`",

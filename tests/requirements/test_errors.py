@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from proctor.actors import errors
-from proctor.runtime import process_errors
 from proctor.runtime.exits import ExitStatus
-from proctor.runtime.process_errors import ProcessError, ProcessGone, SpawnFailed
+from proctor.runtime.processes import process_errors
+from proctor.runtime.processes.process_errors import ProcessError, ProcessGone, SpawnFailed
 
 E = TypeVar("E", bound=Exception)
 

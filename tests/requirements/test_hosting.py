@@ -14,15 +14,15 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.discovery import CLAUDE_CODE
 from proctor.actors.errors import GreetingTimeout, NotExecuted
-from proctor.actors.eventlog import WINDOW_EVENTS, EventLog
-from proctor.actors.incarnation import Incarnation
-from proctor.actors.plan import Clocks, claude_plan
-from proctor.actors.played import FarSide, played
-from proctor.actors.recording import RunDirectory
+from proctor.actors.plan.discovery import CLAUDE_CODE
+from proctor.actors.plan.plan import Clocks, claude_plan
+from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.recording.eventlog import WINDOW_EVENTS, EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
+from proctor.actors.transport.memory import FarSide, played
 from proctor.protocols import vocabulary as v
 from tests.actors.spoken import speaks, spoken_plan
 from tests.protocols.lines import ASKED, INIT, RESULT, line, reply

@@ -12,12 +12,12 @@ import trio
 
 import proctor
 from proctor.actors.errors import StartRefused
-from proctor.actors.plan import scripted_plan
+from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.runs import Run, run, stream
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
-from proctor.runtime import procfs
 from proctor.runtime.exits import Normal
+from proctor.runtime.processes import procfs
 from tests.actors.far_end import HELLO, Step, plan_of, write_script
 
 KEY = "sk-never-to-be-written"

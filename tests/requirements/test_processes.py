@@ -12,10 +12,10 @@ import trio
 
 from proctor.runtime import open_supervisor, process, supervisor_spec
 from proctor.runtime.exits import Killed, Normal, Shutdown
-from proctor.runtime.outputs import LEFTOVER_LIMIT
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.outputs import LEFTOVER_LIMIT
+from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes.stopping import Step
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.stopping import Step
 from tests.runtime.programs import ENV, QUICK, appears, everything, gone, python, sh
 
 MEGABYTE = 1_000_000
@@ -24,7 +24,7 @@ LOUD = "import os; [os.write({fd}, b'x' * {size}) for _ in range(50)]; os.write(
 ROOT = Path(__file__).parents[2]
 AS_PROCESS_ONE = """
 import ctypes, os, trio
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.process import Command, open_process
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans come to us, as they do to process one
 async def one(limit):
     async with limit, open_process(Command(("sh", "-c", "(setsid sleep 60 &) ; exit 0"), {{"PATH": os.environ["PATH"]}}), guard=True) as p:

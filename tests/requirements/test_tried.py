@@ -97,7 +97,7 @@ def test_one_command_line_can_be_used_without_what_serves_agents_R002(home: Path
     script.write_text('{"reply": "You said: {prompt}"}\n')
     program = (
         "import sys, trio\n"
-        "from proctor.actors.plan import scripted_plan\n"
+        "from proctor.actors.plan.plan import scripted_plan\n"
         "from proctor.actors.runs import run\n"
         f"print(trio.run(run, scripted_plan('a', {str(script)!r}, {{'home': 'private'}}), 'hi').text)\n"
         "above = ('gateways', 'completion', 'providers', 'sessions', 'pool', 'registration', 'webserver')\n"

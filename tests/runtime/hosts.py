@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trio
 
-from proctor.runtime import procfs
-from proctor.runtime.orphans import key_of
-from proctor.runtime.process import Command, Process, open_process
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.orphans import key_of
+from proctor.runtime.processes.process import Command, Process, open_process
 from tests.runtime.programs import AT_ONCE, ENV, gone
 
 KEY = secrets.token_hex(16)
@@ -54,8 +54,8 @@ print("ready", flush=True)
 HOST = f"""
 import sys, trio
 from pathlib import Path
-from proctor.runtime.ledger import open_ledger
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.ledger import open_ledger
+from proctor.runtime.processes.process import Command, open_process
 async def main(folder, program, guarded):
     command = Command((sys.executable, "-I", "-S", program), {ENV!r})
     async with open_ledger(Path(folder)):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from proctor.runtime.process import Command, Process
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.process import Command, Process
+from proctor.runtime.processes.stopping import Step
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 QUICK = (Step("close_stdin", 0.2), Step("terminate", 0.2), Step("kill"))

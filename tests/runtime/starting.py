@@ -9,12 +9,12 @@ import attrs
 import pytest
 import trio
 
-from proctor.runtime.child import Warden
 from proctor.runtime.exits import Exit, Normal
-from proctor.runtime.process import Process
-from proctor.runtime.program import process
-from proctor.runtime.readiness import Readiness
+from proctor.runtime.processes.process import Process
+from proctor.runtime.processes.readiness import Readiness
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.supervision.child import Warden
+from proctor.runtime.supervision.program import process
 from tests.runtime.programs import ENV
 
 

@@ -24,9 +24,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.backoff import delay, ends_row, is_too_long
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.spec import Backoff, Strategy
+from proctor.runtime.supervision.backoff import delay, ends_row, is_too_long
 from tests.runtime.stage import (
     Boom,
     Notes,

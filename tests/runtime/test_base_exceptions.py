@@ -36,8 +36,8 @@ from proctor.runtime import (
     open_task_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.child import Incarnation
 from proctor.runtime.events import ChildExited, KeptFailed
+from proctor.runtime.supervision.child import Incarnation
 from tests.runtime.stage import Boom, Notes, forever, heard, player, settled
 
 

@@ -26,7 +26,7 @@ from proctor.runtime import (
     reply,
     reply_error,
 )
-from proctor.runtime.deadlines import SLACK
+from proctor.runtime.messaging.deadlines import SLACK
 from tests.runtime.stage import Boom, Notes, crash, end, forever, heard, player, settled
 
 

@@ -15,7 +15,7 @@ from proctor.runtime import (
     StartError,
     open_supervisor,
 )
-from proctor.runtime.readiness import Output
+from proctor.runtime.processes.readiness import Output
 from tests.runtime.stage import Boom, settled
 from tests.runtime.starting import shell
 

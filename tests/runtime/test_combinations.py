@@ -25,9 +25,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.actor import Ignore
+from proctor.runtime.messaging.actor import Ignore
+from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import AutoShutdown
-from proctor.runtime.status import ChildStatus
 from tests.runtime.stage import (
     Boom,
     Notes,

@@ -21,7 +21,7 @@ from proctor.runtime import (
     open_supervisor,
     reply_error,
 )
-from proctor.runtime.tasks import open_task_supervisor
+from proctor.runtime.supervision.tasks import open_task_supervisor
 from proctor.runtime.tracebacks import drop_locals
 from tests.runtime.stage import Boom, settled
 

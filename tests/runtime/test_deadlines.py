@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from proctor.runtime import NO_REPLY, Actor, Call, CallTimeout, ChildSpec, NoProc, open_supervisor, reply
-from proctor.runtime.deadlines import LANES, SLACK, Deadlines, Heap
+from proctor.runtime.messaging.deadlines import LANES, SLACK, Deadlines, Heap
 from tests.runtime.effort import instructions
 from tests.runtime.stage import settled
 

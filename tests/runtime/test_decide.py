@@ -17,7 +17,8 @@ from proctor.runtime import (
     Shutdown,
     TreeShutdown,
 )
-from proctor.runtime.decide import (
+from proctor.runtime.spec import Grace, Restart, Strategy
+from proctor.runtime.supervision.decide import (
     CLASSES,
     RESTARTS,
     Action,
@@ -32,7 +33,6 @@ from proctor.runtime.decide import (
     is_reported,
     is_shutdown_error,
 )
-from proctor.runtime.spec import Grace, Restart, Strategy
 
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
 

@@ -29,15 +29,15 @@ from proctor.runtime import (
     current_actor,
     open_supervisor,
 )
-from proctor.runtime.child import Incarnation
-from proctor.runtime.dynamic import (
+from proctor.runtime.errors import MaxChildren
+from proctor.runtime.spec import DynamicFlags, Restart
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.dynamic import (
     DynamicSupervisor,
     dynamic_supervisor_spec,
     open_dynamic_supervisor,
 )
-from proctor.runtime.errors import MaxChildren
-from proctor.runtime.slots import Slot
-from proctor.runtime.spec import DynamicFlags, Restart
 from tests.runtime.stage import (
     EXITS,
     Boom,

@@ -14,8 +14,8 @@ from proctor.runtime import (
     TreeShutdown,
     open_supervisor,
 )
-from proctor.runtime.decide import RESTARTS, Action, ExitClass, RestartTable
 from proctor.runtime.spec import Restart, Strategy
+from proctor.runtime.supervision.decide import RESTARTS, Action, ExitClass, RestartTable
 from tests.runtime import stage
 from tests.runtime.stage import Notes, end, kinds, picture, player
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.runtime import guard
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Process, open_process
-from proctor.runtime.process_errors import SpawnFailed
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes import guard
+from proctor.runtime.processes.process import Process, open_process
+from proctor.runtime.processes.process_errors import SpawnFailed
+from proctor.runtime.processes.stopping import Step
 from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready, some_marked
 from tests.runtime.programs import ENV, QUICK, python, sh
 

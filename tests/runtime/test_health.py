@@ -24,13 +24,13 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.dynamic import dynamic_supervisor_spec
 from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
 from proctor.runtime.events import ChildReady, ChildTerminated
-from proctor.runtime.partition import partition_supervisor_spec
+from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import Probe, Restart
-from proctor.runtime.status import ChildStatus
-from proctor.runtime.tasks import task_supervisor_spec
+from proctor.runtime.supervision.dynamic import dynamic_supervisor_spec
+from proctor.runtime.supervision.partition import partition_supervisor_spec
+from proctor.runtime.supervision.tasks import task_supervisor_spec
 from tests.runtime.stage import (
     Boom,
     Notes,

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 import proctor.runtime
 from proctor.runtime import Actor, ChildSpec, Continue, DeadLetter, Sink, Stop, open_supervisor
-from proctor.runtime.actor import IDLE
+from proctor.runtime.messaging.actor import IDLE
 from tests.runtime.stage import heard
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.runtime.orphans import find_marked
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.orphans import find_marked
+from proctor.runtime.processes.process import Command, open_process
 from tests.runtime.hosts import FAMILY
 from tests.runtime.programs import AT_ONCE, ENV
 
@@ -17,8 +17,8 @@ from tests.runtime.programs import AT_ONCE, ENV
 PROGRAM = """
 import functools, signal, sys, time, trio
 from proctor.runtime import Actor, ChildSpec, open_supervisor, run, supervisor_spec
-from proctor.runtime.process import Command, open_process
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes.stopping import Step
 
 under, how, patience, program, marker = sys.argv[1:]
 say = functools.partial(print, flush=True)

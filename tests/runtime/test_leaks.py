@@ -10,12 +10,12 @@ import attrs
 import pytest
 import trio
 
-from proctor.runtime import procfs
-from proctor.runtime.ledger import open_ledger
-from proctor.runtime.orphans import find_marked
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.process_errors import SpawnFailed
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.ledger import open_ledger
+from proctor.runtime.processes.orphans import find_marked
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import SpawnFailed
+from proctor.runtime.processes.stopping import Step
 from tests.runtime.programs import sh
 from tests.runtime.stage import Boom
 

@@ -14,14 +14,14 @@ import attrs
 import pytest
 import trio
 
-from proctor.runtime import procfs
-from proctor.runtime.ledger import FOLDER, WEEDED, Swept, current_ledger, make_folder, open_ledger
-from proctor.runtime.orphans import key_of
-from proctor.runtime.process import MARKER, Command, Process, open_process
-from proctor.runtime.procfs import Place, this_place
+from proctor.runtime.processes import procfs
+from proctor.runtime.processes.ledger import FOLDER, WEEDED, Swept, current_ledger, make_folder, open_ledger
+from proctor.runtime.processes.orphans import key_of
+from proctor.runtime.processes.process import MARKER, Command, Process, open_process
+from proctor.runtime.processes.procfs import Place, this_place
+from proctor.runtime.processes.tags import TAG, tag_folder
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervisor import open_supervisor
-from proctor.runtime.tags import TAG, tag_folder
+from proctor.runtime.supervision.supervisor import open_supervisor
 from tests.runtime.hosts import (
     FAMILY,
     FORKER,
@@ -217,7 +217,7 @@ SWEEPER = """
 import os, sys, trio
 from pathlib import Path
 from typing import NoReturn
-from proctor.runtime.ledger import open_ledger
+from proctor.runtime.processes.ledger import open_ledger
 async def main(folder):
     async with open_ledger(Path(folder)) as ledger:
         found = await ledger.sweep()

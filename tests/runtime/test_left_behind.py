@@ -15,7 +15,7 @@ from proctor.runtime import (
     open_dynamic_supervisor,
     open_supervisor,
 )
-from proctor.runtime.tasks import open_task_supervisor
+from proctor.runtime.supervision.tasks import open_task_supervisor
 from tests.runtime.stage import Notes, forever, ready_after, settled
 
 

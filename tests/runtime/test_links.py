@@ -24,7 +24,7 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.links import ExitSignal, link, unlink
+from proctor.runtime.messaging.links import ExitSignal, link, unlink
 from tests.runtime.stage import EXITS, Boom, Notes, end, forever, heard, settled
 
 

@@ -21,7 +21,7 @@ from proctor.runtime import (
     UnknownMessage,
     open_supervisor,
 )
-from proctor.runtime.mailbox import BURST
+from proctor.runtime.messaging.mailbox import BURST
 from proctor.runtime.spec import Overflow
 from tests.runtime.stage import Boom, Notes, heard, settled
 

@@ -8,7 +8,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.runtime.mailbox import BURST, Mailbox
+from proctor.runtime.messaging.mailbox import BURST, Mailbox
 from proctor.runtime.spec import Overflow
 from tests.runtime.effort import instructions
 from tests.runtime.stage import settled

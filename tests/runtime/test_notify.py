@@ -7,8 +7,8 @@ from pathlib import Path
 import trio
 
 from proctor.runtime import Killed, open_supervisor
-from proctor.runtime.notify import Notify, belongs
-from proctor.runtime.process import Process
+from proctor.runtime.processes.notify import Notify, belongs
+from proctor.runtime.processes.process import Process
 from tests.runtime.programs import appears
 from tests.runtime.starting import Recorder, ending_with, program
 

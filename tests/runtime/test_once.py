@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import trio
 
-from proctor.runtime.once import Once
+from proctor.runtime.messaging.one_shot import Once
 from tests.runtime.stage import settled
 
 

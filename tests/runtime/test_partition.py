@@ -22,12 +22,12 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.errors import NoPartitions
-from proctor.runtime.partition import (
+from proctor.runtime.spec import Strategy
+from proctor.runtime.supervision.partition import (
     PartitionSupervisor,
     open_partition_supervisor,
     partition_supervisor_spec,
 )
-from proctor.runtime.spec import Strategy
 from tests.runtime.stage import Boom, Notes, Player, Stubborn, end, forever, picture, settled
 
 

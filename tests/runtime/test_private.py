@@ -10,12 +10,12 @@ from stat import S_IMODE
 
 import pytest
 
-from proctor.runtime.private import make_directory, open_private
+from proctor.runtime.processes.private import make_directory, open_private
 
 MAKES = """
 import os, stat, sys
 from pathlib import Path
-from proctor.runtime.private import make_directory, make_temporary_directory, open_private
+from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
 
 root = Path(sys.argv[1])
 os.umask(int(sys.argv[2], 8))

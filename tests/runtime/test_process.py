@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.process_errors import (
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import (
     CwdMissing,
     NoStderr,
     NoStdin,
@@ -26,7 +26,7 @@ from proctor.runtime.process_errors import (
     SpawnFailed,
     StdinClosed,
 )
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.stopping import Step
 from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python, sh
 

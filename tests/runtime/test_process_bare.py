@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.stopping import Step
 from tests.runtime.programs import AT_ONCE, ENV, appears, gone
 
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from proctor.runtime import MaxRestartsExceeded, Subscription, Supervisor, open_supervisor
-from proctor.runtime.process import Process
-from proctor.runtime.program import process
+from proctor.runtime.processes.process import Process
+from proctor.runtime.supervision.program import process
 from tests.runtime.programs import ENV
 
 COUNT = 1000

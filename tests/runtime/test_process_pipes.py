@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from proctor.runtime.pipes import SMALL_READ, Inlet, Outlet, Tail, inlet, outlet
+from proctor.runtime.processes.pipes import SMALL_READ, Inlet, Outlet, Tail, inlet, outlet
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from proctor.runtime.exits import ExitStatus
-from proctor.runtime.process import Process, open_process
-from proctor.runtime.process_errors import ProcessGone, StdinClosed
+from proctor.runtime.processes.process import Process, open_process
+from proctor.runtime.processes.process_errors import ProcessGone, StdinClosed
 from tests.runtime.programs import AT_ONCE, line, sh
 
 TRIES = 200

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.stopping import Step
 from tests.runtime.programs import AT_ONCE, ENV, QUICK, gone, line, sh
 
 DEAF = "trap '' TERM INT HUP; echo ready; sleep 60 & sleep 60"
@@ -260,7 +260,7 @@ async def test_after_many_runs_half_of_them_cancelled_nothing_is_left_T19(
 async def test_ctrl_c_in_the_body_stops_the_process_and_leaves_as_it_is() -> None:  # T5
     host = f"""
 import trio
-from proctor.runtime.process import Command, open_process
+from proctor.runtime.processes.process import Command, open_process
 async def main():
     async with open_process(Command(("sh", "-c", "echo $$; exec sleep 60"), {ENV!r})) as process:
         print((await process.receive()).decode(), end="", flush=True)

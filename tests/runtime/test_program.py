@@ -24,11 +24,11 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.exits import ExitReason, ExitStatus
-from proctor.runtime.process import Process
-from proctor.runtime.process_errors import CwdMissing, NoStderr, NotExecutable, NotFound
-from proctor.runtime.program import Program, plain_environment, process
-from proctor.runtime.readiness import File, Output
-from proctor.runtime.stopping import Step, fitted
+from proctor.runtime.processes.process import Process
+from proctor.runtime.processes.process_errors import CwdMissing, NoStderr, NotExecutable, NotFound
+from proctor.runtime.processes.readiness import File, Output
+from proctor.runtime.processes.stopping import Step, fitted
+from proctor.runtime.supervision.program import Program, plain_environment, process
 from tests.runtime.programs import ENV, appears, gone
 from tests.runtime.stage import heard, kinds
 

@@ -20,10 +20,10 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.exits import ExitStatus, Normal
-from proctor.runtime.notify import Notify
-from proctor.runtime.process import Process
-from proctor.runtime.process_errors import PortTaken
-from proctor.runtime.readiness import File, Output, Port, Readiness
+from proctor.runtime.processes.notify import Notify
+from proctor.runtime.processes.process import Process
+from proctor.runtime.processes.process_errors import PortTaken
+from proctor.runtime.processes.readiness import File, Output, Port, Readiness
 from tests.runtime.programs import appears
 from tests.runtime.starting import Recorder, ending_with, program, shell
 

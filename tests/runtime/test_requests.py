@@ -24,7 +24,7 @@ from proctor.runtime import (
     reply,
     reply_error,
 )
-from proctor.runtime.requests import Request, Requests
+from proctor.runtime.messaging.requests import Request, Requests
 from proctor.runtime.spec import Overflow
 from tests.runtime.stage import Boom, end, forever, heard, settled
 

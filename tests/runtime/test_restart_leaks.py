@@ -8,9 +8,9 @@ import trio
 from trio.testing import MockClock
 
 from proctor.runtime import Actor, ChildSpec, Down, open_supervisor
-from proctor.runtime.child import Incarnation
-from proctor.runtime.dynamic import open_dynamic_supervisor
-from proctor.runtime.timers import SLACK, Timers
+from proctor.runtime.messaging.timers import SLACK, Timers
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.dynamic import open_dynamic_supervisor
 from tests.runtime.stage import EXITS, Notes, end, forever, picture, player, settled
 
 

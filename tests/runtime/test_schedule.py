@@ -21,7 +21,7 @@ from proctor.runtime import (
     open_supervisor,
     scheduled,
 )
-from proctor.runtime.schedule import DailyTime, Interval, Scheduled, daily_time
+from proctor.runtime.supervision.schedule import DailyTime, Interval, Scheduled, daily_time
 from tests.runtime.stage import Boom, heard, picture, settled
 
 HOUR, DAY = 3600.0, 86400.0

@@ -9,11 +9,11 @@ import trio
 from trio.testing import MockClock
 
 from proctor.runtime import ChildRestarting, ChildSpec, open_supervisor
-from proctor.runtime.dynamic import DynamicSupervisor, open_dynamic_supervisor
-from proctor.runtime.partition import open_partition_supervisor
 from proctor.runtime.spec import Backoff
-from proctor.runtime.supervisor import AnySupervisor
-from proctor.runtime.tasks import TaskSupervisor, open_task_supervisor
+from proctor.runtime.supervision.dynamic import DynamicSupervisor, open_dynamic_supervisor
+from proctor.runtime.supervision.partition import open_partition_supervisor
+from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.tasks import TaskSupervisor, open_task_supervisor
 from tests.runtime.stage import Boom, heard
 
 SHAKY = Backoff(min_delay=1, max_delay=1, jitter=1)

@@ -17,7 +17,7 @@ from proctor.runtime import (
     Subscription,
     open_supervisor,
 )
-from proctor.runtime.calls import CASTS
+from proctor.runtime.messaging.refs import CASTS
 from proctor.runtime.spec import Overflow
 from tests.runtime.stage import heard, settled
 

@@ -21,7 +21,7 @@ from proctor.runtime import (
     dynamic_supervisor_spec,
     open_supervisor,
 )
-from proctor.runtime.dynamic import DynamicSupervisor
+from proctor.runtime.supervision.dynamic import DynamicSupervisor
 from tests.runtime.stage import Notes, settled
 
 

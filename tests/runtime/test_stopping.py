@@ -9,8 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.process_errors import ProcessGone, StdinClosed
-from proctor.runtime.stopping import DEFAULT_LADDER, Action, Sent, Step, judge, run_ladder
+from proctor.runtime.processes.process_errors import ProcessGone, StdinClosed
+from proctor.runtime.processes.stopping import DEFAULT_LADDER, Action, Sent, Step, judge, run_ladder
 
 
 @attrs.define

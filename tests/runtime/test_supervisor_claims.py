@@ -27,7 +27,7 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.monitors import watch
+from proctor.runtime.messaging.monitors import watch
 from tests.runtime.stage import (
     Boom,
     Notes,

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.runtime import guard, open_supervisor, spawning
+from proctor.runtime import open_supervisor
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.ledger import Swept, open_ledger
-from proctor.runtime.notify import Notify
-from proctor.runtime.process import Command, Process, open_process
-from proctor.runtime.process_errors import ProcessError, SpawnFailed
-from proctor.runtime.procfs import this_place
-from proctor.runtime.program import process as program
-from proctor.runtime.stopping import Step
+from proctor.runtime.processes import guard, spawning
+from proctor.runtime.processes.ledger import Swept, open_ledger
+from proctor.runtime.processes.notify import Notify
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import ProcessError, SpawnFailed
+from proctor.runtime.processes.procfs import this_place
+from proctor.runtime.processes.stopping import Step
+from proctor.runtime.supervision.program import process as program
 from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, sh
 from tests.runtime.syscall_faults import FAILURES, Failure, Trial, descriptors, failing, trials

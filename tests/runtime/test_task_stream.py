@@ -19,8 +19,8 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.errors import MaxChildren, TaskTimeout
-from proctor.runtime.task_stream import TaskExit, TaskResult, TaskStream
-from proctor.runtime.tasks import TaskSupervisor, open_task_supervisor, task_supervisor_spec
+from proctor.runtime.supervision.task_stream import TaskExit, TaskResult, TaskStream
+from proctor.runtime.supervision.tasks import TaskSupervisor, open_task_supervisor, task_supervisor_spec
 from tests.runtime.stage import Boom, Notes, settled
 
 

@@ -21,7 +21,7 @@ from proctor.runtime import (
     supervisor_spec,
 )
 from proctor.runtime.events import MaxRestarts
-from proctor.runtime.shortage import SHORTAGES, shortage_of
+from proctor.runtime.processes.shortage import SHORTAGES, shortage_of
 from proctor.runtime.spec import GiveUp
 from tests.runtime.stage import Boom, Notes, crash, end, heard, picture, player, settled
 

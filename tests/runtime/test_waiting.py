@@ -17,9 +17,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
+from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import Probe
-from proctor.runtime.status import ChildStatus
-from proctor.runtime.supervisor import AnySupervisor
+from proctor.runtime.supervision.supervisor import AnySupervisor
 from tests.runtime.stage import Notes, picture, player, settled
 
 Wait = Callable[[AnySupervisor], Awaitable[object]]

@@ -38,9 +38,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.core import Core
-from proctor.runtime.monitors import watch
-from proctor.runtime.registry import Registry
+from proctor.runtime.messaging.monitors import watch
+from proctor.runtime.messaging.registry import Registry
+from proctor.runtime.supervision.loop import Core
 from proctor.testing import simulate
 from tests.simulation.faults import FAULTS, REASONS, Branch, Deed, Grace, Leaf, Part, Plan
 

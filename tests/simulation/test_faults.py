@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.runtime.child import Incarnation
 from proctor.runtime.exits import ExitReason
+from proctor.runtime.supervision.child import Incarnation
 from tests.simulation.faults import Branch, Deed, Leaf, Plan, makes_sense, plan
 from tests.simulation.faulty import broken_laws
 from tests.simulation.program import written

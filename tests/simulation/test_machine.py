@@ -26,8 +26,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from proctor.runtime.decide import RESTARTS, RestartTable
 from proctor.runtime.spec import AutoShutdown, Restart, Strategy
+from proctor.runtime.supervision.decide import RESTARTS, RestartTable
 from tests.simulation.prediction import Prediction
 from tests.simulation.program import (
     Delays,

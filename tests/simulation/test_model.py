@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import pytest
 
-from proctor.runtime.decide import RESTARTS, Action, ExitClass
 from proctor.runtime.spec import AutoShutdown, Restart, Strategy
+from proctor.runtime.supervision.decide import RESTARTS, Action, ExitClass
 from tests.simulation.prediction import Prediction
 from tests.simulation.program import Delays, Life, Node, Op, Pool, Program, Tree, Worker, written
 from tests.simulation.programs import programs

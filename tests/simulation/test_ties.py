@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from proctor.runtime.decide import RESTARTS, Action
+from proctor.runtime.supervision.decide import RESTARTS, Action
 from tests.simulation.laws import Court
 from tests.simulation.program import Pool, Program, written
 from tests.simulation.programs import programs

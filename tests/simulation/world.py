@@ -32,9 +32,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.child import Incarnation
-from proctor.runtime.core import Core
-from proctor.runtime.decide import RESTARTS, RestartTable, exit_class
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.decide import RESTARTS, RestartTable, exit_class
+from proctor.runtime.supervision.loop import Core
 from proctor.testing import simulate
 from tests.simulation.players import Boom, Played, stubborn
 from tests.simulation.program import Delays, Node, Op, Pool, Program, Tree, Worker, written

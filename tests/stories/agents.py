@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from proctor.actors.plan import AgentOptions, scripted_plan
+from proctor.actors.plan.plan import AgentOptions, scripted_plan
 from proctor.actors.scripted.launch import SPOKEN
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
 from tests.stories.rows import words_of

@@ -7,12 +7,12 @@ async with open_gateway({"a": sup.agent("a")}) as gateway:
 from __future__ import annotations
 
 from proctor.actors.gateways.http.application import application
-from proctor.actors.gateways.http.entrance import Entrance, check_door
+from proctor.actors.gateways.http.auth import Entrance, check_door
 from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
-from proctor.actors.gateways.http.looks import Check, Looks
+from proctor.actors.gateways.http.health_checks import Check, Looks
+from proctor.actors.gateways.http.lifecycle import Steering
 from proctor.actors.gateways.http.probes import Probes
-from proctor.actors.gateways.http.rooms import Rooms
-from proctor.actors.gateways.http.steering import Steering
+from proctor.actors.gateways.http.session_turns import Rooms
 
 __all__ = [
     "Check",

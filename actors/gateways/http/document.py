@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.actors.gateways.http import records as r
+from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.operations import OPERATIONS, Given, Operation, Parameter
 from proctor.actors.gateways.http.problems import MEDIA_TYPE
-from proctor.actors.schemas import Schema, schema_of
+from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.protocols.vocabulary import AnyEvent
 
 PLACE = "#/components/schemas/"

@@ -15,14 +15,14 @@ import trio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, NoPlace
-from proctor.actors.eventlog import EventLog
-from proctor.actors.gateways.http import records as r
-from proctor.actors.gateways.http.bodies import JSON, given, read
+from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.document import openapi
 from proctor.actors.gateways.http.gateway import Gateway, Word
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
+from proctor.actors.gateways.http.request_body import JSON, given, read
 from proctor.actors.gateways.http.streams import (
     ApprovalReading,
     EventStream,
@@ -32,8 +32,8 @@ from proctor.actors.gateways.http.streams import (
     left_before,
 )
 from proctor.actors.gateways.http.turns import ServedTurn
-from proctor.actors.handle import Agent
-from proctor.actors.schemas import Schema, schema_of
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 

@@ -18,23 +18,23 @@ import attrs
 import trio
 from starlette.routing import BaseRoute
 
+from proctor.actors.agent.handle import Agent
+from proctor.actors.agent.states import Status
 from proctor.actors.durations import spelled
-from proctor.actors.gate import until_reset
-from proctor.actors.gateways.http.bells import Bell
-from proctor.actors.gateways.http.bodies import LIMIT
-from proctor.actors.gateways.http.frames import Shelf
-from proctor.actors.gateways.http.looks import Check, Looks
+from proctor.actors.gateways.http.cancel_signal import Bell
+from proctor.actors.gateways.http.encoded_events import Shelf
+from proctor.actors.gateways.http.health_checks import Check, Looks
+from proctor.actors.gateways.http.lifecycle import Steering
 from proctor.actors.gateways.http.probes import Probes
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
-from proctor.actors.gateways.http.records import TurnRequest
-from proctor.actors.gateways.http.rooms import Rooms
-from proctor.actors.gateways.http.steering import Steering
+from proctor.actors.gateways.http.request_body import LIMIT
+from proctor.actors.gateways.http.schemas import TurnRequest
+from proctor.actors.gateways.http.session_turns import Rooms
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
-from proctor.actors.handle import Agent
-from proctor.actors.health import troubles
-from proctor.actors.states import Status
-from proctor.actors.visits import Visits
+from proctor.actors.limits.admission import until_reset
+from proctor.actors.operations.health import troubles
+from proctor.actors.serving.in_flight import Visits
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from proctor.actors.gateways.http import records as r
+from proctor.actors.gateways.http import schemas as r
 
 Method = Literal["GET", "POST", "DELETE"]
 STREAM = "text/event-stream"

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor.actors.gateways.http.bodies import given
-from proctor.actors.gateways.http.looks import Found, Looks, bad, grade
+from proctor.actors.gateways.http.health_checks import Found, Looks, bad, grade
 from proctor.actors.gateways.http.problems import problem, told
-from proctor.actors.gateways.http.records import HealthRecord
+from proctor.actors.gateways.http.request_body import given
+from proctor.actors.gateways.http.schemas import HealthRecord
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -25,7 +25,7 @@ from proctor.actors.errors import (
     NotExecuted,
     delivery_of,
 )
-from proctor.actors.gateways.http.records import (
+from proctor.actors.gateways.http.schemas import (
     DeliveryRecord,
     ProblemRecord,
     ViolationRecord,
@@ -33,7 +33,7 @@ from proctor.actors.gateways.http.records import (
 )
 from proctor.runtime.errors import ActorExited, CallTimeout, NotFound, Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError, NoProc
-from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.processes.process_errors import ProcessError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 2

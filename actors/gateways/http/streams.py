@@ -19,11 +19,11 @@ import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from proctor.actors.gateways.http.bells import Bell
-from proctor.actors.gateways.http.frames import PING, Frames, Shelf, frame
-from proctor.actors.gateways.http.records import EndRecord, TurnRecord, approval_record
+from proctor.actors.agent.approval_queue import Approvals
+from proctor.actors.gateways.http.cancel_signal import Bell
+from proctor.actors.gateways.http.encoded_events import PING, Frames, Shelf, frame
+from proctor.actors.gateways.http.schemas import EndRecord, TurnRecord, approval_record
 from proctor.actors.gateways.http.turns import ServedTurn, Tell
-from proctor.actors.questions import Approvals
 
 HEARTBEAT = 15.0
 AT_REST = "the agent is at rest"

@@ -21,17 +21,17 @@ from urllib.parse import quote
 import attrs
 import trio
 
+from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError
-from proctor.actors.eventlog import EventLog
-from proctor.actors.gateways.http.bells import Bell
+from proctor.actors.gateways.http.cancel_signal import Bell
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
-from proctor.actors.gateways.http.records import AnswerRecord, TurnRecord, TurnRequest, answer_record
-from proctor.actors.handle import Agent
+from proctor.actors.gateways.http.schemas import AnswerRecord, TurnRecord, TurnRequest, answer_record
 from proctor.actors.outcomes import Answer
-from proctor.runtime.deadlines import until
+from proctor.actors.recording.eventlog import EventLog
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.process_errors import ProcessError
+from proctor.runtime.messaging.deadlines import until
+from proctor.runtime.processes.process_errors import ProcessError
 
 KEPT = 1000
 RUNNING = 1000

@@ -27,8 +27,8 @@ from starlette.types import ASGIApp
 from trio_util import AsyncValue
 
 from proctor.actors.gateways.mcp.wire import Wire, standard_streams
-from proctor.actors.tools import ToolResult
-from proctor.actors.toolset import Call, Counts, ServedTool, Toolset
+from proctor.actors.serving.toolset import Call, Counts, ServedTool, Toolset
+from proctor.actors.tools.tools import ToolResult
 
 GRACE = 3.0
 """Seconds that calls have to answer in, once the server is to stop; clients kill after four."""
@@ -160,7 +160,7 @@ class ToolsetServer:
         Who may come in is up to `door`, which is put around the whole application. Without one `/mcp` is for programs
         that call this machine by a name of its own, and for no page of another origin; the routes are for all.
         """
-        from proctor.actors.webserver import serve  # another extra's: stdio does without
+        from proctor.actors.web_server.server import serve  # another extra's: stdio does without
 
         app = self.app() if door is None else door(self.app(hosts=None))
         closing = trio.Event()

@@ -27,7 +27,7 @@ from mcp.types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from trio_util import AsyncValue
 
 from proctor.protocols.framing import Framing, Oversized
-from proctor.protocols.salvage import Refusal
+from proctor.protocols.lenient import Refusal
 
 CHUNK = 64 * 1024
 Id = int | str

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from proctor.actors.gateways.openai.serving import routes
+from proctor.actors.gateways.openai.routes import routes
 
 __all__ = ["routes"]

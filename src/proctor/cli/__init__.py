@@ -47,10 +47,10 @@ def _dispatch(argv: list[str]) -> int:
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
         _tell("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
-    from proctor.actors.capacity import raise_file_limit
-    from proctor.cli.commands import dispatch
-    from proctor.cli.complaints import complain
-    from proctor.cli.logs import log_to_stderr
+    from proctor.actors.serving.capacity import raise_file_limit
+    from proctor.cli.app import dispatch
+    from proctor.cli.log import log_to_stderr
+    from proctor.cli.usage_errors import complain
 
     serves = not argv or argv[0] in _SERVING
     if wrong := log_to_stderr(
@@ -71,7 +71,7 @@ def _one_line(error: BaseException) -> str:
 
 def _tell(text: str) -> None:
     if _is_open(sys.stderr):
-        from proctor.cli.logs import as_line
+        from proctor.cli.log import as_line
 
         sys.stderr.write(as_line(text, os.environ))
 

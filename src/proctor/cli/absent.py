@@ -11,19 +11,19 @@ from pathlib import Path
 
 import trio
 
-from proctor.actors.fleet import Fleet
-from proctor.actors.plan import BACKOFF
-from proctor.actors.trees import Supervisor
-from proctor.cli.children import Child, agents_of
-from proctor.cli.story import told
+from proctor.actors.fleet.fleet import Fleet
+from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.specs import Supervisor
+from proctor.cli.start_fleet import Child, agents_of
+from proctor.cli.ui.fleet_log import told
+from proctor.cli.ui.text import one_line
 from proctor.cli.verdicts import innermost, status_of
-from proctor.cli.wording import one_line
-from proctor.runtime.backoff import delay
 from proctor.runtime.errors import StartError, SupervisionError
 from proctor.runtime.events import ChildStarted, MaxRestarts, SupervisorEvent
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.shortage import shortage_of
+from proctor.runtime.processes.shortage import shortage_of
 from proctor.runtime.spec import ChildSpec
+from proctor.runtime.supervision.backoff import delay
 
 
 class Absent:

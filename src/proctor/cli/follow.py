@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from proctor.actors.eventlog import Cursor
-from proctor.actors.handle import Agent
-from proctor.actors.trees import Supervisor
-from proctor.cli.story import Line, Story
+from proctor.actors.agent.handle import Agent
+from proctor.actors.recording.eventlog import Cursor
+from proctor.actors.specs import Supervisor
+from proctor.cli.ui.fleet_log import Line, Story
 from proctor.protocols.vocabulary import AnyEvent
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.events import ChildStarted, Subscription, SupervisorEvent

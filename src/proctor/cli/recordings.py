@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import trio
 
-from proctor.actors.account_book import AccountBook
 from proctor.actors.errors import BadOption, RecordingFailed
-from proctor.actors.host import state_folder
-from proctor.actors.listening import Endpoint, endpoint
-from proctor.actors.recording import RETAINING, forget, prune, retain
-from proctor.runtime.private import make_directory
-from proctor.runtime.tags import is_own_directory
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.process.orphans import state_folder
+from proctor.actors.recording.recording import RETAINING, forget, prune, retain
+from proctor.actors.web_server.listening import Endpoint, endpoint
+from proctor.runtime.processes.private import make_directory
+from proctor.runtime.processes.tags import is_own_directory
 
 
 def state_directory() -> Path:

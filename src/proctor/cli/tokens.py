@@ -17,8 +17,8 @@ from pathlib import Path
 import attrs
 
 from proctor.actors.errors import BadOption
-from proctor.actors.listening import Endpoint
-from proctor.cli.output import Output
+from proctor.actors.web_server.listening import Endpoint
+from proctor.cli.ui.output import Output
 
 _PR_SET_DUMPABLE = 4
 

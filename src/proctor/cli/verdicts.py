@@ -8,8 +8,8 @@ from proctor.actors.errors import AgentError, BadOption, FleetFaults, NotExecuta
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.scripted import ScriptError
 from proctor.cli.codes import DEADLINE, FAILED, LIMITED, NOT_INSTALLED, OK, USAGE
-from proctor.cli.output import Output
-from proctor.cli.wording import WHOLE, last_line, one_line, printable, until
+from proctor.cli.ui.output import Output
+from proctor.cli.ui.text import WHOLE, last_line, one_line, printable, until
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 

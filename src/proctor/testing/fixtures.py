@@ -22,9 +22,9 @@ import msgspec
 import pytest
 from trio.testing import MockClock
 
-from proctor.actors.host import hosts_folder
-from proctor.actors.trees import SpecOptions, scripted
-from proctor.runtime.orphans import find_marked
+from proctor.actors.process.orphans import hosts_folder
+from proctor.actors.specs import SpecOptions, scripted
+from proctor.runtime.processes.orphans import find_marked
 from proctor.runtime.spec import ChildSpec
 from proctor.testing.leaks import Leaked, no_leaks
 

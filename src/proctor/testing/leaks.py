@@ -18,7 +18,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from proctor.runtime import procfs
+from proctor.runtime.processes import procfs
 
 _PAUSES = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
 """Seconds between two looks, for a dying child or a closing thread, where no event loop runs. A look costs a collection."""

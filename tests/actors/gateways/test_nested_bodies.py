@@ -10,11 +10,11 @@ import httpx2
 import pytest
 import trio
 
-from proctor.actors.completion import CompletionModel
 from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.gateways.openai import routes
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.toolset import Toolset
+from proctor.actors.serving.completion import CompletionModel
+from proctor.actors.serving.toolset import Toolset
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from tests.actors.gateways.http.serving import served
 from tests.actors.spoken import TALK, spec_of
 

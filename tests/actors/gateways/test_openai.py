@@ -16,14 +16,14 @@ from openai import OpenAI
 from starlette.applications import Starlette
 
 from proctor.actors import errors as e
-from proctor.actors.completion import CompletionModel, CompletionRequest
 from proctor.actors.gateways.openai import routes
-from proctor.actors.gateways.openai.asking import Refused, asked_of
-from proctor.actors.gateways.openai.telling import fault_of, status_of
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.payloads import BinaryPayload, FilePayload
-from proctor.actors.played import FarEnd, FarSide
-from proctor.actors.webserver import serve
+from proctor.actors.gateways.openai.requests import Refused, asked_of
+from proctor.actors.gateways.openai.responses import fault_of, status_of
+from proctor.actors.serving.completion import CompletionModel, CompletionRequest
+from proctor.actors.structured.payloads import BinaryPayload, FilePayload
+from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
+from proctor.actors.web_server.server import serve
 from proctor.protocols.prompt import Called, Message
 from tests.actors.spoken import COUNTED, GOOD, TALK, saying, spec_of
 from tests.protocols.lines import INIT, assistant, delta, ended, line, reply, text

@@ -133,7 +133,9 @@ def test_the_program_starts_without_the_package_or_its_libraries() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "proctor.actors.scripted.agent" in loaded
-    assert loaded.isdisjoint({"proctor", "proctor.actors", "proctor.actors.scripted", "proctor.actors.agent"})
+    assert loaded.isdisjoint(
+        {"proctor", "proctor.actors", "proctor.actors.scripted", "proctor.actors.agent.agent"}
+    )
     assert loaded.isdisjoint({"trio", "attr", "msgspec", "typing", "subprocess", "argparse"})
     assert done.stdout == "2.1.330 (Claude Code)\n"
 

@@ -11,11 +11,11 @@ import trio
 
 import proctor
 from proctor.actors.errors import BadOption
-from proctor.actors.plan import AgentOptions
+from proctor.actors.opencode_server.plan import served_plan
+from proctor.actors.opencode_server.server import Address, Where, opencode_server
+from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.runs import run
-from proctor.actors.served import served_plan
-from proctor.actors.server import Address, Where, opencode_server
-from proctor.actors.trees import agent_spec
+from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec, Strategy
 from tests.runtime.programs import installed

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from proctor.protocols.vocabulary import AnyEvent, Interrupt, Prompt
 
 RECORDED = Path(__file__).parents[2] / "transcripts" / "opencode_serve"

@@ -9,7 +9,7 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
-from proctor.protocols.opencode.serve import OPENCODE_SERVE
+from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 from tests.protocols.opencode.server import (
     BUSY,
     IDLE,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.protocols.opencode.stream import EventStream
+from proctor.protocols.opencode.serve.event_stream import EventStream
 
 STREAM = b': hello\nid: 1\nevent: x\ndata: {"a":1}\n\ndata:two\r\ndata: lines\r\n\r\n: only a comment\n\nretry: 5\n\ndata\n\ndata: last\n\n'
 EVENTS = [b'{"a":1}', b"two\nlines", b"", b"last"]

@@ -15,13 +15,13 @@ import msgspec
 import trio
 
 import proctor
+from proctor.actors.agent.handle import Agent
 from proctor.actors.gateways.http import Entrance, Gateway, Hooks, Steering, application, open_gateway
-from proctor.actors.handle import Agent
-from proctor.actors.listening import Endpoint, bound, endpoint_of
-from proctor.actors.plan import AgentOptions
-from proctor.actors.played import FarEnd
-from proctor.actors.trees import Supervisor, agent_spec
-from proctor.actors.webserver import serve
+from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.specs import Supervisor, agent_spec
+from proctor.actors.transport.memory import FarEnd
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
+from proctor.actors.web_server.server import serve
 from proctor.runtime.spec import ChildSpec
 from tests.actors.spoken import speaks, spoken_plan
 

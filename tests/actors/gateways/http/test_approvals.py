@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.played import FarSide
+from proctor.actors.transport.memory import FarSide
 from tests.actors.gateways.http.serving import served, spoken
 from tests.protocols.lines import INIT, ended, line, reply
 

@@ -4,7 +4,7 @@ import pytest
 
 from proctor.actors.errors import BadOption
 from proctor.actors.gateways.http import Entrance
-from proctor.actors.listening import endpoint
+from proctor.actors.web_server.listening import endpoint
 from tests.actors.gateways.http.serving import served
 
 TOKEN = "0123456789abcdef-é"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import trio
 
-from proctor.actors.eventlog import EventLog
-from proctor.actors.gateways.http.bells import Bell
-from proctor.actors.gateways.http.frames import HELD, Frames, Shelf
+from proctor.actors.gateways.http.cancel_signal import Bell
+from proctor.actors.gateways.http.encoded_events import HELD, Frames, Shelf
 from proctor.actors.gateways.http.streams import LogReading
+from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import Text
 from tests.actors.gateways.http.serving import Frame, Served, served
 

@@ -8,10 +8,10 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.completion import CompletionModel
 from proctor.actors.gateways.openai import routes
-from proctor.actors.played import FarEnd, FarSide
-from proctor.actors.visits import Visits
+from proctor.actors.serving.completion import CompletionModel
+from proctor.actors.serving.in_flight import Visits
+from proctor.actors.transport.memory import FarEnd, FarSide
 from tests.actors.gateways.http.serving import Frame, Served, served, spoken
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import delta

@@ -11,9 +11,9 @@ import trio
 
 from proctor.actors.gateways.http import Rooms
 from proctor.actors.gateways.http.turns import LOGS
-from proctor.actors.pool import Pools
-from proctor.actors.sessions import Sessions
-from proctor.actors.trees import plan_of
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.specs import plan_of
 from tests.actors.gateways.http.serving import Served, served, spoken
 
 

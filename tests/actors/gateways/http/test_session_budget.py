@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from proctor import Budget
-from proctor.actors.budgets import Alarm
 from proctor.actors.gateways.http import Rooms
-from proctor.actors.played import FarEnd, FarSide
-from proctor.actors.pool import Pools
-from proctor.actors.sessions import Sessions
-from proctor.actors.trees import plan_of
+from proctor.actors.plan.budgets import Alarm
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.specs import plan_of
+from proctor.actors.transport.memory import FarEnd, FarSide
 from proctor.protocols.vocabulary import Notice
 from tests.actors.gateways.http.serving import Served, served, spoken
 from tests.actors.spoken import GOOD, Speaker, saying, speaks

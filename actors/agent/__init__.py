@@ -1,0 +1,1 @@
+"""The agent actor: one conversation that outlives its processes, and the handle of its callers."""

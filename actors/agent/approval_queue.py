@@ -1,0 +1,153 @@
+"""The open questions of one agent, for whoever is there to answer them: the policy `"ask"`.
+
+Guarantees: a question has one answer, the first; whoever answers later is told that it is settled, and how. It is
+settled on every path: by an answer, by the end of its time (denied, L39), by the CLI that withdrew it, or with its
+process. Followers see each question that is open when they reach it; one that is settled by then needs nobody, and is
+passed over. So what is held is bounded by what the CLI has open at once.
+
+Not here: the deadline and what is done about it (`permissions`), the reply to the CLI (`incarnation`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.actors.plan.permissions import Verdict
+from proctor.protocols.vocabulary import ApprovalRequested
+
+
+@attrs.define(eq=False)
+class Approval:
+    """A tool that wants to run, until somebody decides. `deadline` is on Trio's clock (seconds): then it is denied.
+
+    `settled` is None as long as it is open, then a word for a person: `allowed`, `denied`, or why nobody decided.
+    """
+
+    agent: str
+    id: str
+    tool: str
+    input: dict[str, Any]
+    description: str | None
+    tool_call: str | None
+    deadline: float
+    settled: str | None = None
+    verdict: Verdict | None = attrs.field(default=None, repr=False)
+    _over: trio.Event = attrs.field(factory=trio.Event, repr=False)
+
+    def allow(self, input: dict[str, Any] | None = None) -> bool:  # noqa: A002  # the word of `Decision`
+        """Let the tool run, with another `input` if one is given. False when the question was settled before."""
+        return self._decide(Verdict(True, input=input), "allowed")
+
+    def deny(self, message: str = "") -> bool:
+        """Keep the tool from running; the model is told `message`. False when the question was settled before."""
+        return self._decide(Verdict(False, message), "denied")
+
+    async def wait(self) -> str:
+        """Wait until it is settled, by whoever; how."""
+        await self._over.wait()
+        return self.settled or ""
+
+    def settle(self, how: str) -> None:
+        """It needs no answer any more. Nothing happens the second time."""
+        self.settled = self.settled or how
+        self._over.set()
+
+    def _decide(self, verdict: Verdict, how: str) -> bool:
+        if self.settled is not None:
+            return False
+        self.verdict = verdict
+        self.settle(how)
+        return True
+
+
+class Desk:
+    """Where an agent's questions lie, over its restarts. `patience`: seconds that each is given."""
+
+    def __init__(self, agent: str, patience: float) -> None:
+        self.closed = False
+        self._agent = agent
+        self._patience = patience
+        self._asked = 0
+        self._open: dict[int, Approval] = {}
+        self._lot = trio.lowlevel.ParkingLot()
+
+    async def ask(self, question: ApprovalRequested) -> Verdict:
+        """Lay a question out and wait for its answer. Whoever gives up waiting takes it back."""
+        approval = self._lay(question)
+        number = self._asked
+        try:
+            await approval.wait()
+            return approval.verdict or Verdict(False, f"{approval.settled}")
+        finally:
+            late = trio.current_time() >= approval.deadline
+            approval.settle(f"nobody answered within {self._patience:g} s" if late else "its process is gone")
+            del self._open[number]
+
+    def _lay(self, question: ApprovalRequested) -> Approval:
+        self._asked += 1
+        self._open[self._asked] = approval = Approval(
+            self._agent,
+            question.id,
+            question.tool,
+            question.input,
+            question.description,
+            question.tool_call,
+            trio.current_time() + self._patience,
+        )
+        self._lot.unpark_all()
+        return approval
+
+    def withdraw(self, id: str) -> None:
+        """The CLI needs no answer to this any more."""
+        for approval in self._open.values():
+            if approval.id == id:
+                approval.settle("the CLI withdrew the question")
+
+    def close(self) -> None:
+        """Nobody will ask until it is opened again: followers end."""
+        self.closed = True
+        self._lot.unpark_all()
+
+    def reopen(self) -> None:
+        """The agent has a new incarnation after all."""
+        self.closed = False
+
+    def after(self, number: int) -> tuple[int, Approval] | None:
+        """The first open question behind that number, with its own."""
+        later = ((n, one) for n, one in self._open.items() if n > number and one.settled is None)
+        return next(later, None)
+
+    def open(self) -> tuple[Approval, ...]:
+        """The questions that nobody has answered yet, oldest first."""
+        return tuple(one for one in self._open.values() if one.settled is None)
+
+    async def changed(self) -> None:
+        """Wait for the next question, or the end."""
+        await self._lot.park()
+
+
+class Approvals:
+    """The open questions of an agent, and those to come, in order; ends when the agent is at rest. For one task."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._number = 0
+
+    def open(self) -> tuple[Approval, ...]:
+        """Those that nobody has answered yet, oldest first, handed out before or not. Does not wait."""
+        return self._desk.open()
+
+    def __aiter__(self) -> Approvals:
+        return self
+
+    async def __anext__(self) -> Approval:
+        await trio.lowlevel.checkpoint()
+        while (found := self._desk.after(self._number)) is None:
+            if self._desk.closed:
+                raise StopAsyncIteration
+            await self._desk.changed()
+        self._number, approval = found
+        return approval

@@ -1,0 +1,96 @@
+"""What an agent is sent, and what it replies at once. What comes of it later is read from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from proctor.actors.agent.agent_state import Job
+from proctor.actors.recording.eventlog import EventLog
+from proctor.protocols.vocabulary import AnyRequest
+from proctor.runtime.exits import ExitReason
+
+
+@attrs.frozen
+class Begin:
+    """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
+    the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
+    the job as withdrawn, and it is never sent."""
+
+    job: Job
+
+
+def _unknown() -> None:
+    return
+
+
+@attrs.frozen
+class Accepted:
+    """`log` from `position` on tells the request's story. `repeats`: a crash does not end it. `withdraw()` says that
+    the caller has left: the request is forgotten, or its turn ended; it never waits. `reason()` is why the last incarnation
+    ended: what a request meets whose log has ended without a word of it."""
+
+    log: EventLog
+    position: int
+    repeats: bool
+    withdraw: Callable[[], None]
+    reason: Callable[[], ExitReason | None] = _unknown
+
+
+@attrs.frozen
+class Tell:
+    """Pass a request such as `Steer` or `SetModel` on to the CLI. The reply is `Told`, once it is written."""
+
+    request: AnyRequest
+
+
+@attrs.frozen
+class Told:
+    """It was written while `turn` ran (None: none had begun), or it was not, for the reason `refused`.
+
+    `log` from `position` on holds the CLI's word about it. `keeps`: what a turn has not taken in when it ends, the
+    CLI keeps for its next one.
+    """
+
+    log: EventLog
+    position: int
+    turn: str | None = None
+    keeps: bool = False
+    refused: str | None = None
+
+
+@attrs.frozen
+class Look:
+    """The reply is a `Status`."""
+
+
+@attrs.frozen
+class Follow:
+    """The reply is the agent's `EventLog`."""
+
+
+@attrs.frozen
+class Attend:
+    """The reply is the `Desk` where the agent's open questions lie."""
+
+
+@attrs.frozen
+class Wake:
+    """From the agent to itself: the wait of this request is over."""
+
+    job: Job
+
+
+@attrs.frozen
+class Left:
+    """From whoever withdraws it: the caller of this request has left."""
+
+    job: Job
+
+
+@attrs.frozen
+class Over:
+    """From the agent to itself: the process of this number has ended."""
+
+    number: int

@@ -1,0 +1,144 @@
+"""What became of something that was said to an agent beside its prompts: one word, and why (L40).
+
+Guarantees: whatever was written has exactly one fate, told by the first event that speaks of it; nothing is lost in
+silence, because the end of its turn and the end of its process speak too. What cannot be said at all is refused
+before anything is written: `obstacle`.
+
+    delivered   taken into the running turn, or carried out
+    queued      it will have a turn of its own: ours (`Agent.queue`), or the CLI's next one
+    refused     never said, or the CLI said no
+    expired     the turn or its process ended first, or the CLI gave no word in time
+
+Not here: who writes (`agent`), who waits (`handle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
+
+import attrs
+
+from proctor.actors.agent.states import Status
+from proctor.actors.outcomes import Answer
+from proctor.protocols import vocabulary as v
+from proctor.protocols.dialect import Dialect, Version
+
+Fate = Literal["delivered", "queued", "refused", "expired"]
+
+
+@attrs.frozen(kw_only=True)
+class Receipt:
+    """The fate of one `request` (its id), and `why`, for a person. `turn` is the id of the turn that took it in or
+    that it began, where that is known. True when it was delivered or queued."""
+
+    request: str
+    fate: Fate
+    why: str = ""
+    turn: str | None = None
+    finish: Callable[[], Awaitable[Answer]] | None = attrs.field(default=None, repr=False, eq=False)
+
+    def __bool__(self) -> bool:
+        return self.fate in ("delivered", "queued")
+
+    async def answer(self) -> Answer:
+        """Wait for the end of the turn that `Agent.queue` was promised; may be asked again, and given up.
+
+        Raises `NotExecuted` and `MaybeExecuted` as `Agent.ask` does, and RuntimeError for any other receipt.
+        """
+        if self.finish is None:
+            raise RuntimeError(f"a request that was {self.fate} has no turn of ours to wait for")
+        return await self.finish()
+
+
+@attrs.frozen
+class Need:
+    """What a request needs: a word of the capability table, and whether a turn must run."""
+
+    capability: str
+    turn: bool = False
+
+
+NEEDS: Mapping[type[v.Request], Need] = {
+    v.Steer: Need("steer", turn=True),
+    v.Interrupt: Need("interrupt", turn=True),
+    v.SetModel: Need("set_model"),
+    v.SetPermissionMode: Need("set_permission_mode"),
+    v.StopTask: Need("stop_task"),
+}
+
+
+def obstacle(
+    request: v.AnyRequest, dialect: Dialect, version: Version | None, status: Status, *, running: bool
+) -> str | None:
+    """Why it makes no sense to write this now, None when it does. A capability that the table does not name is left
+    to the dialect's `write`, which refuses what its CLI has no way to be told."""
+    need = NEEDS[type(request)]
+    if need.capability in dialect.capabilities and not dialect.can(need.capability, version):
+        known = "this version" if version is None else ".".join(map(str, version))
+        return f"{dialect.name} {known} does not know {need.capability!r}"
+    if need.turn and not running:
+        return f"no turn runs: {status.told}"
+    return None
+
+
+class Watch:
+    """Reads the events after a request was written until one tells its fate.
+
+    `turn` is the one that ran then, None when it had not begun yet. `keeps`: the CLI keeps for its next turn what
+    this one did not take in.
+    """
+
+    def __init__(self, request: v.AnyRequest, turn: str | None, *, keeps: bool) -> None:
+        self._request = request
+        self._turn = turn
+        self._keeps = keeps
+
+    def see(self, event: v.AnyEvent) -> Receipt | None:
+        """The receipt, once an event settles it."""
+        match event:
+            case v.Answered(request=self._request.id, error=str(error)):
+                return self._receipt("refused", error)
+            case v.Answered(request=self._request.id) if not isinstance(self._request, v.Steer):
+                return self._receipt("delivered", "", self._turn)
+            case v.Exited():
+                return self._receipt("expired", f"its process ended first ({event.outcome})")
+            case _:
+                return self._see_turn(event) if NEEDS[type(self._request)].turn else None
+
+    def _see_turn(self, event: v.AnyEvent) -> Receipt | None:
+        own = self._request.id
+        match event:
+            case v.Steered(request=request) if request == own:
+                return self._receipt("delivered", "", event.turn)
+            case v.TurnStarted() if own in event.prompts and self._turn is not None:
+                return self._receipt("queued", "it began a turn of its own", event.turn)
+            case v.TurnStarted():
+                self._turn = self._turn or event.turn
+                return self._receipt("delivered", "", event.turn) if own in event.prompts else None
+            case v.TurnEnded() if event.turn == self._turn or own in event.prompts:
+                return self._at_the_end(event)
+            case v.Notice(code="prompt_cancelled", data={"prompt": prompt}) if prompt == own:
+                return self._receipt("refused", "the CLI dropped it")
+            case _:
+                return None
+
+    def _at_the_end(self, event: v.TurnEnded) -> Receipt:
+        taken = self._request.id in event.prompts or isinstance(self._request, v.Interrupt)
+        if taken and (isinstance(self._request, v.Steer) or event.ending == "interrupted"):
+            return self._receipt("delivered", "", event.turn)
+        if isinstance(self._request, v.Steer) and self._keeps:
+            return self._receipt("queued", "the turn ended first; the CLI keeps it for its next one")
+        return self._receipt("expired", f"the turn ended first ({event.ending})", event.turn)
+
+    def out_of_time(self, seconds: float) -> Receipt:
+        """The receipt when nothing was heard for so long. What was to steer lies in the CLI's hands."""
+        why = f"the CLI gave no word of it within {seconds:g} s"
+        return self._receipt("queued" if isinstance(self._request, v.Steer) else "expired", why)
+
+    def at_the_end_of_all(self) -> Receipt:
+        """The receipt when nothing more will be said: the agent is at rest."""
+        return self._receipt("expired", "the agent has stopped")
+
+    def _receipt(self, fate: Fate, why: str = "", turn: str | None = None) -> Receipt:
+        return Receipt(request=self._request.id, fate=fate, why=why, turn=turn)

@@ -1,0 +1,120 @@
+"""One owner for each session: a lock by its id, beside the ledgers of the hosts.
+
+    FOLDER/                 0700
+        KEY.lock            held under a lock of the system while a session is owned; says by whom
+
+Guarantees: as long as an `Ownership` holds a session, no other agent of this machine gets it, whatever host it is of;
+the system frees the lock however the owner died. A file that is removed while somebody waits at it is never taken for
+the lock: who gets it looks whether it still has its name.
+
+Where there is no state folder, or it cannot be written, agents go on without: `proctor doctor` says why.
+
+Not handled: a CLI that somebody started by hand; homes that two machines share.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from proctor.actors.errors import SessionOwned
+from proctor.actors.plan.account_id import session_key
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.orphans import hosts_folder
+from proctor.runtime.processes.private import make_directory, open_private
+
+
+def sessions_folder() -> Path:
+    """Beside the hosts' ledgers. Raises FileNotFoundError where there is no home."""
+    return hosts_folder().parent / "sessions"
+
+
+class Ownership:
+    """At most one session, for `agent`. `key` makes a file's name of an id."""
+
+    def __init__(
+        self, agent: str, key: Callable[[str], str], folder: Callable[[], Path] = sessions_folder
+    ) -> None:
+        self.session: str | None = None
+        self._agent = agent
+        self._key = key
+        self._folder = folder
+        self._fd = -1
+        self._path: Path | None = None
+
+    def take(self, session: str) -> None:
+        """Own this session, and no other any more. Raises `SessionOwned`, and keeps what it had."""
+        if session == self.session:
+            return
+        try:
+            path = self._folder() / f"{self._key(session)}.lock"
+            make_directory(path.parent, parents=True, exist_ok=True)
+            fd = self._locked(path, session)
+        except OSError:
+            path, fd = None, -1
+        self.release()
+        self.session, self._path, self._fd = session, path, fd
+
+    def release(self) -> None:
+        """Own nothing. A second call does nothing."""
+        if self._fd >= 0:
+            try:
+                if self._path is not None:
+                    self._path.unlink(missing_ok=True)
+            except OSError:  # it stays, unlocked, and is the next owner's
+                pass
+            os.close(self._fd)
+        self.session, self._path, self._fd = None, None, -1
+
+    def _locked(self, path: Path, session: str) -> int:
+        while True:
+            fd = open_private(path, os.O_RDWR)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(fd).st_nlink:
+                    self._sign(fd)
+                    return fd
+                os.close(fd)
+            except BlockingIOError:
+                owner = _owner(fd)
+                os.close(fd)
+                raise SessionOwned(self._agent, session, *owner) from None
+            except OSError:
+                os.close(fd)
+                raise
+
+    def _sign(self, fd: int) -> None:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(_Owner(os.getpid(), self._agent)), 0)
+
+
+@asynccontextmanager
+async def owned(plan: Plan) -> AsyncGenerator[None]:
+    """Own the session that this plan goes on with, if any, for the length of the block. Raises `SessionOwned`."""
+    ownership = Ownership(plan.name, partial(session_key, plan))
+    if plan.launch.resume is not None and not plan.launch.fork:
+        ownership.take(plan.launch.resume)
+    try:
+        yield
+    finally:
+        ownership.release()
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    pid: int = 0
+    agent: str = ""
+
+
+def _owner(fd: int) -> tuple[int | None, str | None]:
+    """What its owner wrote; it may be about to."""
+    try:
+        owner = msgspec.json.decode(os.pread(fd, 4096, 0), type=_Owner)
+    except (OSError, msgspec.DecodeError):
+        return None, None
+    return owner.pid, owner.agent

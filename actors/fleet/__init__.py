@@ -1,0 +1,1 @@
+"""Fleet files: a tree of agents in TOML."""

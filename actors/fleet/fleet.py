@@ -1,0 +1,333 @@
+"""The fleet file: a tree of agents in TOML, checked whole before anything starts.
+
+`load_fleet` gives a `Fleet`, whose `specs()` are what a supervisor takes. Every fault of the file is found in one
+reading and told on a line of its own, with its place (`agents[1].restart`) and what is accepted there: keys, types,
+values, names used twice, scripts and folders that are not there, and what a child spec refuses.
+
+Paths in the file are relative to the file's folder. A default that is not written here is the one of the option's own
+record (`AgentOptions`, `ChildSpec`, `Flags`): a key left out is left out.
+
+Within a supervisor the agents start in the order of the file, and before its nested supervisors: TOML does not keep
+the order between two kinds of tables.
+
+Not handled: changing a fleet that runs; a second file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, cast
+
+import attrs
+
+from proctor.actors.durations import duration
+from proctor.actors.errors import BadOption, FleetFaults
+from proctor.actors.fleet.parser import Misfit, Positive, Seconds, TableFaults, Tables, said
+from proctor.actors.fleet.schema import (
+    KINDS,
+    Allowance,
+    AnyMember,
+    Delays,
+    Grace,
+    McpTable,
+    Member,
+    Permission,
+    Script,
+    Server,
+    given,
+)
+from proctor.actors.fleet.toml_lines import line_of
+from proctor.actors.plan.environment import parse_env
+from proctor.actors.plan.option_checks import PROMPT, near
+from proctor.actors.plan.permissions import Rule
+from proctor.actors.scripted import ScriptError, check_script
+from proctor.runtime.errors import InvalidSpec
+from proctor.runtime.spec import (
+    AutoShutdown,
+    ChildSpec,
+    Flags,
+    GiveUp,
+    Restart,
+    StopOrder,
+    Strategy,
+    check_significance,
+)
+from proctor.runtime.supervision.supervisor import supervisor_spec
+
+_AGENT = re.compile(r"(supervisors\[\d+\]\.)*agents\[\d+\]")
+
+
+@attrs.frozen(kw_only=True)
+class Group:
+    """A supervisor's children and flags. `intensity` restarts within `period` are allowed; `give_up` says what ends when
+    there are more."""
+
+    strategy: Strategy | None = None
+    intensity: int | None = None
+    period: Positive | None = None
+    auto_shutdown: AutoShutdown | None = None
+    stop_order: StopOrder | None = None
+    give_up: GiveUp | None = None
+    servers: tuple[Server, ...] = ()
+    agents: tuple[AnyMember, ...] = ()
+    supervisors: tuple[Nested, ...] = ()
+
+    def specs(self, record: Path | None = None) -> list[ChildSpec]:
+        """The child specs, in starting order. `record` is the folder for the agents that name none."""
+        return [child.spec(record) for child in (*self.servers, *self.agents, *self.supervisors)]
+
+    def flags(self) -> dict[str, Any]:
+        """The flags that were written, as keywords of `open_supervisor`; children that depend on none stop together."""
+        flags = given(self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order", "give_up"))
+        if (self.strategy or "one_for_one") == "one_for_one" and not self.servers:
+            flags.setdefault("stop_order", "parallel")
+        return flags
+
+    def degrading(self) -> Self:
+        """The same, but a child that is restarted too often is given up alone, wherever children do not depend on each other
+        and the file does not say what is given up."""
+        nested = tuple(group.degrading() for group in self.supervisors)
+        alone = self.give_up is None and (self.strategy or "one_for_one") == "one_for_one"
+        return attrs.evolve(self, supervisors=nested, give_up="child" if alone else self.give_up)
+
+    def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
+        """Every agent at any depth with its path in the tree, in starting order."""
+        yield from ((f"{path}/{agent.name}", agent) for agent in self.agents)
+        for group in self.supervisors:
+            yield from group.members(f"{path}/{group.name}")
+
+    def groups(self, path: str) -> Iterator[tuple[str, Group]]:
+        """This supervisor and every one below it, with its path."""
+        yield path, self
+        for group in self.supervisors:
+            yield from group.groups(f"{path}/{group.name}")
+
+
+@attrs.frozen(kw_only=True)
+class Nested(Group):
+    """A table of `[[supervisors]]`."""
+
+    name: str
+    restart: Restart | None = None
+    shutdown: Grace | None = None
+    significant: bool | None = None
+    backoff: Delays | None = None
+
+    def spec(self, record: Path | None = None) -> ChildSpec:
+        """Its child spec. Raises `InvalidSpec`."""
+        options = given(self, ("restart", "shutdown", "significant"))
+        if self.backoff is not None:
+            options["backoff"] = self.backoff.record()
+        return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
+
+
+@attrs.frozen(kw_only=True)
+class Fleet(Group):
+    """The root. `name` is the file's own name without its ending, unless the file says another. `budget` bounds what
+    all agents spend, `stagger` keeps those that come back from a restart apart."""
+
+    name: str = "fleet"
+    budget: Allowance | None = None
+    stagger: Positive | None = None
+
+    def tree(self) -> dict[str, Any]:
+        """Its flags and what the whole tree shares, as keywords of `open_supervisor`."""
+        budget = {} if self.budget is None else {"budget": self.budget.record()}
+        return {**self.flags(), **given(self, ("stagger",)), **budget}
+
+
+for _record in (Rule, Delays, McpTable, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
+    attrs.resolve_types(_record)
+
+
+def load_fleet(path: Path) -> Fleet:
+    """Read and check a fleet file. Raises `FleetFaults` with every fault, each a line."""
+    text = _read(path)
+    try:
+        return _checked(path, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFaults(str(path), [_place_first(str(error))]) from None
+    except RecursionError:
+        raise FleetFaults(str(path), ["is nested too deeply"]) from None
+    except TableFaults as error:
+        table = tomllib.loads(text)
+        places = [fault.partition(": ")[0] for fault in error.faults]
+        lines = [line_of(text, place) for place in places]
+        agents = [_agent_at(table, place) for place in places]
+        raise FleetFaults(str(path), error.faults, lines, agents) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+    except OSError as error:
+        raise FleetFaults(str(path), [f"cannot be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError as error:
+        raise FleetFaults(
+            str(path), [f"is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}"]
+        ) from None
+
+
+def _agent_at(table: dict[str, Any], place: str) -> str:
+    """The name of the agent whose table this place is in, empty for none."""
+    if (found := _AGENT.match(place)) is None:
+        return ""
+    names = [inner.get("name") for at, _, inner in _tables(table, "") if at == found[0]]
+    return names[0] if names and isinstance(names[0], str) else ""
+
+
+def _place_first(text: str) -> str:
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
+    return f"line {found[2]}, column {found[3]}: {found[1]}" if found else text
+
+
+def _checked(path: Path, table: dict[str, Any]) -> Fleet:
+    tables = Tables(path.absolute().parent)
+    tables.accept(Grace, _grace)
+    tables.accept(Permission, lambda value: _permission(tables, value))
+    tables.accept_type(Script, lambda value: _script(tables, value))
+    tables.accept(AnyMember, tables.one_of(KINDS))
+    records = (Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet)
+    tables.records(records, _faults, {"name": "unnamed"})
+    among = list(_faults_among(table))
+    try:
+        fleet = tables.read({"name": path.stem, **table}, Fleet)
+    except TableFaults as error:
+        raise TableFaults([*error.faults, *among]) from None
+    if among:
+        raise TableFaults(among)
+    return fleet
+
+
+def _grace(value: object) -> object:
+    if value == "brutal_kill":
+        return value
+    try:
+        return Seconds(duration(value))
+    except ValueError as error:
+        raise ValueError(f"{error}; or 'brutal_kill'") from None
+
+
+def _script(tables: Tables, value: object) -> Script:
+    path = tables.path(value)
+    check_script(path)
+    return Script(path)
+
+
+def _permission(tables: Tables, value: object) -> object:
+    if value in ("deny", "allow", "ask"):
+        return value
+    try:
+        return tables.array(value, tuple[Rule, ...])
+    except TypeError:
+        rules = "[{ tool = 'Read', allow = true }]"
+        accepted = f"deny, allow, ask, or rules such as {rules}"
+        raise ValueError(f"{said(value)} is not a choice; accepted: {accepted}") from None
+
+
+# -- what is well formed and still does not fit together
+
+
+def _faults(record: object) -> Iterator[Misfit]:
+    """What a supervisor would not take, all of it."""
+    found = list[Misfit]()
+    if isinstance(record, Member):
+        if record.prompt is not None and (fault := PROMPT.fault(record.prompt)) is not None:
+            found.append(Misfit("prompt", fault))
+        if record.env is not None and (
+            wrong := list(_refusals(record, partial(parse_env, record.env, os.environ)))
+        ):
+            found += wrong
+            record = attrs.evolve(record, env=None)
+    for check in _checks(record):
+        found += _refusals(record, check)
+    yield from {(misfit.key, str(misfit)): misfit for misfit in found}.values()
+
+
+def _checks(record: object) -> Iterator[Callable[[], object]]:
+    if isinstance(record, Delays | Allowance | McpTable):
+        yield record.record
+    if isinstance(record, Member | Server | Nested):
+        yield record.spec
+    if isinstance(record, Member):  # also where its agent's options are refused first
+        yield record.child
+    if isinstance(record, Rule):
+        yield partial(Rule, record.tool, record.allow)
+    if isinstance(record, Group):
+        yield lambda: Flags(**record.flags())
+        yield partial(_check_significance, record)
+    if isinstance(record, Fleet):
+        yield partial(supervisor_spec, record.name)
+        yield record.tree
+
+
+def _refusals(record: object, check: Callable[[], object]) -> Iterator[Misfit]:
+    try:
+        check()
+    except InvalidSpec as error:
+        yield _refused("name" if error.field == "id" else error.field, error)
+    except ScriptError as error:
+        key = {"--fault": "faults"}.get(error.file, error.file)
+        yield Misfit(key, error.text) if hasattr(record, key) else Misfit("script", str(error))
+    except Misfit as error:
+        yield error
+    except BadOption as error:
+        for fault in error.faults:
+            option, _, text = (fault.option, "", fault.text) if fault.option else str(fault).partition(" ")
+            yield Misfit(option, text) if hasattr(record, option) else Misfit("", str(fault))
+
+
+def _check_significance(group: Group) -> None:
+    for kind, children in (
+        ("servers", group.servers),
+        ("agents", group.agents),
+        ("supervisors", group.supervisors),
+    ):
+        for number, child in enumerate(children):
+            try:
+                check_significance(child.spec(), group.auto_shutdown or "never")
+            except InvalidSpec as error:
+                raise _refused(f"{kind}[{number}].{error.field}", error) from None
+
+
+def _refused(key: str, error: InvalidSpec) -> Misfit:
+    return Misfit(key, f"{said(error.value)} is not accepted; expected {error.accepted}")
+
+
+def _faults_among(table: dict[str, Any]) -> Iterator[str]:
+    """What is wrong between tables: names and what is named. As they are written, whatever is wrong with the rest."""
+    found = [(place, kind, inner) for place, kind, inner in _tables(table, "")]
+    if not any(kind == "agents" for _, kind, _ in found):
+        yield "no agent: add a table [[agents]] with kind and name"
+    first = dict[str, str]()
+    for place, _, inner in found:
+        if isinstance(name := inner.get("name"), str):
+            if name in first:
+                yield f"{place}.name: {name!r} is used twice, in {first[name]} too"
+            first.setdefault(name, place)
+    servers = [str(inner.get("name")) for _, kind, inner in found if kind == "servers"]
+    for place, _, inner in found:
+        named = inner.get("server")
+        if inner.get("mode") == "serve" and isinstance(named, str) and named and named not in servers:
+            guess = near(named, servers) if servers else f"; add a table [[servers]] with name = {named!r}"
+            yield f"{place}.server: no server {named!r} is in this file{guess}"
+
+
+def _tables(table: dict[str, Any], at: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The tables of agents, servers and supervisors at any depth: place, kind, table."""
+    for kind in ("agents", "servers", "supervisors"):
+        inner: object = table.get(kind)
+        for number, one in enumerate(cast("list[object]", inner) if isinstance(inner, list) else []):
+            yield from _from(one, f"{at}{kind}[{number}]", kind)
+
+
+def _from(one: object, place: str, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    if isinstance(one, dict):
+        table = cast("dict[str, Any]", one)
+        yield place, kind, table
+        yield from _tables(table, f"{place}.") if kind == "supervisors" else ()

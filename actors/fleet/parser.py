@@ -1,0 +1,288 @@
+"""From TOML tables to records, strictly: every fault of a file in one pass, each with its place.
+
+The default converter would bend `3` into `"3"`, `"no"` into `True` and a text into a list of letters; every hook here
+refuses instead and says what is accepted. A fault is one line that begins with its place, such as
+`agents[1].restart: 'on' is not a choice; accepted: permanent, transient, temporary`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin
+
+import attrs
+from cattrs import Converter
+from cattrs.errors import (
+    BaseValidationError,
+    ClassValidationError,
+    ForbiddenExtraKeysError,
+    IterableValidationError,
+)
+
+from proctor.actors.durations import ACCEPTED, duration, limit
+from proctor.actors.plan.option_checks import near
+
+T = TypeVar("T")
+
+
+class Seconds(float):
+    """A duration: `30`, `"30s"`, `"1h30m"`."""
+
+
+class Positive(Seconds):
+    """A duration above 0."""
+
+
+class Limit(float):
+    """A duration that may be 0 or `"none"`: math.inf."""
+
+
+Folder = NewType("Folder", Path)
+"""A path where a folder is."""
+
+
+class Misfit(ValueError):
+    """A fault of one key of a table that is well formed in itself."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+class TableFaults(ValueError):
+    """`faults` holds every fault, a line each."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class Tables:
+    """A converter for one file: first what it is to `accept`, then its `records`, then `read`.
+
+    Relative paths in the file are relative to `folder`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._converter = made = Converter(forbid_extra_keys=True)
+        for kind in (str, int, bool, float):
+            made.register_structure_hook(kind, _exactly(kind))
+        made.register_structure_hook(Seconds, lambda value, _: Seconds(duration(value)))
+        made.register_structure_hook(Positive, _positive)
+        made.register_structure_hook(Limit, lambda value, _: Limit(limit(value)))
+        made.register_structure_hook(Path, lambda value, _: self.path(value))
+        made.register_structure_hook(Folder, lambda value, _: _folder(self.path(value)))
+        made.register_structure_hook_func(lambda wanted: _origin(wanted) is Literal, _choice)
+        made.register_structure_hook_func(lambda wanted: _origin(wanted) is tuple, self.array)
+        made.register_structure_hook_factory(lambda wanted: _origin(wanted) is dict, self._mapping)
+
+    def accept(self, union: object, read: Callable[[object], object]) -> None:
+        """Have `read` make what a field of this union type holds, None in the union or not."""
+        members = {*get_args(union)} - {type(None)}
+
+        def is_it(wanted: object) -> bool:
+            given = {*get_args(wanted)} - {type(None)}
+            return get_origin(wanted) in (Union, UnionType) and given == members
+
+        self._converter.register_structure_hook_func(is_it, lambda value, _: read(value))
+
+    def accept_type(self, wanted: Any, read: Callable[[object], object]) -> None:
+        """Have `read` make what a field of this type holds."""
+        self._converter.register_structure_hook(wanted, lambda value, _: read(value))
+
+    def path(self, value: object) -> Path:
+        """A path, from the file's folder on."""
+        if isinstance(value, str) and value:
+            return self._folder / Path(os.path.expanduser(value))
+        raise TypeError(f"expected a path, got {said(value)}")
+
+    def one_of(self, kinds: Mapping[str, type[Any]]) -> Callable[[object], object]:
+        """A reader of a table whose key `kind` says which record it is."""
+
+        def read(value: object) -> object:
+            table = as_table(value)
+            accepted = ", ".join(kinds)
+            if "kind" not in table:
+                raise Misfit("kind", f"this key is missing; accepted: {accepted}")
+            kind = table["kind"]
+            if not isinstance(kind, str) or kind not in kinds:
+                raise Misfit("kind", f"{kind!r} is not a kind; accepted: {accepted}")
+            rest = {key: inner for key, inner in table.items() if key != "kind"}
+            return self._converter.structure(rest, kinds[kind])
+
+        return read
+
+    def array(self, value: object, wanted: Any) -> tuple[Any, ...]:
+        """A tuple type `wanted` from an array."""
+        if not isinstance(value, list):
+            raise TypeError(f"expected an array, got {said(value)}")
+        items: type[list[Any]] = list[get_args(wanted)[0]]  # type: ignore[misc,assignment]
+        return tuple(self._converter.structure(value, items))
+
+    def _mapping(self, wanted: Any) -> Callable[[object, Any], dict[str, Any]]:
+        """A reader of a table whose keys are names."""
+        fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(wanted)
+        return lambda value, kind: fill(as_table(value), kind)
+
+    def records(
+        self,
+        records: Iterable[type[Any]],
+        faults: Callable[[Any], Iterable[Misfit]],
+        stand_ins: Mapping[str, object],
+    ) -> None:
+        """Make these from tables only; `faults` says what is wrong with one that is well formed.
+
+        One that is not is made of what is well formed in it, with `stand_ins` for keys that are missing, to be asked too.
+        """
+        for record in records:
+            self._only_from_tables(record, faults, stand_ins)
+
+    def read(self, table: Mapping[str, Any], record: type[T]) -> T:
+        """The record in a table. Raises `TableFaults`."""
+        try:
+            return self._converter.structure(table, record)
+        except BaseValidationError as error:
+            raise TableFaults(_faults(error, "")) from None
+        except Misfit as error:
+            raise TableFaults(_told(error, "")) from None
+
+    def _only_from_tables(
+        self,
+        record: type[Any],
+        faults: Callable[[Any], Iterable[Misfit]],
+        stand_ins: Mapping[str, object],
+    ) -> None:
+        fill = self._converter.get_structure_hook(record)
+
+        def hook(value: object, wanted: Any) -> Any:
+            table = as_table(value)
+            found = list[Exception]()
+            try:
+                made = fill(table, wanted)
+            except ClassValidationError as error:
+                found.append(error)
+                made = _filled(fill, _well_formed(table, error, record, stand_ins), wanted)
+            found += [] if made is None else faults(made)
+            if found:
+                raise ClassValidationError("what is wrong", found, record)  # pyright: ignore[reportCallIssue]  # as cattrs makes it
+            return made
+
+        self._converter.register_structure_hook(record, hook)
+
+
+def _well_formed(
+    table: Mapping[str, Any], error: ClassValidationError, record: type[Any], stand_ins: Mapping[str, object]
+) -> dict[str, Any]:
+    """What of a table the errors do not name, with what stands in for keys that it must have."""
+    named, _ = error.group_exceptions()
+    fields = attrs.fields_dict(record)
+    bad = {note.name for _, note in named}
+    good = {key: value for key, value in table.items() if key in fields and key not in bad}
+    return {**{key: value for key, value in stand_ins.items() if key in fields}, **good}
+
+
+def _filled(fill: Callable[[Any, Any], Any], table: Mapping[str, Any], wanted: Any) -> Any:
+    try:
+        return fill(table, wanted)
+    except ClassValidationError:  # a key is missing that nothing stands in for
+        return None
+
+
+_TYPES: Mapping[type, str] = {
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    float: "a number",
+    dict: "a table",
+    list: "an array",
+}
+
+
+def said(value: object) -> str:
+    """A wrong value, as the file has it."""
+    if isinstance(value, dict | list):
+        return _TYPES[dict if isinstance(value, dict) else list]
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def as_table(value: object) -> dict[str, Any]:
+    """A table, or TypeError."""
+    if not isinstance(value, dict):
+        raise TypeError(f"expected a table, got {said(value)}")
+    return {**value}
+
+
+def _origin(wanted: Any) -> Any:
+    return get_origin(wanted)
+
+
+def _exactly(kind: type[Any]) -> Callable[[Any, Any], Any]:
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is kind or (kind is float and type(value) is int):
+            return kind(value)
+        raise TypeError(f"expected {_TYPES[kind]}, got {said(value)}")
+
+    return hook
+
+
+def _positive(value: object, _: object) -> Positive:
+    seconds = duration(value)
+    if not seconds:
+        raise ValueError(f"expected {ACCEPTED} above 0, got {value!r}")
+    return Positive(seconds)
+
+
+def _folder(path: Path) -> Folder:
+    if not path.is_dir():
+        raise ValueError(f"expected a folder, and {str(path)!r} is not one")
+    return Folder(path)
+
+
+def _choice(value: object, wanted: Any) -> Any:
+    choices = get_args(wanted)
+    if isinstance(value, str) and value in choices:
+        return value
+    raise ValueError(f"{said(value)} is not a choice; accepted: {', '.join(choices)}")
+
+
+def _faults(error: Exception, at: str) -> Iterator[str]:
+    match error:
+        case IterableValidationError():
+            noted, others = error.group_exceptions()
+            places = [(inner, _inside(at, note.index)) for inner, note in noted]
+        case ClassValidationError():
+            named, others = error.group_exceptions()
+            places = [(inner, f"{at}.{note.name}") for inner, note in named]
+        case _:
+            yield from _told(error, at)
+            return
+    for inner, place in (*places, *((other, at) for other in others)):
+        yield from _faults(inner, place)
+
+
+def _inside(at: str, index: object) -> str:
+    return f"{at}.{index}" if isinstance(index, str) else f"{at}[{index}]"
+
+
+def _told(error: Exception, at: str) -> Iterator[str]:
+    match error:
+        case ForbiddenExtraKeysError():
+            known = [field.name for field in attrs.fields(error.cl)]
+            for key in sorted(error.extra_fields):
+                yield _line(f"{at}.{key}", f"unknown key{near(key, known)}")
+        case KeyError():
+            key = f".{error.args[0]}"
+            yield _line(at if at.endswith(key) else at + key, "this key is missing")
+        case Misfit():
+            yield _line(f"{at}.{error.key}" if error.key else at, str(error))
+        case _:
+            yield _line(at, str(error))
+
+
+def _line(at: str, text: str) -> str:
+    place, flat = at.removeprefix("."), " ".join(text.split())
+    return f"{place}: {flat}" if place else flat

@@ -1,0 +1,127 @@
+"""Turns within sessions: for each name that a client gives, a folder and a conversation of its own.
+
+A turn of a session is a process of its own, made of the agent's options, in a place of the pool; it goes on with what its
+session's last one left. So an agent of the tree is the pattern for these, and takes no part in them.
+
+Guarantees: an agent's sessions are its own, whatever another agent's are called. Turns of one session come one after the
+other. Removing one that is in use is refused. A turn is refused before it begins while a budget that does more than warn
+is spent: the tree's, or the agent's own, which is counted for its sessions apart from the agent. So a client is told when
+to come back, and keeps no place in the line meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+
+from proctor.actors.errors import BudgetExceeded
+from proctor.actors.gateways.http.problems import Problem, problem
+from proctor.actors.gateways.http.schemas import SessionRecord, TurnRequest
+from proctor.actors.gateways.http.turns import ServedTurn
+from proctor.actors.limits.spend_limits import SpendLimits, limits_of
+from proctor.actors.limits.tree_limits import current_fellows
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.plan import Plan
+from proctor.actors.runs import Run, stream
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.runtime.messaging.deadlines import left
+
+
+@attrs.frozen(kw_only=True)
+class Rooms:
+    """The `sessions` of a server, each under `prefix`; the `plans` of the agents that have some, by name; the `pools` that
+    they run in. Use it within the block of the tree's supervisor."""
+
+    sessions: Sessions
+    plans: Mapping[str, Plan]
+    pools: Pools = attrs.field(factory=Pools)
+    prefix: str = ""
+    _live: set[Run] = attrs.field(factory=set[Run], init=False)
+    _spend_limits: dict[str, SpendLimits] = attrs.field(factory=dict[str, SpendLimits], init=False)
+
+    def records(self, agent: str) -> tuple[SessionRecord, ...]:
+        """The sessions of an agent."""
+        own = self._key(agent, "")
+        return tuple(
+            SessionRecord(id=facts.id.removeprefix(own), in_use=facts.users, idle=round(facts.idle, 3))
+            for facts in self.sessions.facts()
+            if facts.id.startswith(own)
+        )
+
+    async def remove(self, agent: str, id: str) -> bool:
+        """Whether there was one. Raises `NoPlace` when it is in use."""
+        return await self.sessions.remove(self._key(agent, id))
+
+    async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
+        """Carry out a turn of a session."""
+        limits = self._limits_of(agent)
+        _check(limits)
+        try:
+            async with self.sessions.hold(self._key(agent, id), timeout=left(turn.ends)) as session:
+                by = partial(self._run, request, turn, limits)
+                return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
+        except OSError as error:
+            detail = f"session {id!r} cannot be had: {error.strerror or error}"
+            raise problem(503, "no-session", detail, "make room on the server's disk") from error
+
+    def kill(self) -> None:
+        """Do not wait for the ladders of those that run."""
+        for live in self._live:
+            live.kill()
+
+    async def _run(
+        self,
+        request: TurnRequest,
+        turn: ServedTurn,
+        limits: SpendLimits,
+        plan: Plan,
+        prompt: str,
+        *,
+        timeout: float | None,
+    ) -> Answer:
+        try:
+            async with self.pools.of(plan).slot(timeout=timeout) as remaining:
+                asked = stream(
+                    plan, prompt, timeout=remaining, schema=request.schema, limits=limits, parks=False
+                )
+                async with asked as live:
+                    return await self._followed(live, turn)
+        except BudgetExceeded as error:
+            raise _spent(error.account, error.seconds) from error
+
+    async def _followed(self, live: Run, turn: ServedTurn) -> Answer:
+        live.lent = True
+        self._live.add(live)
+        position = 0
+        try:
+            turn.take(live.incarnation.log, position)
+            while events := await live.batch():
+                position += len(events)
+                turn.reach(position, len(events))
+            return await live.finish()
+        finally:
+            self._live.discard(live)
+
+    def _limits_of(self, agent: str) -> SpendLimits:
+        if agent not in self._spend_limits:
+            book = current_fellows().book
+            self._spend_limits[agent] = limits_of(self.plans[agent], book, f"sessions of {agent}")
+        return self._spend_limits[agent]
+
+    def _key(self, agent: str, id: str) -> str:
+        return f"{self.prefix}{len(agent)}:{agent}/{id}"
+
+
+def _check(limits: SpendLimits) -> None:
+    if (spent := limits.spent("park", "escalate")) is not None:
+        raise _spent(*spent)
+
+
+def _spent(account: str, seconds: float | None) -> Problem:
+    known = seconds is not None and math.isfinite(seconds)
+    headers = {"retry-after": str(math.ceil(seconds or 0.0))} if known else None
+    return problem(429, "budget-spent", account, "ask again when its window has freed", headers=headers)

@@ -1,0 +1,163 @@
+"""The account book: what every agent and every run has taken, by name, and the windows of the budgets that bound them.
+
+A tree has one, and so have a pool, sessions and a completion model outside of a tree. A program that opens one itself
+(`with AccountBook(path)`) has one for all of these, and where it names a file the windows go on in its next life.
+
+    a turn is to begin ─► all windows have room ─► its reserve is taken ─► it ends ─► its cost takes the reserve's place
+                              └─ none ─► it waits for a window, or for the end of a turn under way
+
+Guarantees: a budget is asked before each turn that it bounds, however the turn is made; a cost counts once in each window
+that it belongs to; what no command line reports is counted as unknown.
+
+In memory are seconds of the event loop's clock, which cannot be set; in the file moments of the wall clock. Where that was
+set back, what was spent counts as spent just now, and is free again a period later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar, Token
+from pathlib import Path
+from time import time
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from proctor.actors.expense import Expense
+from proctor.actors.limits.budget_file import BudgetFile, KeptWindow
+from proctor.actors.plan.budgets import Budget, Spending
+
+BOOK: ContextVar[AccountBook | None] = ContextVar("proctor.account_book", default=None)
+
+
+class Changes:
+    """What those wait for who may not go on yet. `count` is how often something has changed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lot = trio.lowlevel.ParkingLot()
+
+    def tell(self) -> None:
+        """Something has changed that others wait for."""
+        self.count += 1
+        self._lot.unpark_all()
+
+    async def wait(self, seconds: float, count: int) -> None:
+        """Wait so many seconds, or until there were more changes than that."""
+        with trio.move_on_after(seconds):
+            while self.count == count:
+                await self._lot.park()
+
+
+class AccountBook:
+    """`with AccountBook(path) as book`: one for all that is run in the block. `budget` bounds it all together; `whose` is what
+    messages call that. `path` is the file that the windows are kept in (None: they go with the book).
+
+    `wall` gives the time in Unix seconds. Entering a second time raises RuntimeError.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        budget: Budget | None = None,
+        whose: str = "the program",
+        wall: Callable[[], float] = time,
+    ) -> None:
+        self.changes = Changes()
+        self._whose = whose
+        self._budget = budget
+        self._wall = wall
+        self._file = None if path is None else BudgetFile(Path(path).expanduser().absolute())
+        self._around: AccountBook | None = None
+        self._windows: dict[str, Spending] = {}
+        self._kept: dict[str, KeptWindow] = {}
+        self._is_open = False
+        self._expenses: dict[str, Expense] = {}
+        self._token: Token[AccountBook | None] | None = None
+
+    @property
+    def expenses(self) -> Mapping[str, Expense]:
+        """What was taken so far, by the name of the agent."""
+        return self._expenses if self._around is None else self._around.expenses
+
+    def expense(self, name: str) -> Expense:
+        """What the agent of that name has taken, to be added to."""
+        if self._around is not None:
+            return self._around.expense(name)
+        return self._expenses.setdefault(name, Expense())
+
+    # -- what bounds a turn
+
+    def window(self, whose: str, budget: Budget, key: str | None = None) -> Spending:
+        """What was spent under a budget. `whose` names it in messages, `key` in the file."""
+        key = whose if key is None else key
+        if self._around is not None:
+            return self._around.window(whose, budget, f"{self._whose}: {key}")
+        if key not in self._windows:
+            self._windows[key] = self._recalled(key, Spending(budget, whose))
+        self._windows[key].budget = budget
+        return self._windows[key]
+
+    def windows(self) -> Iterator[Spending]:
+        """Of the budgets that bound all that is in it: its own, and those of the books around it."""
+        if self._budget is not None:
+            yield self.window(self._whose, self._budget, "")
+        if self._around is not None:
+            yield from self._around.windows()
+
+    def enclose(self, around: AccountBook | None) -> None:
+        """All that is in this book is in that one too. Before anything is in it."""
+        if around is not None and around is not self:
+            self._around, self.changes = around, around.changes
+
+    # -- between two lives
+
+    def _recalled(self, key: str, window: Spending) -> Spending:
+        if self._file is not None and not self._is_open:
+            self._kept, self._is_open = self._file.open(), True
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            wall, now = self._wall(), trio.current_time()
+            spent = [(now - max(0.0, wall - moment), usd) for moment, usd in kept.spent]
+            window.recall(sorted(spent), kept.unknown, kept.dearest)
+        return window
+
+    def save(self) -> None:
+        """Write down what was spent, where there is a file for it."""
+        if self._around is not None:
+            self._around.save()
+        elif self._file is not None:
+            ahead, now = self._wall() - trio.current_time(), trio.current_time()
+            written = {
+                key: KeptWindow(
+                    [(at + ahead, usd) for at, usd in window.entries(now)],
+                    window.unknown,
+                    dict(window.dearest),
+                )
+                for key, window in self._windows.items()
+            }
+            self._file.write({**self._kept, **written})
+
+    def close(self) -> None:
+        """Let another program have the file. What is counted afterwards is read and written anew."""
+        if self._file is not None and self._is_open:
+            self._file.close()
+            self._windows.clear()
+            self._is_open = False
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("this account book is open already")
+        self.enclose(BOOK.get())
+        self._token = BOOK.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            BOOK.reset(self._token)
+            self._token = None
+        self.close()

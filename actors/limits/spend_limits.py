@@ -1,0 +1,161 @@
+"""What bounds the turns of one agent, or of all runs of one name: its own budget, its tree's, its program's.
+
+A turn is admitted while all windows have room for what it may cost, and holds that much of them until it ends. What it may
+cost is what the dearest turn of its kind of command line has cost so far. Before the first is known, it is the
+CLI's own bound for the turn (`max_budget_usd`), else all that is left: so the first goes alone. That is how a fleet
+overshoots its budget by one turn and not by all of them, as long as no turn is dearer than all before it. Kinds that tell
+no cost hold nothing.
+
+A turn that is begun from within another one, by a tool of the host, waits for no turn under way: that may be the one that
+waits for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+
+import trio
+
+from proctor.actors.errors import BadOption, BudgetExceeded
+from proctor.actors.limits.account_book import BOOK, AccountBook
+from proctor.actors.plan.account_id import kind_of
+from proctor.actors.plan.budgets import Alarm, Spending, Then
+from proctor.actors.plan.plan import Plan
+from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
+
+WITHIN_A_TURN: ContextVar[bool] = ContextVar("proctor.within_a_turn", default=False)
+"""Whether this task works for a turn: it runs a tool or a hook of the host that an agent has called."""
+
+
+class SpendLimits:
+    """`windows` are the budgets that bound this agent or these runs, `book` is where they are counted, by `name`.
+
+    `kind` is that of the command line, which tells costs or not (`priced`); `most` is its own bound for a turn.
+    """
+
+    def __init__(
+        self,
+        book: AccountBook,
+        windows: tuple[Spending, ...],
+        name: str,
+        *,
+        kind: str = "",
+        priced: bool = True,
+        most: float | None = None,
+    ) -> None:
+        self._book = book
+        self._windows = windows
+        self._name = name
+        self._kind = kind
+        self._priced = priced
+        self._most = most
+        self._expense = book.expense(name)
+
+    def take(self, event: TurnEnded | Exited | Notice) -> Iterator[tuple[Alarm, str]]:
+        """Count what an event tells. Yields each alarm with its text."""
+        self._expense.take(event)
+        if isinstance(event, TurnEnded):
+            yield from self.spend(event.cost_usd, whole=event.ending == "completed")
+        elif isinstance(event, Exited) and event.turn is not None:
+            yield from self.spend(event.cost_usd)
+
+    def spend(self, usd: float | None, *, whole: bool = False) -> Iterator[tuple[Alarm, str]]:
+        """A turn has cost so much (US dollars, None: unknown); `whole`: it was done to its end."""
+        now = trio.current_time()
+        for window in self._windows:
+            if whole or usd:
+                window.learn(self._kind, usd)
+            for alarm in window.spend(usd, now):
+                yield alarm, window.text(now)
+        if self._windows:
+            self._book.save()
+            self._book.changes.tell()
+
+    # -- before a turn
+
+    def spent(self, *then: Then) -> tuple[str, float] | None:
+        """The text of a spent budget whose action is in `then`, and the seconds until it frees; None without one."""
+        now = trio.current_time()
+        for window in self._windows:
+            if window.budget.then in then and (seconds := window.frees_in(now)) > 0:
+                return window.text(now), seconds
+        return None
+
+    def under_way(self) -> str | None:
+        """Why the turns under way leave no room for another, None where they do."""
+        now = trio.current_time()
+        for window in self._windows:
+            if window.budget.then != "warn" and not window.has_room(now):
+                return f"{window.text(now)}; the turns under way may take the rest"
+        return None
+
+    def reserve(self, turn: object) -> None:
+        """A turn begins, and holds what it may cost until it is settled."""
+        now = trio.current_time()
+        for window in self._windows if self._priced else ():
+            window.reserve(turn, self._kind, self._most, now)
+
+    def settle(self, turn: object) -> None:
+        """The turn has ended. A second call does nothing."""
+        held = [window.settle(turn) for window in self._windows]
+        if any(held):
+            self._book.changes.tell()
+
+    @asynccontextmanager
+    async def turn(self, ends: float = math.inf, *, parks: bool = True) -> AsyncGenerator[None]:
+        """Admit a run for the length of the block, as soon as there is room for it, and before `ends` on Trio's clock.
+
+        Raises `BudgetExceeded` where that cannot be; at once when a budget is spent and `parks` is False, or ends agents.
+        """
+        await self._admit(ends, parks)
+        turn = object()
+        self.reserve(turn)
+        try:
+            yield
+        finally:
+            self.settle(turn)
+
+    async def _admit(self, ends: float, parks: bool) -> None:
+        while True:
+            text: str | None = None
+            seconds, count = math.inf, self._book.changes.count
+            if (spent := self.spent("park", "escalate")) is not None:
+                text, seconds = spent
+                waits = parks and self.spent("escalate") is None and trio.current_time() + seconds <= ends
+            elif WITHIN_A_TURN.get() or (text := self.under_way()) is None:
+                return
+            else:
+                waits = trio.current_time() < ends
+            if not waits:
+                raise BudgetExceeded(self._name, text, seconds)
+            with trio.move_on_at(ends):
+                await self._book.changes.wait(seconds, count)
+
+
+def limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
+    """What bounds the turns of this plan; `whose` its own budget is in messages (the plan's name)."""
+    budget = plan.conduct.budget
+    own = () if budget is None else (book.window(whose or plan.name, budget),)
+    return SpendLimits(
+        book,
+        (*own, *book.windows()),
+        plan.name,
+        kind=kind_of(plan),
+        priced=plan.dialect.can("cost", None),
+        most=plan.launch.max_budget_usd,
+    )
+
+
+def charged(plan: Plan, own: AccountBook | None = None) -> SpendLimits:
+    """What bounds a run of this plan, by the book around this task, or else by `own`. Raises `BadOption` for a plan with a
+    budget that nothing would remember after the run."""
+    book = BOOK.get() or own
+    if book is None and plan.conduct.budget is not None:
+        raise BadOption(
+            f"budget of {plan.name!r}: a run by itself keeps no account of what the last one spent. Run it within "
+            "`with proctor.AccountBook():`, a supervisor, a pool or sessions; max_budget_usd bounds a single turn"
+        )
+    return limits_of(plan, AccountBook() if book is None else book)

@@ -1,0 +1,1 @@
+"""One `opencode serve` process that many agents share."""

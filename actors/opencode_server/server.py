@@ -1,0 +1,208 @@
+"""A server of agent sessions as a supervised actor: one process that many agents share.
+
+Guarantees: it is ready when the process says where it listens. Whoever knows its name asks it for its `Address`; the
+password is random for each start and stands nowhere but in the environment of the process. A stop first ends what
+the server runs, then the server; whatever is left goes with its guard. The end of the process ends the actor with the
+same reason, so that its supervisor decides; a private home outlives it, because the sessions are in there.
+
+Not here: what is said to the server, and who goes on with which session on the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.actors.errors import BadOption, StartRefused
+from proctor.actors.plan.discovery import OPENCODE, Product, find
+from proctor.actors.plan.environment import Home, build_environment
+from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, Accepted, option_faults
+from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.transport.transport import ProcessTransport, Start
+from proctor.protocols.opencode.serve.launch import DISPOSE, USER, address_in, server_command
+from proctor.runtime.exits import ExitReason
+from proctor.runtime.messaging.actor import Actor, Stop
+from proctor.runtime.messaging.messages import Call
+from proctor.runtime.processes.ledger import make_folder
+from proctor.runtime.processes.process import Command
+from proctor.runtime.processes.stopping import Step
+from proctor.runtime.spec import ChildSpec
+
+DISPOSAL = 2.0
+"""Seconds the server has to end what it runs."""
+SHUTDOWN = 10.0
+PATIENCE = 60.0
+"""Seconds from the start to the word that it listens."""
+
+
+_ACCEPTED: Mapping[str, Accepted] = {
+    "env": attrs.evolve(ENVIRONMENT, optional=True),
+    "port": Accepted(
+        what="a number from 0 to 65535 (0: any that is free)", takes=lambda value: _is_port(value)
+    ),
+    "start": SECONDS,
+}
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535
+
+
+@attrs.frozen
+class Where:
+    """The reply is the server's `Address`."""
+
+
+@attrs.frozen
+class Address:
+    """Where a server listens, who may speak there, and which process it is."""
+
+    url: str
+    user: str
+    password: str = attrs.field(repr=False)
+    pid: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """What a server is started with; see `opencode_server`."""
+
+    product: Product = OPENCODE
+    executable: Path | None = None
+    cwd: Path | None = None
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
+    home: Home = "user"
+    port: int = 0
+    start: float = PATIENCE
+    shutdown: float = SHUTDOWN
+
+
+@attrs.frozen
+class _Over:
+    reason: ExitReason
+
+
+class ServerActor(Actor):
+    """Started with a `Service`; understands `Where`."""
+
+    service: Service
+    _address: Address
+    _transport: ProcessTransport | None = None
+
+    async def init(self, service: Service) -> None:
+        self.service = service
+        if "scratch" not in self.kept:
+            scratch = self.kept["scratch"] = make_folder("proctor-server-")
+            self.kept.when_dropped(lambda: shutil.rmtree(scratch, ignore_errors=True))
+        with trio.move_on_after(service.start) as clock:
+            self._address = await self.background.start(self._run)
+        if clock.cancelled_caught:
+            raise self._refusal(f"it did not say where it listens within {service.start:g} s")
+
+    async def handle_call(self, msg: object, from_: Call) -> object:
+        if isinstance(msg, Where):
+            return self._address
+        return await super().handle_call(msg, from_)
+
+    async def handle_info(self, msg: object) -> Stop | None:
+        match msg:
+            case _Over(reason):
+                return Stop(reason)
+            case _:
+                return None
+
+    async def terminate(self, reason: ExitReason) -> None:
+        transport = self._transport
+        if transport is None or transport.exit is not None:
+            return
+        await dispose(self._address)
+        grace = max(0.0, self.service.shutdown * 0.9 - DISPOSAL)
+        await transport.stop((Step("terminate", grace), Step("kill")))
+
+    async def _run(self, task_status: trio.TaskStatus[Address]) -> None:
+        password = secrets.token_urlsafe(24)
+        self._transport = transport = ProcessTransport(self._start(password))
+        said, url = b"", None
+        async with transport.connect():
+            async for chunk in transport.messages():
+                if url is None and (url := address_in(said := (said + chunk)[-4096:])) is not None:
+                    task_status.started(Address(url, USER, password, transport.process.leader_pid))
+            reason = await transport.wait()
+        if url is None:
+            raise self._refusal(f"it ended with {reason} before it listened")
+        self.send_info(_Over(reason))
+
+    def _start(self, password: str) -> Start:
+        service = self.service
+        executable = (str(find(service.product, service.executable)),)
+        wanted = server_command(executable, service.env, password, service.port)
+        named = {name: value for name, value in service.env.items() if name not in wanted.env}
+        environment = build_environment(
+            named, home=service.home, private=self.kept["scratch"], extra=wanted.env
+        )
+        cwd = None if service.cwd is None else str(service.cwd)
+        command = Command(wanted.argv, environment.variables, cwd, stdin="null")
+        return Start(
+            command=command, on_stderr=_ignore, marker=f"{self.kept['scratch'].name}/{self.incarnation}"
+        )
+
+    def _refusal(self, why: str) -> StartRefused:
+        stderr = "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")
+        return StartRefused(self.id, f"{why}; stderr ends {stderr[-300:]!r}", stderr=stderr)
+
+
+def opencode_server(
+    id: str,
+    *,
+    executable: str | Path | None = None,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    home: Home = "user",
+    port: int = 0,
+    start: float = PATIENCE,
+    shutdown: float = SHUTDOWN,
+    **spec: Any,
+) -> ChildSpec:
+    """`opencode serve` as a child, for the agents that name it by `server=id`; put it before them.
+
+    `executable` left out is looked for, `env` is added to what passes of ours, `home="private"` gives it its own,
+    which lives as long as the spec. `port` 0 takes any that is free. `start` and `shutdown` in seconds; `spec` are
+    further fields of `ChildSpec`. Raises `BadOption` or `InvalidSpec`.
+    """
+    given = {"executable": executable, "cwd": cwd, "env": env, "home": home, "port": port, "start": start}
+    if faults := list(option_faults(given, _ACCEPTED)):
+        raise BadOption("\n".join(f"server {id!r}: {fault}" for fault in faults), faults)
+    service = Service(
+        executable=None if executable is None else Path(executable),
+        cwd=None if cwd is None else Path(os.path.expanduser(cwd)).absolute(),
+        env=dict(env or {}),
+        home=home,
+        port=port,
+        start=start,
+        shutdown=shutdown,
+    )
+    chosen: dict[str, Any] = {"name": id, "shutdown": shutdown, "backoff": BACKOFF, **spec}
+    return ChildSpec(id, ServerActor, (service,), **chosen)
+
+
+async def dispose(address: Address) -> None:
+    """Have a server end all that it runs, within `DISPOSAL` seconds; one that does not answer is left to its guard."""
+    import httpx  # the extra `opencode`
+
+    from proctor.actors.opencode_server.connection import client_of
+
+    with trio.move_on_after(DISPOSAL), suppress(httpx.HTTPError):
+        async with client_of(address) as client:
+            await client.post(DISPOSE)
+
+
+def _ignore(data: bytes) -> None:
+    return

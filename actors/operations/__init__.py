@@ -1,0 +1,1 @@
+"""Operations: metrics, their Prometheus text, and health checks."""

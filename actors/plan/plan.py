@@ -1,0 +1,482 @@
+"""What one agent is to be, as frozen data: made and checked before anything starts.
+
+A `Plan` joins four small records: how to launch the CLI, where it works, how long its silences may be, and what it
+may do. `claude_plan`, `codex_plan`, `opencode_plan`, `acp_plan` and `scripted_plan` make one from keyword options; an
+unknown name or a wrong value is a `BadOption` that says what is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar, cast
+
+import attrs
+
+from proctor.actors.errors import BadOption, OptionFault
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.discovery import (
+    CLAUDE_CODE,
+    CODEX_CLI,
+    OPENCODE,
+    SPEAKING_ACP,
+    Product,
+    find,
+    stranger,
+)
+from proctor.actors.plan.environment import Home
+from proctor.actors.plan.mcp import McpServer, servers_of
+from proctor.actors.plan.option_checks import (
+    ELSEWHERE,
+    OPTIONS,
+    SESSION,
+    Accepted,
+    checked,
+    near,
+    one_of,
+    option_faults,
+    tried,
+)
+from proctor.actors.plan.permissions import DEADLINE, Policy
+from proctor.actors.plan.project_memory import memory_above
+from proctor.actors.plan.reach import By, Wrapped, reach_by
+from proctor.actors.plan.workspaces import WorkspaceKind, check_name
+from proctor.actors.recording.recording import LIMIT
+from proctor.actors.scripted.launch import scripted_dialect, spoken
+from proctor.actors.tools.hooks import Hook
+from proctor.actors.tools.host_calls import declared_hooks, declared_tools
+from proctor.actors.tools.tools import Tool
+from proctor.actors.tools.toolsocket import STARTER, relayed
+from proctor.actors.transport.transport import ProcessTransport, Reach
+from proctor.protocols import opencode
+from proctor.protocols.acp import PROFILES, Profile, acp_dialect
+from proctor.protocols.attachment import Attachment
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.claude.dialect import PERMISSION_MODES
+from proctor.protocols.codex import CODEX, CODEX_EXEC
+from proctor.protocols.conversation import ERROR_BUDGET
+from proctor.protocols.dialect import Dialect, Launch, Mode
+from proctor.protocols.mcp import HOST, Server
+from proctor.protocols.stages import Validator
+from proctor.runtime.spec import Backoff
+
+OnCrash = Literal["fail", "resume", "retry"]
+OnRecordingFailure = Literal["continue", "fail"]
+AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
+"""How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
+T = TypeVar("T")
+
+_MADE_HERE = frozenset(
+    {
+        *("executable", "cwd", "scratch", "secret", "env", "host_tools", "host_hooks", "attachments"),
+        *("mcp", "starter", "agent"),
+    }
+)
+"""Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
+
+SHUTDOWN = 20.0
+"""Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
+
+
+BACKOFF = Backoff(min_delay=0.25, max_delay=30.0, reset_after=10.0)
+"""How long restarts of an agent in a row are put off by default: one hardly, those for something the machine lacks until it
+is there again."""
+
+
+@attrs.frozen(kw_only=True)
+class Clocks:
+    """Seconds, each measured on its own. `greeting`: from the start to ready (60). `silence`: in a turn without a
+    sign of life, not counted while a tool runs, an approval is open, or a retry is announced (600; math.inf for
+    none). `tool_silence`: the same while a tool runs (3600; math.inf for none). `final`: from the last event of a
+    one-shot run, or from the end of the output of any, to its exit (5)."""
+
+    greeting: float = attrs.field(default=60.0, validator=checked)
+    silence: float = attrs.field(default=600.0, validator=checked)
+    tool_silence: float = attrs.field(default=3600.0, validator=checked)
+    final: float = attrs.field(default=5.0, validator=checked)
+
+
+@attrs.frozen(kw_only=True)
+class Workplace:
+    """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
+    run directories are made in (None: a temporary one that goes with the agent), `record_limit` the bytes that the agent's
+    may have (None: any number): the oldest goes first. `on_recording_failure`: when the disk does not take what is recorded,
+    the agent goes on without, or it stops its process and is `failed` until it can be recorded again. `workspace` "worktree" gives the agent
+    a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
+
+    cwd: Path | None = None
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
+    home: Home = "user"
+    record: Path | None = None
+    record_limit: int | None = attrs.field(default=LIMIT, validator=checked)
+    on_recording_failure: OnRecordingFailure = "continue"
+    workspace: WorkspaceKind = "shared"
+    worktrees: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Conduct:
+    """What the agent may do, and what happens to a request whose process died: it fails (the default), the
+    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
+
+    `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
+    `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
+    `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
+    `error_budget` lines in a row that are not of its protocol end a process (5; None: any number), and `validators` say which
+    events to refuse (see `Validator`): a refused line is one of those. `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
+
+    permission: Policy = "deny"
+    approval_deadline: float = attrs.field(default=DEADLINE, validator=checked)
+    on_crash: OnCrash = "fail"
+    park: bool = True
+    budget: Budget | None = None
+    account: str | None = None
+    context: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
+    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
+    schemas: bool = False
+    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=checked)
+    validators: tuple[Validator, ...] = attrs.field(default=(), converter=tuple[Validator, ...])
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """One agent. `product` is None when the dialect brings its own program; `arguments` follow it in every start;
+    `reach` says how its far end is reached, `given` names the options that its owner gave. `spent_usd` is what the
+    conversation that it resumes has cost before (US dollars), None where that is not known."""
+
+    name: str
+    dialect: Dialect
+    product: Product | None = None
+    executable: Path | None = None
+    arguments: tuple[str, ...] = ()
+    launch: Launch = attrs.field(factory=partial(Launch, executable=()))
+    workplace: Workplace = Workplace()
+    clocks: Clocks = Clocks()
+    conduct: Conduct = Conduct()
+    reach: Reach = ProcessTransport
+    shutdown: float = SHUTDOWN
+    given: frozenset[str] = frozenset()
+    spent_usd: float | None = None
+
+    @property
+    def relays(self) -> bool:
+        """Whether the CLI can reach the host's tools by a server of MCP alone."""
+        return bool(self.conduct.host_tools) and self.launch.mode in self.dialect.relayed
+
+    def opening(
+        self,
+        *,
+        resume: str | None,
+        fork: bool,
+        attachments: tuple[Attachment, ...] = (),
+        tools: Path | None = None,
+    ) -> Launch:
+        """What one incarnation is launched with, but for its program and its private folder; `attachments` are those of
+        the one prompt of a one-shot run, `tools` is the socket at which the host's tools are, where they are relayed."""
+        mcp, one_shot = self.launch.mcp, self.launch.mode == "oneshot"
+        if tools is not None:
+            mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
+        facts: dict[str, Any] = {
+            "cwd": str(self.workplace.cwd or Path.cwd()),
+            "secret": secrets.token_urlsafe(),
+            "env": self.workplace.env,
+            "attachments": attachments if one_shot else (),
+            "mcp": mcp,
+            "starter": STARTER,
+            "agent": self.name,
+        }
+        if self._is_isolated_claude():
+            facts["memory_above"] = memory_above(Path(facts["cwd"]))
+        return attrs.evolve(self.launch, resume=resume, fork=fork, **facts)
+
+    def _is_isolated_claude(self) -> bool:
+        launch = self.launch
+        return self.product is CLAUDE_CODE and launch.project_memory and not launch.user_settings
+
+    def at(self, cwd: Path) -> Plan:
+        """The same plan, at work in another folder."""
+        return attrs.evolve(self, workplace=attrs.evolve(self.workplace, cwd=cwd))
+
+    def program(self) -> Path | None:
+        """The program that is installed, absolute, or the name that another command is given; None where the dialect brings its own. Raises as `locate`."""
+        if self.product is None:
+            return None
+        if isinstance(self.reach, Wrapped):  # what is here says nothing about there
+            return self.executable or Path(self.product.program)
+        return find(self.product, self.executable)
+
+    def locate(self) -> tuple[str, ...]:
+        """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
+        program = self.program()
+        return () if program is None else (str(program), *self.arguments)
+
+
+def _is_ses(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("ses") and value.isprintable()
+
+
+@attrs.frozen
+class Family:
+    """One CLI: the product that is looked for, and for each mode the dialect that is spoken and how it is launched.
+    `accepts` has the CLI's own words for options that take any text in general."""
+
+    product: Product
+    modes: Mapping[AgentMode, tuple[Dialect, Mode]]
+    accepts: Mapping[str, Accepted] = attrs.field(factory=dict[str, Accepted])
+
+
+CLAUDE_FAMILY = Family(
+    CLAUDE_CODE,
+    {"session": (CLAUDE, "session"), "oneshot": (CLAUDE, "oneshot")},
+    {
+        "resume": SESSION,
+        "session_id": SESSION,
+        "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual", optional=True),
+        "effort": one_of("low", "medium", "high", "xhigh", "max", optional=True),
+    },
+)
+CODEX_FAMILY = Family(
+    CODEX_CLI,
+    {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")},
+    {
+        "resume": attrs.evolve(SESSION, what="a thread's UUID"),
+        "permission_mode": one_of("untrusted", "on-failure", "on-request", "never", optional=True),
+        "effort": one_of(
+            *("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"), optional=True
+        ),
+    },
+)
+OPENCODE_FAMILY = Family(
+    OPENCODE,
+    {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")},
+    {"resume": Accepted(what="a session's id, which begins with 'ses'", takes=_is_ses, optional=True)},
+)
+
+
+class AgentOptions(TypedDict, total=False):
+    """Options of every agent, each with the default of its record; see `Launch`, `Workplace`, `Clocks`, `Conduct`."""
+
+    cwd: str | Path | None
+    env: Mapping[str, str]
+    home: Home
+    record: str | Path | None
+    record_limit: int | None
+    on_recording_failure: OnRecordingFailure
+    workspace: WorkspaceKind
+    worktrees: str | Path | None
+    executable: str | Path | None
+    reach: By | None
+    model: str | None
+    mode: AgentMode
+    resume: str | None
+    session_id: str | None
+    partial: bool
+    permission_mode: str | None
+    system_prompt: str | None
+    append_system_prompt: str | None
+    tools: tuple[str, ...] | None
+    allowed_tools: tuple[str, ...]
+    disallowed_tools: tuple[str, ...]
+    add_dirs: tuple[str, ...]
+    mcp: Mapping[str, McpServer]
+    mcp_config: str | Path | None
+    context: Mapping[str, str]
+    json_schema: str | None
+    max_turns: int | None
+    max_budget_usd: float | None
+    persist: bool | None
+    user_settings: bool | None
+    project_memory: bool
+    retries: int | None
+    sandbox: str | None
+    effort: str | None
+    extra: tuple[str, ...]
+    greeting: float
+    silence: float
+    tool_silence: float
+    final: float
+    permission: Policy
+    approval_deadline: float
+    on_crash: OnCrash
+    park: bool
+    budget: Budget | None
+    account: str | None
+    host_tools: Sequence[Tool]
+    hooks: Sequence[Hook]
+    schemas: bool
+    error_budget: int | None
+    validators: Sequence[Validator]
+
+
+def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """A Claude Code agent."""
+    return _family_plan(name, CLAUDE_FAMILY, options, shutdown)
+
+
+def codex_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """A Codex agent. The mode `exec` is a process for each request: no approvals, no interrupt, no deltas."""
+    return _family_plan(name, CODEX_FAMILY, options, shutdown)
+
+
+def opencode_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """An OpenCode agent: a session by default, or one process for each prompt (`mode="run"`)."""
+    return _family_plan(name, OPENCODE_FAMILY, options, shutdown)
+
+
+def gemini_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
+    """A Gemini CLI agent, in the Agent Client Protocol."""
+    return acp_plan(name, ("gemini", "--acp"), options, profile="gemini", shutdown=shutdown)
+
+
+def acp_plan(
+    name: str,
+    argv: Sequence[str],
+    options: AgentOptions,
+    *,
+    profile: str | Profile = "generic",
+    shutdown: float = SHUTDOWN,
+) -> Plan:
+    """An agent of the Agent Client Protocol: its command, looked up on PATH unless it is a path, and its profile, which
+    is `generic`, `opencode`, `gemini`, `codex`, `claude` or one of your own. Raises `BadOption`."""
+    found = list[OptionFault]()
+    if not _is_command(argv):
+        found.append(OptionFault("argv", f"must be a program and its arguments, got {argv!r}"))
+        argv = ("?",)
+    if not isinstance(profile, Profile) and profile not in PROFILES:
+        found.append(OptionFault("profile", f"{profile!r} is not known{near(str(profile), PROFILES)}"))
+        profile = "generic"
+    program, *arguments = argv
+    product = SPEAKING_ACP.get(program) or stranger(program)
+    family = Family(product, {"session": (_acp_dialect(profile), "session")})
+    plan = _family_plan(name, family, options, shutdown, found)
+    given = plan.executable or (Path(os.path.expanduser(program)) if "/" in program else None)
+    return attrs.evolve(plan, executable=given, arguments=tuple(arguments))
+
+
+def _is_command(argv: object) -> bool:
+    accepted = not isinstance(argv, str) and OPTIONS["extra"].takes(argv)
+    return accepted and bool(argv) and bool(cast("Sequence[str]", argv)[0])
+
+
+def _acp_dialect(profile: str | Profile) -> Dialect:
+    if isinstance(profile, Profile):
+        return acp_dialect(profile)
+    return opencode.OPENCODE if profile == "opencode" else acp_dialect(PROFILES[profile])
+
+
+def _family_plan(
+    name: str, family: Family, options: AgentOptions, shutdown: float, found: Iterable[OptionFault] = ()
+) -> Plan:
+    given, found = options.copy(), [*found]
+    mode = given.pop("mode", "session")
+    if mode not in family.modes:
+        accepted = ", ".join(family.modes)
+        text = f"{mode!r} is not a choice for {family.product.name}; accepted: {accepted}"
+        found.append(OptionFault("mode", text))
+        mode = "session"
+    dialect, how = family.modes[mode]
+    launch = Launch(executable=(), mode=how)
+    base = Plan(name=name, dialect=dialect, product=family.product, launch=launch, shutdown=shutdown)
+    return shaped(base, given, family.accepts, found)
+
+
+def scripted_plan(
+    name: str,
+    script: str | Path,
+    options: AgentOptions,
+    *,
+    dialect: str = "claude",
+    faults: tuple[str, ...] = (),
+    speed: float = 0.0,
+    shutdown: float = SHUTDOWN,
+) -> Plan:
+    """An agent played from a script file or a recorded run, in the wire of `dialect` (a name of `SPOKEN`).
+
+    Raises `ScriptError` naming file and line.
+    """
+    path = Path(script).absolute()
+    played = scripted_dialect(path, dialect=dialect, faults=faults, speed=speed)
+    launch = Launch(executable=(), mode=spoken(dialect).mode)
+    return shaped(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
+
+
+def shaped(
+    base: Plan,
+    options: AgentOptions,
+    accepts: Mapping[str, Accepted] | None = None,
+    found: Iterable[OptionFault] = (),
+) -> Plan:
+    """`base` with what the options say; `accepts` are the CLI's own words. Raises `BadOption` with all that is wrong,
+    `found` before included, a line each."""
+    given = dict(options)
+    faults = [*found]
+    reach = tried(faults, lambda: _reach(base.reach, given), base.reach)
+    words = {**(accepts or {}), **(ELSEWHERE if isinstance(reach, Wrapped) and reach.elsewhere else {})}
+    faults += [*option_faults(given, words), *_misplaced(base.name, given)]
+    good = {name: value for name, value in given.items() if name not in {fault.option for fault in faults}}
+    conduct = _part(base.conduct, good)
+    mcp = tried(faults, lambda: _servers(good), base.launch.mcp)
+    launch = _part(base.launch, {k: v for k, v in good.items() if k not in _MADE_HERE})
+    launch = attrs.evolve(launch, mcp=mcp)
+    launch = tried(faults, lambda: _hosting(base.dialect, launch, conduct), launch)
+    if faults:
+        raise BadOption("\n".join(f"agent {base.name!r}: {fault}" for fault in faults), faults)
+    executable = good.get("executable")
+    return attrs.evolve(
+        base,
+        executable=None if executable is None else Path(cast("str | Path", executable)),
+        launch=launch,
+        workplace=_part(base.workplace, {k: _as_path(k, v) for k, v in good.items()}),
+        clocks=_part(base.clocks, good),
+        conduct=conduct,
+        reach=reach,
+        given=frozenset(good),
+    )
+
+
+def _misplaced(name: str, given: Mapping[str, object]) -> Iterable[OptionFault]:
+    """What is wrong with options together, or with the agent's name."""
+    if given.get("workspace") == "worktree":
+        try:
+            check_name(name)
+        except BadOption as error:
+            yield from error.faults
+    elif given.get("worktrees") is not None:
+        yield OptionFault("worktrees", "means nothing without workspace 'worktree'")
+
+
+def _reach(base: Reach, given: Mapping[str, Any]) -> Reach:
+    by = given.get("reach")
+    if by is not None and base is not ProcessTransport:
+        raise BadOption("reach means nothing for an agent that has no process of its own")
+    return base if by is None else reach_by(by)
+
+
+def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
+    return servers_of(given.get("mcp"), given.get("mcp_config"), given.get("context", {}))
+
+
+def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
+    """The launch with what the CLI is told of the host's tools and hooks. A block that it could not keep is refused."""
+    tools, hooks = declared_tools(conduct.host_tools), declared_hooks(conduct.hooks)
+    kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
+    if not kept and any(hook.blocking for hook in hooks):
+        held = f"{dialect.name} in mode {launch.mode!r}"
+        raise BadOption(f"hooks cannot block under {held}: hold a session that has hooks, or blocking=False")
+    return attrs.evolve(launch, host_tools=tools, host_hooks=hooks)
+
+
+def _part(record: T, given: Mapping[str, object]) -> T:
+    names = {a.name for a in attrs.fields(type(record))}  # type: ignore[arg-type]
+    changes: dict[str, Any] = {k: v for k, v in given.items() if k in names}
+    return attrs.evolve(record, **changes)  # type: ignore[misc]
+
+
+def _as_path(name: str, value: object) -> object:
+    if name not in ("cwd", "record", "worktrees") or value is None:
+        return value
+    return Path(os.path.expanduser(cast("str | Path", value))).absolute()

@@ -1,0 +1,567 @@
+"""One far end and one conversation: the engine under every agent and every run.
+
+`Incarnation.serve` is a task that connects the transport (mostly, it starts a process), greets it, reads it until it
+is over, and leaves the facts behind: `exit`, `stopper`, `outcome`. It guarantees that what is said is always read,
+whoever reads the log or does not; that frames are on disk before they are decoded; that reading never waits for
+writing; that `Exited` is the last event of the incarnation on every path; and that nothing runs when `serve` returns.
+
+What the CLI does is never an exception here: it becomes events, and in the end one exit reason. `serve` raises only
+what its caller must act on: a start that failed (before it is ready), or a disk that refuses.
+
+Clocks: greeting, those of `liveness`, the time to exit in after the end of stdout or a refused write, and the stop
+ladder's graces. A clock that runs out stops the process; `fault` then holds the evidence.
+
+Cancelling `serve` kills at once; `stop` is the polite way and goes through the dialect's ladder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from proctor.actors.delivery import Delivery, Part
+from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, RecordingFailed, Unresponsive
+from proctor.actors.limits.spend_limits import WITHIN_A_TURN
+from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.agent_log import LifeLog
+from proctor.actors.process.approvals import answer
+from proctor.actors.process.launch import open_plan
+from proctor.actors.process.liveness import CELLS, REPLY, STAGES, Activity, Clock, Liveness, activity_of
+from proctor.actors.process.outbox import ROOM, Outbox
+from proctor.actors.process.payload_files import PayloadFiles
+from proctor.actors.process.progress_stage import Standing
+from proctor.actors.process.refusals import killing, refusal
+from proctor.actors.process.stop_sequence import ladder
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory
+from proctor.actors.tools.host_calls import Asked, Hosting, caller
+from proctor.actors.tools.toolsocket import ToolSocket, socket_path
+from proctor.actors.transport.transport import ProcessTransport, Transport, stderr_heard
+from proctor.protocols import vocabulary as v
+from proctor.protocols.attachment import PAYLOADS, Attachment
+from proctor.protocols.conversation import Conversation
+from proctor.protocols.errors import Misuse
+from proctor.protocols.mcp import is_approved
+from proctor.runtime.exits import ExitReason, Killed
+from proctor.runtime.processes.process import Process
+from proctor.runtime.processes.process_errors import PipeFailed, ProcessGone, StdinClosed
+from proctor.runtime.processes.stopping import Step
+
+Listener = Callable[[v.AnyEvent], None]
+STDERR = 4000
+"""Characters of stderr that are kept of a process that has ended: the last."""
+
+
+def _ignore(event: v.AnyEvent) -> None:
+    return
+
+
+class Incarnation:
+    """`listen` is told the events that change what an agent is doing, after they are in the log; it must not wait."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: EventLog,
+        directory: RunDirectory,
+        *,
+        number: int = 1,
+        resume: str | None = None,
+        fork: bool = False,
+        total_cost_usd: float | None = None,
+        attachments: tuple[Attachment, ...] = (),
+        listen: Listener = _ignore,
+    ) -> None:
+        self.plan = plan
+        self.log = log
+        self.number = number
+        self.resume = resume
+        self.fork = fork
+        self._payload_files = PayloadFiles(directory.scratch / PAYLOADS)
+        tools = socket_path(directory.scratch, number) if plan.relays else None
+        self.conversation = Conversation(
+            plan.dialect,
+            launch=plan.opening(resume=resume, fork=fork, tools=tools, attachments=attachments),
+            resumed=resume is not None,
+            total_cost_usd=total_cost_usd,
+            prefix=f"{number}.",
+            error_budget=plan.conduct.error_budget,
+            validators=plan.conduct.validators,
+        )
+        self.exit: ExitReason | None = None
+        self.stopper: Stopper = "nobody"
+        self.stderr = ""
+        self.pid: int | None = None
+        self.fault: Unresponsive | None = None
+        self.over = trio.Event()
+        self._transport: Transport | None = None
+        self._directory = directory
+        self._listen = listen
+        self._greeted, self._drained = trio.Event(), trio.Event()
+        self._liveness = Liveness(
+            self.conversation,
+            plan.clocks,
+            excused=lambda: self.stopper != "nobody",
+            condition=lambda: self.transport.condition,
+        )
+        self.standing = Standing(self.conversation, self._liveness.tools.keys())
+        self._failure: AgentError | None = None
+        memo, conduct = self.conversation.memo, plan.conduct
+        hosted, added = plan.launch.host_tools, plan.dialect.adds
+        self._tools = None if tools is None else ToolSocket(tools, hosted, memo, self._take, added=added)
+        self._life = LifeLog(plan.name, plan.dialect.name, number)
+        who = partial(caller, plan.name, conduct.context, memo)
+        self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
+        self._observers = self._make_observers()
+
+    # -- life
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start it, report readiness, and return when it is dead and its output read.
+
+        Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, what the transport raises on
+        connecting (`SpawnFailed`); at any time: `RecordingFailed`.
+        """
+        WITHIN_A_TURN.set(True)  # what its tools and hooks start waits for no turn under way
+        self._recording = recording = self._directory.open_incarnation()
+        try:
+            number, wanted = self.number, self.conversation.memo.launch
+            overhear, place = self._overhear, self._directory
+            if wanted.attachments:
+                self._payload_files.make_folder()  # a CLI looks for its folders when it starts
+            opening = open_plan(self.plan, place, recording, overhear, number=number, wanted=wanted)
+            try:
+                self.log.append(opening.notices)
+                self._life.executable = opening.program
+                ready = await self._connected(opening.transport, task_status)
+            finally:
+                opening.clear()
+            if not ready:
+                raise self._refusal()
+        finally:
+            self._payload_files.clear()
+            self._finish()
+
+    async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
+        tools = nullcontext() if self._tools is None else self._tools.listening()
+        self._outbox = Outbox(transport, self._recording, self._on_unread)
+        async with tools, transport.connect():
+            self._transport, self.pid = transport, transport.pid
+            return await self._live(task_status)
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._pump)
+            self._nursery.start_soon(self._outbox.pay)
+            if self._tools is not None:
+                self._nursery.start_soon(self._tools.serve)
+            if ready := await self._greet():
+                self._life.ready(self.pid)
+                task_status.started()
+                self._nursery.start_soon(self._watch)
+                self._nursery.start_soon(self._watch_output)
+                self.exit = await self.transport.wait()
+                await self._drained.wait()
+            self._nursery.cancel_scope.cancel("the process is over")
+        return ready
+
+    @property
+    def outcome(self) -> Outcome:
+        """The label of this incarnation. A turn that ended speaks for a process that then left by itself."""
+        spoke = self.ending is not None and not self.working and self.stopper == "nobody"
+        if spoke and (self.plan.launch.mode == "oneshot" or exit_class(self.exit) in ("clean", "status")):
+            return label(self.ending.ending if self.ending else None, self.exit)
+        return label(None, self.exit, self.stopper)
+
+    def cut(self, end: v.TurnEnded) -> bool:
+        """Is this end the CLI's reply to the interrupt of our own ladder, run because something was wrong?"""
+        return end.ending == "interrupted" and self.stopper not in ("nobody", "owner")
+
+    @property
+    def session_id(self) -> str | None:
+        """The CLI's id of the conversation, None before it told."""
+        return self.conversation.memo.session_id
+
+    @property
+    def ending(self) -> v.TurnEnded | None:
+        """The end of the last turn, None before the first and while one runs."""
+        return self._liveness.ending
+
+    @property
+    def tools(self) -> Collection[str]:
+        """The ids of the tool calls that run."""
+        return self._liveness.tools.keys()
+
+    @property
+    def background(self) -> bool:
+        """Whether the CLI said that work goes on between turns."""
+        return self._liveness.background
+
+    @property
+    def resets_at(self) -> float | None:
+        """When the usage limit that was hit ends (Unix seconds)."""
+        return self._liveness.resets_at
+
+    @property
+    def transport(self) -> Transport:
+        """The far end. Raises `NotExecuted` before it was started."""
+        if self._transport is None:
+            raise NotExecuted(self.plan.name, "its process was never started")
+        return self._transport
+
+    @property
+    def process(self) -> Process:
+        """The process, where the far end is one. Raises `NotExecuted` elsewhere, and before it was started."""
+        if not isinstance(self.transport, ProcessTransport):
+            raise NotExecuted(self.plan.name, "it has no process of its own")
+        return self.transport.process
+
+    @property
+    def program_pid(self) -> int | None:
+        """The pid of the command line itself, where `pid` is that of its guard; None where it has no process."""
+        transport = self._transport
+        if isinstance(transport, ProcessTransport) and self.pid is not None:
+            return transport.process.leader_pid
+        return self.pid
+
+    @property
+    def recorded(self) -> Path | None:
+        """Where it is recorded, None where that goes with the agent."""
+        return self._directory.path if self._directory.kept else None
+
+    @property
+    def working(self) -> bool:
+        """True from the moment a prompt is written until the end of its turn."""
+        return self.conversation.phase == "working"
+
+    # -- what a host does with it
+
+    async def send(self, request: v.AnyRequest) -> None:
+        """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
+        if isinstance(request, v.Prompt) and self.conversation.phase in ("ending", "ended"):
+            raise NotExecuted(self.plan.name, "its process is about to leave")
+        if isinstance(request, v.Prompt) and request.attachments:
+            attachments = self._payload_files.place(request.attachments)
+            request = msgspec.structs.replace(request, attachments=attachments)
+        data = self.conversation.send(request)
+        if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
+            self._liveness.ending = None  # the turn before speaks for this one no more
+        if isinstance(request, v.Prompt):
+            self._life.asked(len(request.text))
+        self._liveness.hear()
+        self._liveness.look_again()
+        self._expect(request)
+        self.standing.begin(request)
+        try:
+            await self._outbox.write(data)
+            self.standing.finish(request)
+            if self.conversation.closes_stdin:
+                self.transport.end_input()
+        except (PipeFailed, ProcessGone, StdinClosed) as error:
+            self.conversation.forget(request)
+            if (
+                isinstance(request, v.Prompt) or not self.working
+            ):  # a turn that runs may still come to its end
+                self._nursery.start_soon(self._exit_in_time, f"it takes no more input: {error}")
+            raise NotExecuted(self.plan.name, str(error)) from error
+
+    async def stop(self, by: Stopper) -> None:
+        """Run the ladder of the dialect, fitted into the plan's shutdown time, and wait for the end."""
+        self.standing.keep()
+        if self.stopper == "nobody" and self.transport.exit is None:
+            self.stopper = by
+        await self.transport.stop(self._ladder())
+        await self.over.wait()
+
+    async def give_up(self, clock: Clock, text: str, by: Stopper = "stall") -> None:
+        """Stop a process that does not respond, with the evidence in the log; nothing happens while it is being stopped
+        for another reason."""
+        if self.stopper != "nobody" or self.transport.exit is not None:
+            return
+        self.standing.keep("closing" if clock == "exit" else None)
+        evidence = f"{text}; {self._evidence()}"
+        self.fault = Unresponsive(self.plan.name, evidence)
+        self.note("stalled", evidence, clock=clock)
+        if (error := self._liveness.error) is not None and clock == "silence":
+            self._end_turn("api_error", error, "no_end")
+        await self.stop(by)
+
+    async def end_unrecorded(self, error: RecordingFailed) -> None:
+        """Stop a process that is to be recorded and is not any more; the cause is the end of a turn that runs."""
+        if self.stopper != "nobody" or self.transport.exit is not None:
+            return
+        if self.working:
+            self._end_turn("error", str(error), "not_recorded")
+        await self.stop("recording")
+
+    def _end_turn(self, ending: v.Ending, error: str, detail: str) -> None:
+        memo = self.conversation.memo
+        prompts = tuple(memo.prompts)
+        self._take([v.TurnEnded(v.HOST, memo.turn, ending, error=error, detail=detail, prompts=prompts)])
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
+        if self._transport is not None:
+            self.standing.keep()
+            self.stopper = "kill"
+            self._transport.close()
+
+    def note(self, code: str, text: str, **data: Any) -> None:
+        """A `Notice` of the host's own in the log."""
+        self._life.agent.note(code, text)
+        self._take([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
+
+    def stderr_end(self, size: int = STDERR) -> str:
+        """The last of what the process wrote to stderr, at most `size` characters."""
+        return "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")[-size:]
+
+    # -- start
+
+    async def _greet(self) -> bool:
+        if hello := self.conversation.greet():
+            with trio.move_on_after(self.plan.clocks.greeting) as clock:
+                try:
+                    await self._outbox.write(hello)
+                except (ProcessGone, StdinClosed):
+                    await self._drained.wait()
+                else:
+                    await self._greeted.wait()
+            if clock.cancelled_caught:
+                self.stopper, seconds = "stall", self.plan.clocks.greeting
+                self._failure = GreetingTimeout(self.plan.name, seconds, self.stderr_end(300))
+        else:
+            self._greeted.set()
+        memo = self.conversation.memo
+        ready = memo.refused is None and (memo.greeted or not hello)
+        if not ready:
+            if self._failure is None and self._said_no is None:
+                self._failure = await killing(self.plan.name, self.transport)
+            self.exit = await self.transport.stop(self._ladder())
+            await self._drained.wait()
+        return ready
+
+    def _refusal(self) -> AgentError:
+        return self._failure or refusal(
+            self.plan.name, self._said_no, self.exit, self.stderr_end(), self.resume
+        )
+
+    @property
+    def _said_no(self) -> str | None:
+        said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
+        return said or self.garbage or None
+
+    @property
+    def garbage(self) -> str:
+        """Why it was stopped that no longer spoke its protocol, "" for one that does."""
+        bound = self.plan.conduct.error_budget
+        return f"{bound} lines in a row were not of its protocol" if self.conversation.exhausted else ""
+
+    # -- reading and writing
+
+    async def _pump(self) -> None:
+        conversation, recording, hear = self.conversation, self._recording, self._liveness.hear
+        async for chunk in self.transport.messages():
+            hear()
+            if self.plan.dialect.read_log is not None:
+                await stderr_heard()
+            recording.stdout(chunk, conversation.frames)
+            self._take(conversation.receive(chunk))
+            self._heed_garbage()
+        self._take(conversation.receive(b""))
+        self._heed_garbage()
+        self._greeted.set()
+        self._drained.set()
+
+    def _heed_garbage(self) -> None:
+        if self.conversation.exhausted and self.stopper == "nobody":
+            self.standing.keep()
+            self.stopper = (
+                "garbled"  # at once, and not by `stop`: it may have exited before it was read so far
+            )
+            self._nursery.start_soon(self.stop, "garbled")
+
+    def _overhear(self, data: bytes) -> None:
+        self._take(self.conversation.overhear(data))
+
+    def _take(self, events: list[v.AnyEvent]) -> None:
+        observers, start = self._observers, 0
+        unobserved = observers.keys().isdisjoint(map(type, events))
+        for place, event in enumerate(() if unobserved else events):
+            observe = observers.get(type(event))
+            if observe is not None:
+                self.log.append(events[start:place])  # what a listener notes comes before what it heard
+                start = place
+                observe(event)
+                self._liveness.look_again()
+                self._listen(event)
+        self.log.append(events[start:] if start else events)
+        self._outbox.owe(self.conversation.take_owed())
+        if self.conversation.memo.greeted or self.conversation.memo.refused:
+            self._greeted.set()
+
+    def _on_unread(self) -> None:
+        self.note("not_reading", f"the CLI left {ROOM} replies unread; it is stopped")
+        self.kill()
+
+    # -- what the events change
+
+    def _make_observers(self) -> dict[type, Callable[[Any], None]]:
+        told = self._liveness.observers()
+        for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
+            told[kind] = _ignore  # the listener alone is told
+        return {
+            **told,
+            v.TurnEnded: partial(self._on_turn_ended, told[v.TurnEnded]),
+            v.ToolRequested: self._on_asked,
+            v.HookCalled: self._on_asked,
+            v.RequestWithdrawn: self._hosting.withdraw,
+            v.ApprovalRequested: self._on_question,
+        }
+
+    def _on_turn_ended(self, tell: Listener, event: v.TurnEnded) -> None:
+        tell(event)
+        if not self.cut(event):
+            self._life.ended(event)
+        if self.plan.launch.mode == "oneshot":
+            self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
+
+    async def _leave_in_time(self, turns: int) -> None:
+        await trio.sleep(self.plan.clocks.final)
+        if self.conversation.memo.turns == turns and not self.background:
+            await self.stop("owner")  # it said its last and did not leave (L29)
+
+    async def _answer(self, request: v.AnyRequest) -> None:
+        if not (self._tools and isinstance(request, v.ToolReturn) and await self._tools.give(request)):
+            await self.send(request)
+
+    def _on_asked(self, event: Asked) -> None:
+        self._hosting.take(event, self._nursery)
+
+    def _on_question(self, event: v.ApprovalRequested) -> None:
+        servers = self.conversation.memo.launch.mcp
+        approved = is_approved(servers, event.tool) or self._payload_files.may_read(event)
+        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note, approved)
+
+    # -- clocks and the end
+
+    async def _watch(self) -> None:
+        stall = await self._liveness.wait()
+        await self.give_up(stall.clock, stall.text, "eof" if stall.clock == "exit" else "stall")
+
+    async def _watch_output(self) -> None:
+        await self._drained.wait()
+        await self._exit_in_time("its stdout has ended")
+
+    async def _exit_in_time(self, why: str) -> None:
+        seconds = self.plan.clocks.final
+        await trio.sleep(seconds)
+        if self.plan.launch.mode == "oneshot" and self.ending is not None:
+            await self.stop("owner")  # its turn has ended, nothing is lost
+        else:
+            await self.give_up("exit", f"{why}, and it did not exit within {seconds:g} s", by="eof")
+
+    def _expect(self, request: v.AnyRequest) -> None:
+        kind, asked = type(request), self.conversation.memo.asked
+        # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
+        due = kind in STAGES and (kind is v.Interrupt or request.id in asked)
+        if due and not self._liveness.awaits(kind):
+            self._nursery.start_soon(self._await_reply, request)
+
+    async def _await_reply(self, request: v.AnyRequest) -> None:
+        name = str(request.__struct_config__.tag)
+        with self._liveness.awaiting(request) as awaited:
+            for number, stage in enumerate(STAGES[type(request)]):
+                before = activity_of(self.transport.pid)
+                if await awaited.is_answered_within(REPLY):
+                    self._on_reply(f"{name!r} was answered", late=number > 0)
+                    return
+                why = f"no answer to {name!r} for {(number + 1) * REPLY:g} s"
+                idle = self._liveness.lasted >= REPLY and not self._moved_since(before)
+                if stage == "stop" or (stage == "look" and idle):
+                    await self.give_up("reply", why)
+                    return
+                self.note("unresponsive", f"{why}; {self._evidence(before)}")
+                if stage == "repeat":
+                    again = msgspec.structs.replace(request, id=str(uuid.uuid4()))
+                    awaited.ids.add(again.id)
+                    self._nursery.start_soon(self._repeat, again)
+        self._on_reply(f"{name!r} was not answered, but its process works", late=True)
+
+    def _on_reply(self, text: str, *, late: bool) -> None:
+        if late:
+            self.note("responsive", text)
+
+    def _moved_since(self, before: Activity) -> bool:
+        return activity_of(self.transport.pid).has_moved_since(before)
+
+    async def _repeat(self, request: v.AnyRequest) -> None:
+        with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
+            await self._outbox.write(self.conversation.send(request))
+
+    def _evidence(self, before: Activity | None = None) -> str:
+        found = activity_of(self.transport.pid).describe(before)
+        return f"{self.transport.condition}; {found}; stderr ends {self.stderr_end(300)!r}"
+
+    def _ladder(self) -> tuple[Step, ...]:
+        wake = CELLS[self.transport.condition].wake
+        return ladder(self.plan, self.conversation, self._outbox.said, wake=wake)
+
+    def _finish(self) -> None:
+        # a stack, so that a disk that refuses the log's last event leaves no file of the recording open
+        with ExitStack() as stack:
+            stack.callback(self.over.set)
+            stack.callback(self._close_recording)
+            if self._transport is not None:
+                self._conclude(self._transport)
+
+    def _close_recording(self) -> None:
+        self._recording.close(
+            exit=str(self.exit),
+            outcome=self.outcome,
+            stopper=self.stopper,
+            stdout_lines=self.conversation.frames,
+        )
+
+    def _conclude(self, transport: Transport) -> None:
+        self.exit = transport.exit or self.exit
+        if isinstance(self.exit, Killed) and self.stopper == "nobody":
+            self.stopper = "kill"  # by us: whoever owns this task was cancelled
+        self.standing.keep()
+        self.stderr = self.stderr_end()
+        conversation, (usage, cost_usd) = self.conversation, self.conversation.used()
+        exited = msgspec.structs.replace(
+            exited_of(self.outcome, self.exit, self.stderr, self.number),
+            turn=conversation.memo.turn,
+            usage=usage,
+            cost_usd=cost_usd,
+            lines=conversation.frames,
+        )
+        self.log.append([exited])
+        self._life.exited(self.outcome, str(self.exit))
+        self._listen(exited)
+
+
+def delivered(live: Incarnation, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
+    """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
+    all; `elapsed` counts from when it was asked (seconds)."""
+    cut: dict[Part, bool] = {"text": clipped, "stderr": len(live.stderr_end(STDERR + 1)) > STDERR}
+    return Delivery(
+        sent=live.standing.sent,
+        stage=live.standing.stage,
+        elapsed=elapsed,
+        pid=live.program_pid,
+        exit=live.exit,
+        text=text,
+        stderr=live.stderr_end(),
+        recording=live.recorded,
+        session_id=live.session_id,
+        truncated=tuple(part for part, is_cut in cut.items() if is_cut),
+    )

@@ -1,0 +1,42 @@
+"""One question of a CLI, from the policy's decision to the reply and what the log says of it.
+
+The decision is sent whole or not at all. A question that was withdrawn meanwhile, or whose asker is gone, is
+forgotten without a word: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from proctor.actors.errors import NotExecuted
+from proctor.actors.plan.permissions import decide
+from proctor.actors.plan.plan import Conduct
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import AnyRequest, ApprovalRequested
+
+
+class Noting(Protocol):
+    """Puts a notice of the host's own into the log."""
+
+    def __call__(self, code: str, text: str, **data: Any) -> None:
+        """`code` is stable, `text` is for people."""
+        ...
+
+
+async def answer(
+    question: ApprovalRequested,
+    conduct: Conduct,
+    send: Callable[[AnyRequest], Awaitable[None]],
+    note: Noting,
+    approved: bool = False,
+) -> None:
+    """Decide by the policy of `conduct`, unless it is `approved` already; `send` the decision, and `note` it."""
+    policy = "allow" if approved else conduct.permission
+    decision = await decide(policy, question, deadline=conduct.approval_deadline)
+    try:
+        await send(decision)
+    except (Misuse, NotExecuted):
+        return
+    verdict = "allowed" if decision.allow else f"denied: {decision.message}"
+    note("approval", f"{question.tool} {verdict}", id=question.id, allow=decision.allow)

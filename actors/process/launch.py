@@ -1,0 +1,113 @@
+"""From a plan to a far end about to start: the command, its environment, what the recording and the log are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from proctor.actors.errors import BadOption
+from proctor.actors.plan.discovery import CLAUDE_CODE
+from proctor.actors.plan.environment import Environment, build_environment
+from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.project_memory import settings_left_out
+from proctor.actors.recording.recording import Recording, RunDirectory, write_private
+from proctor.actors.transport.transport import Start, Transport
+from proctor.protocols.dialect import Launch
+from proctor.protocols.errors import Misuse
+from proctor.protocols.mcp import secrets
+from proctor.protocols.vocabulary import HOST, Notice
+from proctor.runtime.processes.private import make_directory
+from proctor.runtime.processes.process import Command
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is
+    run. `files` were written for this incarnation alone."""
+
+    transport: Transport
+    program: str
+    notices: tuple[Notice, ...]
+    files: tuple[Path, ...] = ()
+
+    def clear(self) -> None:
+        """Remove the files, which may hold secrets; those of a directory that is gone are gone."""
+        for path in self.files:
+            path.unlink(missing_ok=True)
+
+
+def open_plan(
+    plan: Plan,
+    directory: RunDirectory,
+    recording: Recording,
+    overhear: Callable[[bytes], object],
+    *,
+    number: int,
+    wanted: Launch,
+) -> Opening:
+    """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
+    what `Plan.opening` gave for it: the conversation was told the same. `overhear` is told of stderr where its dialect
+    reads the log that is there.
+
+    Raises `NotInstalled`, `NotExecutable`, `BadOption`.
+    """
+    place = plan.workplace
+    launch = attrs.evolve(wanted, executable=plan.locate(), scratch=str(directory.scratch))
+    try:
+        command = plan.dialect.launch(launch)
+    except Misuse as error:
+        raise BadOption(str(error)) from error
+    files = {directory.scratch / name: content for name, content in command.files.items()}
+    for path, content in files.items():
+        make_directory(path.parent, exist_ok=True)
+        write_private(path, content)
+    named = {**place.env, **command.joined}
+    environment = build_environment(named, home=place.home, private=directory.scratch, extra=command.env)
+    names = sorted(environment.variables)
+    recording.hide(secrets(launch.mcp))
+    recording.begin(cli=plan.dialect.name, argv=command.argv, environment=names, incarnation=number)
+    cwd = None if place.cwd is None else str(place.cwd)
+
+    def on_stderr(data: bytes) -> None:
+        recording.stderr(data)
+        overhear(data)
+
+    start = Start(
+        command=Command(command.argv, environment.variables, cwd),
+        on_stderr=recording.stderr if plan.dialect.read_log is None else on_stderr,
+        marker=f"{directory.path.name}/{number}",
+    )
+    notices = _notices(plan, command.ignored, environment)
+    if number == 1:
+        notices = (*notices, *_settings_left_out(plan, launch, environment))
+    return Opening(transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files))
+
+
+def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:
+    cannot = [
+        Notice(HOST, None, "option_ignored", f"{plan.dialect.name} cannot honour {n}")
+        for n in ignored
+        if n in plan.given
+    ]
+    names = environment.withheld if plan.product is not None else ()
+    kept = [
+        Notice(
+            HOST, None, "not_passed", f"{name} is set here but not passed; name it to pass it", {"name": name}
+        )
+        for name in names
+    ]
+    return (*cannot, *kept)
+
+
+def _settings_left_out(plan: Plan, launch: Launch, environment: Environment) -> tuple[Notice, ...]:
+    """One notice of the settings files that are there and are not read, unless the owner has decided about them."""
+    if plan.product is not CLAUDE_CODE or launch.user_settings is not None:
+        return ()
+    files = settings_left_out(Path(launch.cwd), environment.variables)
+    if not files:
+        return ()
+    names = ", ".join(map(str, files))
+    text = f"not read: {names}; user_settings=True reads settings files, user_settings=False leaves them out without this notice"
+    return (Notice(HOST, None, "settings_left_out", text, {"files": list(map(str, files))}),)

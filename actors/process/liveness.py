@@ -1,0 +1,355 @@
+"""Whether a command line is still alive: its clocks, what may be concluded from its condition, and what a request that
+it does not answer leads to.
+
+Guarantees: nothing is waited for without a bound. Each condition of the peer has a cell in `CELLS`: the clock that runs
+in it and how the process ends when that clock runs out. Each control request has its `STAGES`: ask again, look at the
+process tree, stop. Our own slowness never counts against the CLI (Q13): when a clock runs out, bytes that came meanwhile
+are read first.
+
+`silence` runs in a turn from the last sign of life; an announced retry holds it until then; after an error that the CLI
+reported without ending the turn a shorter one applies (L30); while a tool runs it is `tool_silence`. It does not run
+while an approval or a call of the host is open: those have bounds of their own. A process that was stopped (SIGSTOP) is
+found by looking at it during the silence in a turn or while a reply is due.
+
+Not here: what is done about it (`incarnation`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import attrs
+import trio
+from trio_util import RepeatedEvent
+
+from proctor.actors.outcomes import Outcome
+from proctor.actors.plan.plan import Clocks
+from proctor.protocols import vocabulary as v
+from proctor.protocols.conversation import Conversation
+from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
+from proctor.runtime.processes.procfs import Sample, sample_tree
+
+MERCY = 0.05
+"""Seconds in which what is already in the pipe may still be read."""
+
+LOOK, LOOK_LATER = 3.0, 30.0
+"""Seconds of silence after which the condition of the peer is looked at; then at intervals of a tenth of the silence, at
+most `LOOK_LATER`. What is found twice in a row counts, and the second look comes `LOOK` seconds after the first."""
+
+REPLY = 10.0
+"""Seconds for each stage of a request that is not answered."""
+
+CPU_MOVES, IO_MOVES = 0.5, 64 * 1024
+"""Seconds of CPU time or bytes of I/O of the whole tree, within one stage, that show that it works."""
+
+Bound = Literal["status", "exit", "stopped", "silence"]
+"""What ends a condition: nothing has to, the exit status is known (`status`); the time that a process has to exit
+(`exit`: `Clocks.final`); two looks that find it stopped (`stopped`); `Clocks.silence` or `tool_silence` (`silence`)."""
+
+Clock = Literal["silence", "tool_silence", "stopped", "exit", "reply"]
+
+
+@attrs.frozen
+class Cell:
+    """What holds in one condition of the peer: the bound, and the outcome of a turn that it runs out in. `wake`: it must
+    be continued (SIGCONT) before any other step of the stop sequence can have an effect."""
+
+    bound: Bound
+    outcome: Outcome
+    wake: bool = False
+
+
+_LEFT = Cell("status", "crashed")
+_QUIET = Cell("silence", "stalled")
+_MUTE = Cell("exit", "crashed")
+_FROZEN = Cell("stopped", "stalled", wake=True)
+
+_BY_STDOUT: Mapping[tuple[PipeState, ProcessState, GuardState], Cell] = {
+    ("open", "running", "running"): _QUIET,
+    ("open", "running", "none"): _QUIET,
+    ("open", "running", "stopped"): _QUIET,  # the program works; only its end would not be seen
+    ("open", "running", "dead"): _LEFT,  # the guard's death kills the program
+    ("open", "stopped", "running"): _FROZEN,
+    ("open", "stopped", "none"): _FROZEN,
+    ("open", "stopped", "stopped"): _FROZEN,
+    ("open", "stopped", "dead"): _LEFT,
+    ("open", "dead", "running"): _MUTE,  # another process holds stdout, the guard has not ended it yet
+    ("open", "dead", "none"): _LEFT,
+    ("open", "dead", "stopped"): Cell("stopped", "stalled", wake=True),
+    ("open", "dead", "dead"): _LEFT,
+    ("closed", "running", "running"): _MUTE,
+    ("closed", "running", "none"): _MUTE,
+    ("closed", "running", "stopped"): Cell("exit", "crashed", wake=True),
+    ("closed", "running", "dead"): _LEFT,
+    ("closed", "stopped", "running"): Cell("exit", "crashed", wake=True),
+    ("closed", "stopped", "none"): Cell("exit", "crashed", wake=True),
+    ("closed", "stopped", "stopped"): Cell("exit", "crashed", wake=True),
+    ("closed", "stopped", "dead"): _LEFT,
+    ("closed", "dead", "running"): _MUTE,
+    ("closed", "dead", "none"): _LEFT,
+    ("closed", "dead", "stopped"): Cell("exit", "crashed", wake=True),
+    ("closed", "dead", "dead"): _LEFT,
+}
+
+
+def _cells() -> Iterator[tuple[Condition, Cell]]:
+    pipes = itertools.product(get_args(PipeState), get_args(PipeState))
+    for (stderr, stdin), ((stdout, process, guard), cell) in itertools.product(pipes, _BY_STDOUT.items()):
+        yield (
+            Condition(stdout=stdout, stderr=stderr, stdin=stdin, process=process, guard=guard),
+            cell,
+        )
+
+
+CELLS: Mapping[Condition, Cell] = dict(_cells())
+"""Condition of the peer → what bounds it. stderr changes nothing: it may be closed for good reasons. A closed stdin is
+met by the next request: one that cannot be written leaves the process the `exit` bound to leave in, whatever the cell."""
+
+Stage = Literal["repeat", "look", "stop", "leave"]
+
+STAGES: Mapping[type[v.Request], tuple[Stage, ...]] = {
+    v.Interrupt: ("repeat", "look", "stop"),
+    v.SetModel: ("repeat", "look", "leave"),
+    v.SetPermissionMode: ("repeat", "look", "leave"),
+    v.StopTask: ("repeat", "look", "leave"),
+}
+"""Control request → what each `REPLY` seconds without its reply lead to. `repeat`: it is sent again. `look`: a process
+that said nothing meanwhile and whose tree used neither CPU nor I/O is stopped. `leave`: it works, so it may go on
+unanswered. An interrupt is answered by the end of its turn. `EndSession` is sent by the stop sequence, which bounds it."""
+
+
+@attrs.frozen
+class Stall:
+    """A clock that ran out, and the evidence for a person."""
+
+    clock: Clock
+    text: str
+
+
+@attrs.define(eq=False)
+class Awaited:
+    """A control request that is not answered yet: its kind, and the ids that it was sent under so far."""
+
+    kind: type[v.Request]
+    ids: set[str]
+    answered: trio.Event = attrs.field(factory=trio.Event)
+
+    async def is_answered_within(self, seconds: float) -> bool:
+        """Wait for the reply, at most so long."""
+        with trio.move_on_after(seconds):
+            await self.answered.wait()
+        return self.answered.is_set()
+
+
+@attrs.frozen
+class Activity:
+    """What the processes of a tree have used until `at` (Trio's clock)."""
+
+    processes: tuple[Sample, ...] = ()
+    at: float = 0.0
+
+    def has_moved_since(self, earlier: Activity) -> bool:
+        """Whether it did work meanwhile: CPU time, I/O, or another process."""
+        started = {sample.pid for sample in self.processes} - {sample.pid for sample in earlier.processes}
+        cpu, io = self._used_since(earlier)
+        return bool(started) or cpu >= CPU_MOVES or io >= IO_MOVES
+
+    def describe(self, earlier: Activity | None = None) -> str:
+        """One clause: how many processes, which of them are stopped, and what they used, in all or since `earlier`."""
+        if not self.processes:
+            return "no process to look at"
+        cpu, io = self._used_since(earlier or Activity())
+        stopped = ", ".join(
+            f"{sample.name} ({sample.pid})" for sample in self.processes if sample.state == "T"
+        )
+        last = self.processes[-1]
+        used = "in all" if earlier is None else f"in {self.at - earlier.at:.0f} s"
+        return (
+            f"{len(self.processes)} processes, stopped: {stopped or 'none'}, "
+            f"the last is {last.name} ({last.pid}, state {last.state}), CPU {cpu:.2f} s and I/O {io} bytes {used}"
+        )
+
+    def _used_since(self, earlier: Activity) -> tuple[float, int]:
+        before = {sample.pid: sample for sample in earlier.processes}
+        pairs = [(sample, before.get(sample.pid)) for sample in self.processes]
+        cpu = sum(sample.cpu - (old.cpu if old else 0.0) for sample, old in pairs)
+        return cpu, sum(sample.io - (old.io if old else 0) for sample, old in pairs)
+
+
+def activity_of(pid: int | None) -> Activity:
+    """The tree below this process; an empty one where there is none."""
+    return Activity(() if pid is None else sample_tree(pid), trio.current_time())
+
+
+class Liveness:
+    """What the events of one process have told, and the clocks that follow from them.
+
+    `ending` is the last turn's, None while one runs; `tools` the ids of those that run, with their names; `background`
+    says whether work goes on between turns; `resets_at` when a usage limit ends (Unix seconds); `error` what the CLI last
+    reported and did not get over. `condition` looks at the peer. While `excused`, no clock runs.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        clocks: Clocks,
+        *,
+        excused: Callable[[], bool],
+        condition: Callable[[], Condition],
+    ) -> None:
+        self.ending: v.TurnEnded | None = None
+        self.tools: dict[str, str] = {}
+        self.background = False
+        self.resets_at: float | None = None
+        self.error: str | None = None
+        self._conversation = conversation
+        self._clocks = clocks
+        self._excused = excused
+        self._condition = condition
+        self._awaited: list[Awaited] = []
+        self._heard = self._held = self._looked = 0.0
+        self._suspect: Bound | None = None
+        self._alarm = math.inf
+        self._changed = RepeatedEvent()
+
+    # -- signs of life
+
+    def hear(self) -> None:
+        """Record a sign of life, now. Cheap: for every read."""
+        self._heard = trio.current_time()
+
+    def look_again(self) -> None:
+        """Reconsider the clocks after an event that they depend on. Wakes the waiter only when its alarm comes sooner."""
+        if trio.current_time() + self._left() < self._alarm:
+            self._changed.set()
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since the last sign of life."""
+        return trio.current_time() - self._heard
+
+    async def wait(self) -> Stall:
+        """Wait until a clock has run out."""
+        while True:
+            self._alarm = trio.current_time() + self._left()
+            with trio.move_on_at(max(trio.current_time(), self._alarm)):
+                await self._changed.wait()
+                continue
+            await trio.sleep(MERCY)
+            if self._silence_left() <= 0:
+                return self._silent()
+            if self._look_left() <= 0 and (stall := self._look()) is not None:
+                return stall
+
+    def _left(self) -> float:
+        return min(self._silence_left(), self._look_left())
+
+    def _silence_left(self) -> float:
+        memo = self._conversation.memo
+        if self._conversation.phase != "working" or memo.approvals or memo.calls or self._excused():
+            return math.inf
+        return max(self._heard, self._held) + self._limit - trio.current_time()
+
+    @property
+    def _limit(self) -> float:
+        if self.tools:
+            return self._clocks.tool_silence
+        final = math.inf if self.error is None else self._clocks.final
+        return min(self._clocks.silence, final)
+
+    def _silent(self) -> Stall:
+        text = f"no sign of life for {self.lasted:.0f} s"
+        if not self.tools:
+            return Stall("silence", text)
+        running = ", ".join(f"{name} ({id})" for id, name in self.tools.items())
+        return Stall("tool_silence", f"{text} while a tool runs: {running}")
+
+    def _look_left(self) -> float:
+        if (self._conversation.phase != "working" and not self._awaited) or self._excused():
+            return math.inf
+        suspected = self._suspect in ("stopped", "exit")
+        interval = LOOK if suspected else min(max(LOOK, self.lasted / 10), LOOK_LATER)
+        return max(self._heard, self._looked) + interval - trio.current_time()
+
+    def _look(self) -> Stall | None:
+        condition = self._condition()
+        bound = CELLS[condition].bound
+        before = (
+            self._suspect if self._looked >= self._heard else None
+        )  # what was heard since clears a suspicion
+        self._suspect, self._looked = bound, trio.current_time()
+        if bound == before == "stopped":
+            return Stall("stopped", f"found stopped twice within {LOOK:g} s: {condition}")
+        if bound == before == "exit":
+            return Stall("exit", f"its end was not reported: {condition}")
+        return None
+
+    # -- replies that are due
+
+    def awaits(self, kind: type[v.Request]) -> bool:
+        """Whether a reply to a request of this kind is due."""
+        return any(awaited.kind is kind for awaited in self._awaited)
+
+    @contextmanager
+    def awaiting(self, request: v.Request) -> Generator[Awaited]:
+        """Have the reply to `request` noticed, for the length of a block."""
+        awaited = Awaited(type(request), {request.id})
+        self._awaited.append(awaited)
+        self.look_again()
+        try:
+            yield awaited
+        finally:
+            self._awaited.remove(awaited)
+
+    # -- what events tell
+
+    def observers(self) -> dict[type, Callable[[Any], None]]:
+        """Event → what is to be called with it."""
+        return {
+            v.TurnStarted: self._on_turn_started,
+            v.TurnEnded: self._on_turn_ended,
+            v.ToolCall: self._on_tool_call,
+            v.ToolResult: self._on_tool_result,
+            v.Retrying: self._on_retrying,
+            v.LimitReached: self._on_limit,
+            v.Notice: self._on_notice,
+            v.Answered: self._on_answered,
+        }
+
+    def _on_turn_started(self, event: v.TurnStarted) -> None:
+        self.tools.clear()
+        self.ending = self.error = None
+
+    def _on_turn_ended(self, event: v.TurnEnded) -> None:
+        self.tools.clear()
+        self.ending, self.error = event, None
+        for awaited in self._awaited:
+            if awaited.kind is v.Interrupt:
+                awaited.answered.set()
+
+    def _on_tool_call(self, event: v.ToolCall) -> None:
+        self.tools[event.id] = event.name
+
+    def _on_tool_result(self, event: v.ToolResult) -> None:
+        self.tools.pop(event.id, None)
+
+    def _on_retrying(self, event: v.Retrying) -> None:
+        self._held = trio.current_time() + event.delay
+
+    def _on_limit(self, event: v.LimitReached) -> None:
+        self.resets_at = event.resets_at
+
+    def _on_notice(self, event: v.Notice) -> None:
+        if event.code == "api_failure":
+            self.error = event.text
+        elif event.code == "background_tasks":
+            self.background = bool(event.data.get("tasks"))
+
+    def _on_answered(self, event: v.Answered) -> None:
+        for awaited in self._awaited:
+            if event.request in awaited.ids and awaited.kind is not v.Interrupt:
+                awaited.answered.set()

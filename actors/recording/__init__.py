@@ -1,0 +1,1 @@
+"""Recordings: the raw frames and the events of an agent, on disk and in memory."""

@@ -1,0 +1,381 @@
+"""One agent's events, in order, for any number of readers.
+
+Guarantees: an appended event is never changed; each reader sees every event from its position on, in order; a slow reader
+costs disk, never memory, and never slows the writer (R050, R053). A bounded window of the newest events is kept in
+memory; the log is a file of NDJSON, read back when a reader has fallen behind the window. With a `limit` the oldest
+segments of the file go first: a reader that is behind what is left gets one `Notice` with the code `events_dropped`, whose
+`data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
+machine leaves it, is gone on with behind its last whole event.
+
+Positions are counted from 0 over the life of the log, through every restart of its agent. `append` does not wait;
+it wakes the readers that do. Events travel in batches: a reader's iterator hands a batch out with one task switch at
+most.
+
+Not handled: a limit without a path; a second process writing the same file; the lock of the run directory keeps that away.
+"""
+
+from __future__ import annotations
+
+import errno
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
+from pathlib import Path
+
+import attrs
+import msgspec
+import trio
+
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.recording.segments import SegmentedFile, nameless
+from proctor.protocols.lenient import encoded_loosely
+from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
+
+WINDOW_EVENTS = 1000
+WINDOW_BYTES = 4 * 2**20
+_STRIDE = 256 * 2**10
+SEGMENTS = 8
+"""Parts of a file with a limit; one of them is removed at a time."""
+_SHARES = 16
+"""Small batches are held together up to this part of a window."""
+
+_FEW = 64
+"""Events up to which they are; a window is narrowed by whole batches."""
+
+
+@attrs.frozen
+class LogStatistics:
+    """`end` counts all events; `window_*` those in memory; `bytes` is what was written in all, `held` what of it is on disk;
+    `first` is the oldest event that can be read; `readers` wait now."""
+
+    end: int
+    window_start: int
+    window_bytes: int
+    bytes: int
+    readers_waiting: int
+    held: int = 0
+    first: int = 0
+
+
+@attrs.define
+class _Batch:
+    """Grows in place while it is the newest and has few events: these are handed out as a copy."""
+
+    events: list[AnyEvent]
+    size: int
+
+
+class EventLog:
+    """Appended to by one agent, read through cursors. `path=None` keeps the file nameless, gone with the log.
+
+    `window` (events) and `window_bytes` bound what is held in memory, `limit` (bytes) what is on disk. Raises
+    `RecordingFailed` when the disk does; with `failed`, which is told, it goes on in memory alone until `resume`.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        window: int = WINDOW_EVENTS,
+        window_bytes: int = WINDOW_BYTES,
+        limit: int | None = None,
+        failed: Callable[[RecordingFailed], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._failed = failed
+        self._written = True
+        self._lost = self._floor = 0
+        self._limit = limit
+        self._limits = (window, window_bytes)
+        self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
+        self._encoder = msgspec.json.Encoder()
+        self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
+        segment = None if limit is None else max(1, limit // SEGMENTS)
+        self._file = nameless("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
+        self._finalizer = weakref.finalize(self, SegmentedFile.close, self._file)
+        self._index: list[tuple[int, int]]
+        self._batches: dict[int, _Batch] = {}
+        try:
+            self._recover()
+        except RecordingFailed:
+            self._finalizer()
+            raise
+        self._start = self._end = self._newest = self._file.units
+        self._held = 0
+        self._lot = trio.lowlevel.ParkingLot()
+        self._closed = False
+
+    @property
+    def end(self) -> int:
+        """The position that the next event will have."""
+        return self._end
+
+    @property
+    def first(self) -> int:
+        """The oldest position that can still be read."""
+        return max(self._floor, min(self._start, self._file.first))
+
+    @property
+    def closed(self) -> bool:
+        """True when nothing will be appended any more."""
+        return self._closed
+
+    def append(self, events: Sequence[AnyEvent]) -> None:
+        """Add `events` at the end and wake the readers. Does not wait. Raises `RecordingFailed`."""
+        if not events:
+            return
+        data, failure = self._encode(events), None
+        if self._written:
+            try:
+                self._write(data, self._end, len(events))
+            except RecordingFailed as error:
+                if self._failed is None:
+                    raise
+                self._written, self._lost, failure = False, self._end, error
+        self._hold(events, len(data))
+        self._end += len(events)
+        self._held += len(data)
+        self._shrink()
+        if self._lot:
+            self._lot.unpark_all()
+        if failure is not None and self._failed is not None:
+            self._failed(failure)
+
+    def _encode(self, events: Sequence[AnyEvent]) -> bytes:
+        try:
+            return self._encoder.encode_lines(events)
+        except UnicodeEncodeError:  # a path in it is not UTF-8, which JSON has no way to write
+            return b"".join(encoded_loosely(event) + b"\n" for event in events)
+
+    def resume(self) -> None:
+        """Go on writing after a failure, with what is still in memory. Raises `RecordingFailed` while the disk does."""
+        if self._written:
+            return
+        position = max(self._lost, self._start)
+        if position > self._lost:
+            self._file.begin_at(position)
+            self._index = [(position, self._file.end)]
+            self._floor = position
+        while position < self._end:
+            events = self._window_from(position)
+            self._write(self._encode(events), position, len(events))
+            self._lost = position = position + len(events)
+        self._written = True
+
+    def _write(self, data: bytes, position: int, count: int) -> None:
+        file, place = self._file, self._file.end
+        file.append(data, count)
+        if place - self._index[-1][1] >= _STRIDE:
+            self._index.append((position, place))
+        if self._limit is not None and file.held > self._limit:
+            self._drop(self._limit)
+
+    def close(self) -> None:
+        """No more events: readers end when they have read what is there. The file stays readable to them."""
+        self._closed = True
+        self._lot.unpark_all()
+
+    def reopen(self) -> None:
+        """Events may come again: the agent has a new incarnation after all."""
+        self._closed = False
+
+    def release(self) -> None:
+        """Close the log and its file. Only for a log without readers left; otherwise the file goes with the last."""
+        self.close()
+        self._finalizer()
+
+    def cursor(self, since: int | None = None) -> Cursor:
+        """A reader from position `since` on (default: from the next event on). Raises ValueError below 0."""
+        if since is not None and since < 0:
+            raise ValueError(f"since must be 0 or more, got {since!r}")
+        return Cursor(self, self._end if since is None else since)
+
+    async def changed(self) -> None:
+        """Wait for the next append or the end."""
+        await self._lot.park()
+
+    def read(
+        self, position: int, hint: tuple[int, int] = (-1, 0)
+    ) -> tuple[Sequence[AnyEvent], tuple[int, int]]:
+        """Some events from `position` on, and a hint that makes the read after them quick. Does not wait."""
+        if position >= self._end or position < self.first:
+            return (), hint
+        if position >= self._start:
+            return self._window_from(position), hint
+        return self._file_from(position, hint)
+
+    def missing(self, position: int) -> Notice | None:
+        """What a reader at `position` is to be told in the place of the events that were removed; None when it is there."""
+        first = self.first
+        if position >= first:
+            return None
+        limit = "" if self._limit is None else f": the log holds at most {self._limit} bytes"
+        if first == self._floor:
+            limit = ": the disk did not take them"
+        text = f"the events {position} to {first - 1} were removed before they were read{limit}"
+        return Notice(HOST, None, "events_dropped", text, {"since": position, "next": first})
+
+    def statistics(self) -> LogStatistics:
+        waiting = self._lot.statistics().tasks_waiting
+        file = self._file
+        return LogStatistics(
+            self._end, self._start, self._held, file.end, waiting, held=file.held, first=self.first
+        )
+
+    def _drop(self, limit: int) -> None:
+        while self._file.held > limit and self._file.drop_oldest():
+            pass
+        begin = (self._file.first, self._file.begin)
+        self._index = [begin, *(place for place in self._index if place[0] > begin[0])]
+
+    def _recover(self) -> None:
+        """Count what is in a file that was there, and cut off what is no whole event."""
+        file, self._index = self._file, self._file.starts()
+        units, place = self._index[-1]
+        while place < file.end:
+            data = self._whole_lines(place)
+            whole, count = _whole_events(data)
+            units, place = units + count, place + whole
+            if whole < len(data) or not data:
+                file.truncate(place, units)
+                break
+            self._index.append((units, place))
+        file.units = units
+
+    def _hold(self, events: Sequence[AnyEvent], size: int) -> None:
+        # a batch and its place cost more memory than an event: those who say one thing at a time share one
+        newest = self._batches.get(self._newest)
+        most, most_bytes = self._share
+        if newest and len(newest.events) + len(events) <= most and newest.size + size <= most_bytes:
+            newest.events += events
+            newest.size += size
+        else:
+            self._newest = self._end
+            self._batches[self._end] = _Batch([*events], size)
+
+    def _shrink(self) -> None:
+        while len(self._batches) > 1 and self._is_too_wide():
+            oldest = next(iter(self._batches))
+            gone = self._batches.pop(oldest)
+            self._held -= gone.size
+            self._start = oldest + len(gone.events)
+        if not self._written and self._start > self._lost:
+            self._floor = self._start
+
+    def _is_too_wide(self) -> bool:
+        most, most_bytes = self._limits
+        if self._held > most_bytes:
+            return True
+        # a reader that was woken may run after the next append; the batch it was woken for is not read from disk
+        return len(self._batches) > 2 and self._end - self._start > most
+
+    def _window_from(self, position: int) -> Sequence[AnyEvent]:
+        batch = self._batches.get(position)
+        if batch is not None:
+            return batch.events if len(batch.events) > self._share[0] else batch.events[:]
+        for first, batch in reversed(self._batches.items()):
+            if first <= position:
+                return batch.events[position - first :]
+        return ()
+
+    def _file_from(self, position: int, hint: tuple[int, int]) -> tuple[list[AnyEvent], tuple[int, int]]:
+        first, offset = hint if hint[0] == position else self._place(position)
+        while data := self._whole_lines(offset):
+            events = self._decode(data)
+            skip = position - first
+            first, offset = first + len(events), offset + len(data)
+            if skip < len(events):
+                return events[skip:], (first, offset)
+        if position >= self.first:
+            raise RecordingFailed(str(self.path), OSError(errno.EIO, "somebody has changed the event log"))
+        return [], (-1, 0)  # somebody has removed it: what is missing is told
+
+    def _whole_lines(self, offset: int) -> bytes:
+        size, data = _STRIDE, self._file.read(offset, _STRIDE)
+        while not (cut := data.rfind(b"\n") + 1) and len(data) == size:
+            size *= 4
+            data = self._file.read(offset, size)
+        return data[:cut]
+
+    def _place(self, position: int) -> tuple[int, int]:
+        low, high = 0, len(self._index)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._index[middle][0] <= position else (low, middle)
+        file, place = self._file, self._index[low]
+        return place if place[1] >= file.begin else (file.first, file.begin)
+
+
+class Cursor:
+    """A reader's place in a log; `async for` gives events until the log is closed. One task at a time.
+
+    Leaving a loop early loses nothing: the next one goes on.
+    """
+
+    def __init__(self, log: EventLog, position: int) -> None:
+        self._log = log
+        self._hint = (-1, 0)
+        self._left: Iterator[AnyEvent] = iter(())
+        self._fetched = position
+
+    @property
+    def position(self) -> int:
+        """That of the next event it will hand out."""
+        return self._fetched - length_hint(self._left)
+
+    @property
+    def log(self) -> EventLog:
+        """What it reads."""
+        return self._log
+
+    async def batch(self) -> Sequence[AnyEvent]:
+        """The events from the position on, at least one, waiting if need be; empty once the log is closed and read."""
+        if events := [*self._left]:
+            return events
+        await self._wait()
+        return self._fetch()
+
+    def batch_nowait(self) -> Sequence[AnyEvent]:
+        """What is there now, perhaps nothing."""
+        return [*self._left] or self._fetch()
+
+    def __aiter__(self) -> Cursor:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        for event in self._left:
+            return event
+        await self._wait()
+        self._left = iter(self._fetch())
+        for event in self._left:
+            return event
+        raise StopAsyncIteration
+
+    async def _wait(self) -> None:
+        if self._fetched < self._log.end or self._log.closed:
+            await trio.lowlevel.checkpoint()  # a reader that is behind must not hold the loop
+        while self._fetched >= self._log.end and not self._log.closed:
+            await self._log.changed()
+
+    def _fetch(self) -> Sequence[AnyEvent]:
+        log = self._log
+        while True:
+            if self._fetched < log.first and (gap := log.missing(self._fetched)) is not None:
+                self._fetched = log.first
+                return (gap,)
+            events, self._hint = log.read(self._fetched, self._hint)
+            self._fetched += len(events)
+            if events or self._fetched >= log.end:
+                return events
+
+
+def _whole_events(data: bytes) -> tuple[int, int]:
+    """How many bytes and lines at the beginning of `data` are whole events."""
+    place = count = 0
+    while end := data.find(b"\n", place) + 1:
+        try:
+            msgspec.json.decode(data[place:end])
+        except msgspec.DecodeError:  # nothing behind it can be counted on either
+            break
+        place, count = end, count + 1
+    return place, count

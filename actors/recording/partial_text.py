@@ -1,0 +1,57 @@
+"""What had streamed of an answer, read back from the log of its agent when there is a failure to report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from proctor.actors.delivery import CLIPPED
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.recording.eventlog import EventLog
+from proctor.protocols import vocabulary as v
+
+EVENTS = 20_000
+"""Events that are read back: the last."""
+_BETWEEN = "\n\n"
+
+
+def text_of(log: EventLog, since: int, until: int) -> tuple[str, bool]:
+    """The text that the agent wrote in its own voice between two positions, and whether some of it is missing: only the
+    last is kept, and what the log has dropped is gone."""
+    begin = max(since, until - EVENTS, log.first)
+    text = _BETWEEN.join(_blocks(_events(log, begin, until)))
+    return text[-CLIPPED:], begin > since or len(text) > CLIPPED
+
+
+def _events(log: EventLog, position: int, until: int) -> Iterator[v.AnyEvent]:
+    hint = (-1, 0)
+    while position < until:
+        try:
+            events, hint = log.read(position, hint)
+        except RecordingFailed:  # the failure that is being reported may be the disk's
+            return
+        if not events:
+            return
+        yield from events[: until - position]
+        position += len(events)
+
+
+def _blocks(events: Iterable[v.AnyEvent]) -> Iterator[str]:
+    """Blocks of text: whole where the CLI has given the whole, else what had come of it. Pieces of an attempt that was void
+    count as long as no new ones have come: they are what a person has seen."""
+    pieces, is_void = list[str](), False
+    for event in events:
+        match event:
+            case v.TextDelta(parent=None):
+                if is_void:
+                    pieces.clear()
+                is_void = False
+                pieces.append(event.text)
+            case v.Text(parent=None):
+                pieces.clear()
+                yield event.text
+            case v.Retrying() | v.Notice(code="attempt_void"):
+                is_void = True
+            case _:
+                pass
+    if pieces:
+        yield "".join(pieces)

@@ -1,0 +1,506 @@
+"""The run directory: what one agent was told and said, as it came.
+
+    DIRECTORY/                      0700, held under a lock while its agent lives
+        .proctor-tag                says that it is ours: what has none is never removed
+        events.ndjson               the event log, through all incarnations
+        lock                        one owner
+        1/ 2/ ...                   one folder an incarnation:
+            stdout.ndjson stdin.ndjson stderr.txt meta.json
+
+A folder of an incarnation has the format of a recorded transcript, so it can be replayed. Frames are written before
+they are decoded, bytes as they came. Environment values are never written, only the names of what was passed (L12,
+R185); nor is anything the caller gave as a secret.
+
+One agent's directory is bounded by `limit`: half of it for the event log, half for what its processes said, of which the
+oldest incarnation goes first, and then the oldest segment of the one that runs (`segments`).
+
+`meta.json` is there from the start of an incarnation, so that one whose host was killed can be played; it is completed at
+the end.
+
+Without a place to record, the same files live in a temporary directory that goes with the run, or with the sweep of the
+next host where this one is killed. Kept directories are
+bounded by size and age. Removed is only what has our tag with its own name, belongs to this user, and is not locked:
+a folder of somebody else's, a copy, a renamed one and a run directory of a version without tags stay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from proctor.actors.disk import replace_file
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.segments import SegmentedFile
+from proctor.protocols.lenient import encoded_loosely
+from proctor.runtime.processes.ledger import make_folder, renew_folder
+from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
+from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.processes.tags import is_tagged, restore_directory, tag_folder
+
+LIMIT = 256 * 2**20
+"""Bytes that one agent's directory may have by default."""
+SMALLEST = 2**20
+"""The least that a limit may be: below it hardly a turn has room."""
+KEEP_BYTES = 1 * 2**30
+KEEP_SECONDS = 30 * 86400.0
+RETAINING = 3600.0
+"""Seconds between two looks for recordings that are to go."""
+RUN = "proctor-run"
+"""The kind in the tag of a run directory."""
+_RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
+_STDOUT, _STDIN, _STDERR = "stdout.ndjson", "stdin.ndjson", "stderr.txt"
+_TIMES = 10_000
+_SEGMENTS = 16
+_FOLDER = 16 * 2**10
+"""What an incarnation takes on disk beside its bytes: an agent that restarts all the time must be bounded, too."""
+
+
+Listen = Callable[[RecordingFailed | None], None]
+"""Is told why nothing is recorded any more, and None when it is again."""
+
+
+class RunDirectory:
+    """A new directory below `root` (None: a temporary one, removed by `close`), locked until closed, of at most `limit`
+    bytes (None: without limit).
+
+    With `listen` a failure to record is no failure of what is recorded: it is told, and nothing is written until a new
+    incarnation can be recorded again, which is told as None. `required`: one that cannot be is refused.
+
+    `path` is where it records, `scratch` what its processes have for themselves: always temporary. Both are made again
+    where something has removed them, as cleaners of temporary folders do.
+
+    Raises `RecordingFailed` when it cannot be made.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        agent: str,
+        *,
+        limit: int | None = LIMIT,
+        listen: Listen | None = None,
+        required: bool = True,
+    ) -> None:
+        self.kept = root is not None
+        self.failure: RecordingFailed | None = None
+        self._homeless: RecordingFailed | None = None
+        self._listen, self._required = listen, required
+        self._share = None if limit is None else limit // 2
+        self._closed: deque[tuple[Path, int]] = deque()
+        self._closed_bytes = 0
+        self._current: Recording | None = None
+        self._lock = -1
+        self._log: EventLog | None = None
+        self.incarnations = 0
+        try:
+            self._make(root, agent)
+        except RecordingFailed as error:
+            if required or root is None or shortage_of(error) is None:
+                raise
+            self.kept, self.failure, self._homeless = False, error, error
+            self._make(None, agent)
+
+    def _make(self, root: Path | None, agent: str) -> None:
+        try:
+            self.path = self.scratch = _make(root, agent)
+            self._lock = _new_lock(self.path)
+            # short, because sockets are made in it, and gone with the run, because nobody replays it
+            self.scratch = make_folder("proctor-") if self.kept else self.path
+        except OSError as error:
+            self.close()
+            raise RecordingFailed(str(root or tempfile.gettempdir()), error) from error
+
+    def open_log(self) -> EventLog:
+        """The event log, through all incarnations. Raises `RecordingFailed`."""
+        failed = None if self._listen is None else self._tell
+        self._log = EventLog(self.path / "events.ndjson", limit=self._share, failed=failed)
+        return self._log
+
+    def open_incarnation(self) -> Recording:
+        """The folder of the next incarnation. Raises `RecordingFailed`."""
+        if (last := self._current) is not None and last.is_kept:
+            self._closed.append((last.path, last.held + _FOLDER))
+            self._closed_bytes += last.held + _FOLDER
+        self._current = None
+        self.incarnations += 1
+        try:
+            renew_folder(self.scratch)  # a process cannot be without it, recorded or not
+        except OSError as error:
+            raise RecordingFailed(str(self.scratch), error) from error
+        try:
+            self._current = self._recording()
+        except RecordingFailed as error:
+            if self._required:
+                raise
+            self._current = Recording(None)
+            self._tell(error)
+        else:
+            self._tell(None)
+        self._make_room()
+        return self._current
+
+    def _recording(self) -> Recording:
+        if self._homeless is not None:
+            raise self._homeless
+        try:
+            self._renew()
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+        if self._log is not None:
+            self._log.resume()
+        path, failed = self.path / str(self.incarnations), None if self._listen is None else self._tell
+        return Recording(path, limit=self._share, grown=self._make_room, failed=failed)
+
+    def _tell(self, failure: RecordingFailed | None) -> None:
+        before, self.failure = self.failure, failure
+        if self._listen is not None and (before is None) != (failure is None):
+            self._listen(failure)
+
+    def _renew(self) -> None:
+        """The folder as it was made: a cleaner may have removed it, or what is old in it."""
+        if self.kept:
+            restore_directory(self.path)
+            if not is_tagged(self.path, RUN, self.path.name):
+                tag_folder(self.path, RUN, self.path.name)
+        if not (self.path / "lock").exists():
+            old, self._lock = self._lock, _new_lock(self.path)
+            os.close(old)
+
+    def _make_room(self) -> None:
+        current, share = self._current, self._share
+        if current is None or share is None:
+            return
+        while self._closed_bytes + current.held > share:
+            if self._closed:
+                path, size = self._closed.popleft()
+                self._closed_bytes -= size
+                shutil.rmtree(path, ignore_errors=True)
+            elif not current.drop_oldest():
+                return
+
+    def close(self) -> None:
+        """Give the lock back; a temporary directory is removed."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+            if self.scratch != self.path or not self.kept:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _nothing() -> None:
+    return
+
+
+class Recording:
+    """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
+    directory may have; `grown` is called when there is more.
+
+    Every method raises `RecordingFailed` when the disk does; with `failed`, which is told, nothing more is written then.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        limit: int | None = None,
+        grown: Callable[[], None] = _nothing,
+        failed: Callable[[RecordingFailed], None] | None = None,
+    ) -> None:
+        self._grown = grown
+        self._failed = failed
+        self._t0 = trio.current_time()
+        self._meta: dict[str, Any] = {}
+        self._hidden: tuple[bytes, ...] = ()
+        self._in_times = array("d")
+        self._out_times = array("d")
+        self._out_frames = array("q")
+        self._divided = list[str]()
+        self._closed = False
+        self._files: dict[str, SegmentedFile] = {}
+        self._path, self._lost = path, path is None
+        if path is None:
+            return
+        segment = None if limit is None else max(1, limit // _SEGMENTS)
+        try:
+            make_directory(path)
+            for name in (_STDOUT, _STDIN, _STDERR):
+                self._files[name] = SegmentedFile(path / name, segment=segment)
+        except OSError as error:
+            raise RecordingFailed(str(path), error) from error
+        except RecordingFailed:
+            self._close_files()
+            raise
+
+    @property
+    def held(self) -> int:
+        """The bytes that are on disk."""
+        return sum(file.held for file in self._files.values())
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it has a folder."""
+        return self._path is not None
+
+    @property
+    def path(self) -> Path:
+        """The folder. Raises `LookupError` where nothing can be recorded."""
+        if self._path is None:
+            raise LookupError("nothing is recorded")
+        return self._path
+
+    def begin(self, **facts: Any) -> None:
+        """Write `meta.json` with what is known at the start (argv, names of the environment, versions): should this host be
+        killed, the recording can be played all the same."""
+        self._meta.update(facts)
+        self._renew_meta()
+
+    def stdout(self, data: bytes, frame: int) -> None:
+        """Bytes as read; `frame` is the number of the first line that ends in them."""
+        self._append(_STDOUT, data)
+        if len(self._out_times) < _TIMES:
+            self._out_times.append(self._elapsed())
+            self._out_frames.append(frame)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Write these texts nowhere: where one is a whole string of what is told, stars stand for it."""
+        self._hidden = tuple(msgspec.json.encode(secret) for secret in secrets)
+
+    def stdin(self, data: bytes) -> None:
+        for secret in self._hidden:
+            data = data.replace(secret, b'"***"')
+        self._append(_STDIN, data)
+        if len(self._in_times) < _TIMES:
+            self._in_times.append(self._elapsed())
+
+    def stderr(self, data: bytes) -> None:
+        self._append(_STDERR, data)
+
+    def read_stdout(self, offset: int, size: int) -> bytes:
+        """A frame's bytes back from the disk."""
+        return self._files[_STDOUT].read(offset, size)
+
+    def drop_oldest(self) -> bool:
+        """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
+        return any(file.drop_oldest() for file in sorted(self._files.values(), key=_held, reverse=True))
+
+    def close(self, **facts: Any) -> None:
+        """Complete `meta.json` and close the files. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._meta.update(**facts, wall_s=self._elapsed(), stdin_times_s=self._in_times.tolist())
+        times = _spread(self._out_frames, self._out_times, facts.get("stdout_lines", 0))
+        self._meta.update(line_times_s=times)
+        try:
+            self._renew_meta()
+        finally:
+            self._close_files()
+
+    def _append(self, name: str, data: bytes) -> None:
+        if self._lost:
+            return
+        file = self._files[name]
+        try:
+            file.append(data)
+        except RecordingFailed as error:
+            self._lose(error)
+            return
+        if file.divided and name not in self._divided:
+            self._divided.append(name)
+            self.begin(divided=self._divided)  # by which a reader knows whether all parts are there
+        self._grown()
+
+    def _renew_meta(self) -> None:
+        if not self._lost:
+            try:
+                self._write_meta()
+            except RecordingFailed as error:
+                self._lose(error)
+
+    def _lose(self, error: RecordingFailed) -> None:
+        if self._failed is None:
+            raise error
+        self._lost = True  # lines without those before them would play something else
+        self._failed(error)
+
+    def _close_files(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _write_meta(self) -> None:
+        try:
+            data = msgspec.json.format(msgspec.json.encode(self._meta, enc_hook=str), indent=1)
+        except UnicodeEncodeError:  # a path that is not UTF-8, which JSON has no way to write
+            data = encoded_loosely(self._meta, indent=1)
+        try:
+            restore_directory(self.path)
+            replace_file(self.path / "meta.json", data)
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+
+    def _elapsed(self) -> float:
+        return round(trio.current_time() - self._t0, 4)
+
+
+def _held(file: SegmentedFile) -> int:
+    return file.held
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """A file that only its owner may read; one of this name is replaced. Raises `RecordingFailed`."""
+    try:
+        path.unlink(missing_ok=True)
+        fd = open_private(path, os.O_WRONLY | os.O_EXCL)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
+    except OSError as error:
+        raise RecordingFailed(str(path), error) from error
+
+
+def prune(
+    root: Path,
+    *,
+    keep_bytes: int = KEEP_BYTES,
+    keep_seconds: float = KEEP_SECONDS,
+    now: float | None = None,
+) -> list[Path]:
+    """Remove the oldest run directories below `root` until both bounds hold; returns what was removed.
+
+    Only directories with our tag and our lock file count, and one whose lock is held is left alone. `now` is the time
+    that ages are counted to (default: the wall clock's).
+    """
+    now, total, removed = time.time() if now is None else now, 0, list[Path]()
+    for changed, run in sorted(_runs_in(root), reverse=True):
+        total += _size(run)
+        old = now - changed > keep_seconds
+        if (total > keep_bytes or old) and _remove_unlocked(run):
+            removed.append(run)
+    return removed
+
+
+async def retain(
+    root: Path,
+    *,
+    keep_bytes: int = KEEP_BYTES,
+    keep_seconds: float = KEEP_SECONDS,
+    every: float = RETAINING,
+    wall: Callable[[], float] = time.time,
+) -> None:
+    """Prune `root` now and then, `every` so many seconds, until cancelled; a task beside whatever records there.
+
+    A wall clock that jumps ahead meanwhile makes nothing old: ages are counted to the time of the start and what has passed
+    since. A failure to prune is no reason to fail: the next look tries again.
+    """
+    began, began_wall = trio.current_time(), wall()
+    while True:
+        now = min(wall(), began_wall + trio.current_time() - began)
+        look = partial(prune, root, keep_bytes=keep_bytes, keep_seconds=keep_seconds, now=now)
+        with suppress(OSError):
+            await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        await trio.sleep(every)
+
+
+def untagged_runs(root: Path) -> list[Path]:
+    """What looks like a run directory below `root` and has no tag of ours, as versions before the tag made them. Nothing
+    removes these by itself."""
+    return sorted(
+        lock.parent
+        for lock in root.glob("*/lock")
+        if _RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN, lock.parent.name)
+    )
+
+
+def forget(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
+    """Remove the files of `folder` that nobody has written for so long. A folder that is not there is empty."""
+    for path in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and time.time() - path.stat().st_mtime > keep_seconds:
+                path.unlink()
+
+
+def _make(root: Path | None, agent: str) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", agent)[:40] or "agent"
+    if root is None:
+        return make_folder(f"proctor-{name}-")
+    make_directory(root, parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    path = make_temporary_directory(f"{stamp}-{name}-", root)
+    tag_folder(path, RUN, path.name)
+    return path
+
+
+def _new_lock(folder: Path) -> int:
+    fresh = folder / "lock.new"
+    fd = open_private(fresh, os.O_RDWR)
+    try:
+        # held before it has the name that others look at: a prune between the two would remove a live directory
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(fresh, folder / "lock")
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _spread(frames: Sequence[int], times: Sequence[float], lines: int) -> list[float]:
+    if lines > _TIMES:
+        return []
+    out: list[float] = []
+    for at, following in zip(times, [*frames[1:], lines], strict=False):
+        out += [at] * (following - len(out))
+    return out
+
+
+def _runs_in(root: Path) -> Iterator[tuple[float, Path]]:
+    for lock in root.glob("*/lock"):
+        run = lock.parent
+        with suppress(FileNotFoundError):  # somebody else prunes too
+            if _RUN_NAME.fullmatch(run.name) and is_tagged(run, RUN, run.name):
+                yield _changed(run), run
+
+
+def _changed(run: Path) -> float:
+    """When something was last written: the folder alone would say when its last process was started."""
+    with suppress(FileNotFoundError):
+        return max(run.stat().st_mtime, (run / "events.ndjson").stat().st_mtime)
+    return run.stat().st_mtime
+
+
+def _size(run: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(run):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.lstat(Path(folder, name)).st_size
+    return total
+
+
+def _remove_unlocked(run: Path) -> bool:
+    try:
+        fd = os.open(run / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        return True
+    finally:
+        os.close(fd)

@@ -1,0 +1,250 @@
+"""A file that is only appended to, in segments: the oldest go first when there is too much of it.
+
+    events.ndjson               what is being written
+    events.0-5321.ndjson        units 0 to 5320, written before
+
+Guarantees: what is appended is there whole or not at all, and the file can be appended to after a disk that was full: what
+a failed write has left is cut off. Units (events, lines) are counted over all segments, removed ones included, and so are
+bytes: a place in the file stays what it was. A segment ends at the end of a line. A segment that somebody else has
+removed is lost, and nothing else is.
+
+A rotation that the system refuses is put off, and does not fail the write that wanted it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+
+from proctor.actors.disk import write_whole
+from proctor.actors.errors import RecordingFailed
+from proctor.runtime.processes.private import open_private
+from proctor.runtime.processes.tags import restore_directory
+
+_LONGEST = 2
+"""Segments' lengths after which one ends also in the middle of a line."""
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
+
+
+@attrs.frozen
+class Segment:
+    """Units `first` to before `end`, the bytes `begin` to before `begin + size` of all that was ever written."""
+
+    path: Path
+    first: int
+    end: int
+    begin: int
+    size: int
+
+
+class SegmentedFile:
+    """The file at `path`, made or gone on with; `segment` bytes begin a new one, None: it is never divided.
+
+    Raises `RecordingFailed` when it cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, segment: int | None = None, fd: int = -1) -> None:
+        self.path = path
+        self.units = 0
+        self._segment = segment
+        self._old: deque[Segment] = deque()
+        self._first = self._begin = self._size = 0
+        self._torn = False
+        self._line_ended = True
+        self.held = 0
+        self.fd = fd
+        if fd >= 0:
+            return
+        try:
+            self.fd = open_private(path, _FLAGS)
+            self._find_earlier()
+        except OSError as error:
+            self.close()
+            raise RecordingFailed(str(path), error) from error
+
+    @property
+    def first(self) -> int:
+        """The first unit that is still there."""
+        return self._old[0].first if self._old else self._first
+
+    @property
+    def begin(self) -> int:
+        """The place of the first byte that is still there."""
+        return self._old[0].begin if self._old else self._begin
+
+    @property
+    def end(self) -> int:
+        """The place behind the last byte."""
+        return self._begin + self._size
+
+    @property
+    def divided(self) -> bool:
+        """Whether it is, or was, in more than one segment."""
+        return self._begin > 0
+
+    def starts(self) -> list[tuple[int, int]]:
+        """The first unit and the place of each segment, the current one's last."""
+        return [*((segment.first, segment.begin) for segment in self._old), (self._first, self._begin)]
+
+    def append(self, data: bytes, units: int | None = None) -> None:
+        """Write all of `data`, which ends `units` units (None: as many as lines), or nothing. Raises `RecordingFailed`."""
+        if self._segment is not None and self._size >= self._segment:
+            self._rotate()
+        if self._torn:
+            self._cut()
+        try:
+            write_whole(self.fd, data, self.path)
+        except RecordingFailed:
+            self._torn = True
+            with suppress(RecordingFailed):  # the first cause is what is told
+                self._cut()
+            raise
+        self._size += len(data)
+        self.held += len(data)
+        self.units += data.count(b"\n") if units is None else units
+        self._line_ended = data.endswith(b"\n")
+
+    def read(self, place: int, size: int) -> bytes:
+        """At most `size` bytes from `place` on, of one segment; nothing where that is gone. Raises `RecordingFailed`."""
+        try:
+            if place >= self._begin:
+                return os.pread(self.fd, min(size, self.end - place), place - self._begin)
+            for segment in self._old:
+                if segment.begin <= place < segment.begin + segment.size:
+                    return _read(segment.path, place - segment.begin, size)
+        except FileNotFoundError:  # somebody cleans up where we write
+            self._lose(place)
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+        return b""
+
+    def drop_oldest(self) -> bool:
+        """Remove the oldest segment; False when only the one being written is left, or the system refuses."""
+        if not self._old:
+            return False
+        segment = self._old[0]
+        try:
+            segment.path.unlink(missing_ok=True)
+        except OSError:  # it stays known: a file that nobody counts would leave a hole behind it
+            return False
+        self._old.popleft()
+        self.held -= segment.size
+        return True
+
+    def close(self) -> None:
+        """Close it. A second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def truncate(self, place: int, units: int) -> None:
+        """Forget what the current segment has behind `place`, where it has `units` in all. Raises `RecordingFailed`."""
+        self.held -= self.end - place
+        self._size, self.units = place - self._begin, units
+        self._cut()
+
+    def _lose(self, place: int) -> None:
+        while self._old and (self._old[0].begin <= place or not self._old[0].path.exists()):
+            if not self.drop_oldest():
+                return
+
+    def _cut(self) -> None:
+        try:
+            os.ftruncate(self.fd, self._size)
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+        self._torn = False
+
+    def begin_at(self, unit: int) -> None:
+        """Go on in a segment of its own, whose first unit is `unit`: those before it that were not written are nowhere.
+
+        Raises `RecordingFailed`."""
+        if self._torn:
+            self._cut()
+        if self._size:
+            try:
+                self._divide()
+            except OSError as error:
+                raise RecordingFailed(str(self.path), error) from error
+        self._first = self.units = unit
+
+    def _rotate(self) -> None:
+        assert self._segment is not None
+        if self._line_ended or self._size >= _LONGEST * self._segment:
+            with suppress(OSError):
+                self._divide()
+
+    def _divide(self) -> None:
+        fresh, fd = self.path.with_name(f"{self.path.name}.new"), -1
+        done = Segment(self._place_of(), self._first, self.units, self._begin, self._size)
+        try:
+            restore_directory(self.path.parent, parents=False)
+            # opened before anything is renamed: no descriptor left must not cost what is there
+            fd = open_private(fresh, _FLAGS | os.O_TRUNC)
+            with suppress(FileNotFoundError):  # removed under us: what it held is lost, and found to be
+                os.rename(self.path, done.path)
+            os.rename(fresh, self.path)
+        except OSError:
+            if fd >= 0:
+                os.close(fd)
+                _take_back(fresh, done.path, self.path)
+            raise
+        os.close(self.fd)
+        self.fd = fd
+        self._old.append(done)
+        self._first, self._begin, self._size = self.units, self.end, 0
+
+    def _place_of(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.{self._first}-{self.units}{self.path.suffix}")
+
+    def _find_earlier(self) -> None:
+        self._size = os.fstat(self.fd).st_size
+        self._old.extend(segments_of(self.path))
+        if self._old:
+            last = self._old[-1]
+            self._first, self._begin = last.end, last.begin + last.size
+        self.units = self._first
+        self.held = self._size + sum(segment.size for segment in self._old)
+
+
+def nameless(prefix: str) -> SegmentedFile:
+    """One without a name, never divided, that goes when it is closed. Raises `RecordingFailed`."""
+    try:
+        with tempfile.TemporaryFile(prefix=prefix) as file:
+            return SegmentedFile(Path("(temporary)"), fd=os.dup(file.fileno()))
+    except OSError as error:
+        raise RecordingFailed("(temporary)", error) from error
+
+
+def segments_of(path: Path) -> list[Segment]:
+    """The segments that were written before the file at `path`, the oldest first. Raises OSError."""
+    pattern = re.compile(rf"{re.escape(path.stem)}\.(\d+)-(\d+){re.escape(path.suffix)}")
+    found = ((pattern.fullmatch(inner.name), inner) for inner in path.parent.iterdir())
+    named = sorted((int(name[1]), int(name[2]), inner) for name, inner in found if name is not None)
+    segments, begin = list[Segment](), 0
+    for first, end, inner in named:
+        size = inner.stat().st_size
+        segments.append(Segment(inner, first, end, begin, size))
+        begin += size
+    return segments
+
+
+def _take_back(fresh: Path, done: Path, path: Path) -> None:
+    with suppress(OSError):
+        if not path.exists():
+            os.rename(done, path)
+        fresh.unlink(missing_ok=True)
+
+
+def _read(path: Path, offset: int, size: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return os.pread(fd, size, offset)
+    finally:
+        os.close(fd)

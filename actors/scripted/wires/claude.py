@@ -1,0 +1,379 @@
+"""Claude Code's wire, as the scripted agent speaks it: sessions and one-shot runs, and recordings repeated.
+
+A message that is written in mid-turn queues, as the real CLI has it; the `listen` step stands for the tool call during
+which that CLI folds such messages into the running turn.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from proctor.actors.scripted import frames
+from proctor.actors.scripted.agent import SessionTaken
+from proctor.actors.scripted.control import carry_out, reply
+from proctor.actors.scripted.flags import UsageError
+from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, new_id, new_uuid
+from proctor.actors.scripted.oneshot import print_frames, run_once
+from proctor.actors.scripted.script import is_uuid, parse
+from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.wires.server import SERVER, HostServer, returned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    from proctor.actors.scripted.agent import Agent
+    from proctor.actors.scripted.turn import Call, Performance
+
+    Frame: TypeAlias = dict[str, Any]
+
+BARE: frozenset[str] = frozenset(
+    """
+    p print verbose include-partial-messages strict-mcp-config fork-session replay-user-messages continue c bare
+    no-session-persistence dangerously-skip-permissions disable-slash-commands include-hook-events restricted
+    forward-subagent-text debug version v session-mirror
+    """.split()  # noqa: SIM905
+)
+CLOSED = "Tool permission stream closed before response received"
+
+
+class ClaudeVoice:
+    """One process of Claude Code 2.1.330."""
+
+    name = "claude"
+    version_line = f"{frames.VERSION} (Claude Code)"
+    bare: frozenset[str] = BARE
+    signals: Mapping[int, Any] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: "cut"}
+    call_prefix = "toolu"
+    structured = True
+    kills_tools = True
+    recites = True
+    eof_cuts = False
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.mode = agent.flags.one("permission-mode", "default")
+        self.session = agent.flags.one("input-format") == "stream-json"
+        self.output = agent.flags.one("output-format", "text")
+        self.partial = agent.flags.has("include-partial-messages")
+        self.frames: list[Frame] = []
+        self.results = 0
+        self.limited: Frame = {}
+        self.server = HostServer(self)
+        self.message_id = ""
+
+    # -- the process
+
+    def run(self) -> int:
+        self.check()
+        if not self.open():
+            text = frames.refused_start(self.agent.session)
+            self.agent.pipes.write(text["errors"][0].encode() + b"\n", 2)
+            self.write_frame(text)
+            print_frames(self)
+            return 1
+        self.agent.handle_signals()
+        return self.agent.serve() if self.session else run_once(self)
+
+    def check(self) -> None:
+        """Raise UsageError where the real CLI would leave with exit 1."""
+        flags = self.agent.flags
+        wanted = flags.one("session-id")
+        if self.session and self.output != "stream-json":
+            raise UsageError("Error: --input-format=stream-json requires output-format=stream-json.")
+        if self.output == "stream-json" and not flags.has("verbose"):
+            raise UsageError("Error: When using --print, --output-format=stream-json requires --verbose")
+        if wanted and not is_uuid(wanted):
+            raise UsageError("Error: Invalid session ID. Must be a valid UUID.")
+        if wanted and flags.resume is not None and not flags.has("fork-session"):
+            raise UsageError("Error: --session-id with --continue or --resume also needs --fork-session.")
+
+    def open(self) -> bool:
+        flags = self.agent.flags
+        if flags.resume is not None:
+            fork = flags.one("session-id") or new_uuid()
+            return self.agent.take_up(flags.resume, fork if flags.has("fork-session") else None)
+        try:
+            self.agent.open(flags.one("session-id") or self.agent.script.session or new_uuid())
+        except SessionTaken as taken:
+            raise UsageError(f"Error: Session ID {taken} is already in use.") from None
+        return True
+
+    # -- what the host says
+
+    def receive(self, line: bytes) -> None:
+        try:
+            frame = json.loads(line)
+        except ValueError:
+            self.agent.die(f"Error parsing streaming input line ({len(line)} chars): SyntaxError")
+        match frame:
+            case {
+                "type": "control_request",
+                "request_id": str(request),
+                "request": {"subtype": str(subtype)},
+            }:
+                self.control(request, subtype, frame["request"])
+            case {"type": "control_response", "response": {"request_id": str(request)}}:
+                self.agent.answers[request] = frame["response"]
+            case {"type": "user", "message": {"role": "user", "content": content}}:
+                self.receive_prompt(Prompt(content, frame.get("uuid")))
+            case {"type": "user"}:
+                role = parse(line).get("message", {}).get("role")
+                self.agent.die(f"Error: Expected message role 'user', got '{role}'")
+            case _:
+                pass
+
+    def receive_prompt(self, prompt: Prompt) -> None:
+        self.agent.queue.append(prompt)
+        self.lifecycle(prompt, "queued")
+
+    def control(self, request: str, subtype: str, body: Frame) -> None:
+        agent = self.agent
+        recorded = agent.script.replies.get(subtype)
+        if subtype == "initialize" and not agent.hello():
+            return
+        if recorded:
+            carry_out(self, subtype, body)
+            self.write_frame(
+                {"type": "control_response", "response": {**recorded.pop(0), "request_id": request}}
+            )
+        else:
+            agent.recite_greeting()
+            reply(self, request, subtype, body)
+        if subtype in ("interrupt", "end_session") and not (
+            subtype == "end_session" and "linger" in agent.traits
+        ):
+            agent.cut_short(subtype)
+            agent.leaving = agent.leaving or subtype == "end_session"
+
+    # -- frames
+
+    def write_frame(self, frame: Frame) -> None:
+        if self.output == "stream-json":
+            self.agent.write(encode(frame).encode("utf-8", "replace"))
+        else:
+            self.frames.append(frame)
+            self.agent.count()
+
+    def emit(self, frame: Frame) -> None:
+        """Write a frame of the session."""
+        self.write_frame({**frame, "uuid": frame.get("uuid") or new_uuid(), "session_id": self.agent.session})
+
+    def tell(self, frame: Frame) -> None:
+        """Write a frame of the running turn, with the names of the messages that it answers."""
+        turn = self.agent.performance
+        if turn is not None and turn.uuids:
+            frame.update(user_message_uuid=turn.uuids[0], user_message_uuids=turn.uuids)
+        self.emit(frame)
+
+    def lifecycle(self, prompt: Prompt, state: str) -> None:
+        if prompt.uuid is not None and not self.agent.script.recorded:
+            before, self.agent.aside = self.agent.aside, True
+            self.emit({"type": "command_lifecycle", "command_uuid": prompt.uuid, "state": state})
+            self.agent.aside = before
+
+    def event(self, kind: str, parent: str | None, **fields: object) -> None:
+        if self.partial:
+            frame = {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": parent}
+            self.emit(frame)
+
+    # -- a turn
+
+    def begin(self, turn: Performance) -> None:
+        for prompt in turn.prompts:
+            self.lifecycle(prompt, "started")
+        agent = self.agent.script.agent
+        servers = [{"name": name, "status": status} for name, status in agent.get("mcp_servers", {}).items()]
+        self.tell(frames.init(self.agent.session, self.agent.model, self.mode, agent, servers))
+        for prompt in turn.prompts:
+            self.echo(prompt)
+
+    def echo(self, prompt: Prompt) -> None:
+        if self.agent.flags.has("replay-user-messages"):
+            self.emit({**frames.user(prompt.content, isReplay=True), "uuid": prompt.uuid})
+
+    def take_in(self, turn: Performance) -> None:
+        """Fold the messages that have come into the running turn."""
+        while self.agent.queue:
+            prompt = self.agent.queue.popleft()
+            turn.prompts.append(prompt)
+            turn.steered = prompt.text
+            self.echo(prompt)
+            self.lifecycle(prompt, "started")
+
+    def open_message(self, block: Frame, parent: str | None) -> None:
+        self.message_id = new_id("msg")
+        if self.partial:
+            self.emit({"type": "system", "subtype": "status", "status": "requesting"})
+        self.event("message_start", parent, message=frames.message(self.message_id, self.agent.model, []))
+        self.event("content_block_start", parent, index=0, content_block=frames.empty_block(block))
+
+    def close_message(self, block: Frame, parent: str | None) -> None:
+        body = frames.message(self.message_id, self.agent.model, [block])
+        self.tell(frames.assistant(body, parent))
+        self.event("content_block_stop", parent, index=0)
+        delta = {
+            "stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn",
+            "stop_sequence": None,
+        }
+        given = frames.usage(10, frames.tokens(encode(block)))
+        self.event("message_delta", parent, delta=delta, usage=given)
+        self.event("message_stop", parent)
+
+    def open_block(self, kind: str, parent: str | None) -> None:
+        self.open_message(frames.block(kind, ""), parent)
+
+    def piece(self, kind: str, text: str, parent: str | None) -> None:
+        self.event("content_block_delta", parent, index=0, delta={"type": f"{kind}_delta", kind: text})
+
+    def close_block(self, kind: str, text: str, parent: str | None) -> None:
+        self.close_message(frames.block(kind, text), parent)
+
+    def call_tool(self, call: Call) -> None:
+        block = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input}
+        self.open_message(block, call.parent)
+        delta = {"type": "input_json_delta", "partial_json": encode(call.input)}
+        self.event("content_block_delta", call.parent, index=0, delta=delta)
+        self.close_message(block, call.parent)
+
+    def tool_result(self, call: Call, text: str, failed: bool) -> None:
+        result = frames.tool_result(call.id, text, failed, None)
+        self.tell({**result, "parent_tool_use_id": call.parent})
+
+    # -- what the host is asked
+
+    def asks(self, call: Call) -> bool:
+        if self.mode == "bypassPermissions":
+            return False
+        if self.agent.flags.one("permission-prompt-tool") == "stdio":
+            return True
+        text = f"Claude requested permissions to use {call.name}, but you haven't granted it yet."
+        denial = {"type": "system", "subtype": "permission_denied", "tool_name": call.name}
+        self.emit({**denial, "tool_use_id": call.id, "message": text})
+        raise Denied(text)
+
+    def ask(self, call: Call) -> str:
+        return self.request(frames.permission_request(call, call.input.get("description")))
+
+    def request(self, body: Frame) -> str:
+        request = new_uuid()
+        self.write_frame({"type": "control_request", "request_id": request, "request": body})
+        return request
+
+    def judge(self, call: Call, answer: Frame | None) -> Frame:
+        """What the host decided; everything that is not a well-formed yes is a no."""
+        match answer:
+            case {"subtype": "success", "response": {"behavior": "allow", **rest}}:
+                given = as_frame(rest.get("updatedInput", call.input))
+                if given is not None:
+                    self.agent.allowed |= session_rules(rest.get("updatedPermissions"))
+                    return given
+                raise Denied("Tool permission request failed: invalid updatedInput")
+            case {"subtype": "success", "response": {"behavior": "deny", **rest}}:
+                raise Denied(str(rest.get("message", "")), "user_reject", rest.get("interrupt") is True)
+            case None:
+                raise Denied(CLOSED)
+            case _:
+                raise Denied(f"Tool permission request failed: {answer.get('error', 'invalid answer')}")
+
+    def deny(self, call: Call, denied: Denied) -> None:
+        self.tell(frames.tool_result(call.id, str(denied), True, denied.source))
+
+    def host_tool(self, name: str) -> str:
+        return f"mcp__{SERVER}__{name}"
+
+    def offers(self, name: str) -> bool:
+        return name in self.server.tools()
+
+    def call_host(self, call: Call, name: str) -> str:
+        return self.server.call(call, name)
+
+    def returned(self, answer: Frame | None) -> tuple[str, bool]:
+        return returned(answer)
+
+    # -- what goes wrong, and the end
+
+    def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None:
+        frame = {"type": "system", "subtype": "api_retry", "attempt": attempt, "max_retries": most}
+        self.emit({**frame, "retry_delay_ms": int(delay * 1000), "error_status": status, "error": error})
+
+    def notice(self, text: str, tag: str) -> None:
+        self.emit(
+            {"type": "system", "subtype": "informational", "content": text, "level": "info", "tag": tag}
+        )
+
+    def complain(self, text: str, status: int) -> None:
+        self.emit(frames.api_failure(text, status, "server_error"))
+
+    def limit(self, resets_at: int) -> None:
+        frame = frames.rate_limit(resets_at)
+        self.emit(frame)
+        params = {"rate_limit_info": frame["rate_limit_info"]}
+        self.limited = {"api_error": "usage_limit_reached", "api_error_params": params}
+
+    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+        """The result of the turn, with the text of an API failure before it where there is one."""
+        status, word = step.get("status", ENDINGS[ending][2]), ENDINGS[ending][3]
+        limited, self.limited = self.limited, {}
+        if word is not None:
+            self.tell({**frames.api_failure(text, status, word), **limited})
+        facts: Frame = {"api_error_status": status}
+        if "structured" in step:
+            facts["structured_output"] = step["structured"]
+            text = encode(step["structured"])
+        self.result(turn, ending, text, {**facts, "usage": step.get("usage", {})})
+
+    def result(self, turn: Performance, ending: str, text: str, facts: Frame) -> None:
+        agent = self.agent
+        used = {**frames.usage(turn.taken, turn.given), **facts.pop("usage", {})}
+        frame = frames.result(ending, text, **facts)
+        frame.update(duration_ms=turn.milliseconds, duration_api_ms=turn.milliseconds)
+        frame.update(num_turns=max(turn.calls, 1), total_cost_usd=agent.state["cost"], usage=used)
+        frame["permission_denials"] = [frames.denial(call) for call in turn.denials]
+        frame["modelUsage"] = frames.model_usage(agent.model, used, agent.state["cost"])
+        frame.update(queued_turn_count=len(agent.queue), result_index=self.results)
+        if not turn.prompts:
+            frame["origin"] = {"kind": "task-notification"}
+        self.results += 1
+        agent.code = int(frame["is_error"])
+        self.tell(frame)
+
+    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+        tools = turn.call is not None or reason == "deny"
+        if turn.call is not None:
+            self.tell(frames.tool_result(turn.call.id, frames.REJECTED, True, "user_reject"))
+        elif turn.partial:
+            body = frames.message(new_id("msg"), self.agent.model, [frames.block("text", turn.partial)])
+            self.tell({**frames.assistant(body, None), "aborted": True})
+        text = "[Request interrupted by user for tool use]" if tools else "[Request interrupted by user]"
+        self.emit(frames.user([{"type": "text", "text": text}]))
+        facts: Frame = {"terminal_reason": "aborted_tools" if tools else "aborted_streaming"}
+        self.result(turn, "interrupted", frames.ABORTED, facts)
+        if reason == "sigint":
+            self.agent.code = 0
+
+    def over(self, turn: Performance) -> None:
+        for prompt in turn.prompts:
+            self.lifecycle(prompt, "completed")
+
+    # -- frames of faults
+
+    def delta_line(self, text: str) -> bytes:
+        event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+        frame = {"type": "stream_event", "event": event, "session_id": self.agent.session}
+        return encode({**frame, "parent_tool_use_id": None, "uuid": new_uuid()}).encode()
+
+    def whole_text(self, text: str) -> None:
+        body = frames.message(new_id("msg"), self.agent.model, [frames.block("text", text)])
+        self.emit(frames.assistant(body, None))
+
+
+def session_rules(updates: object) -> set[str]:
+    """The tools that the host allowed for the rest of the session."""
+    allowed = [
+        update for update in map(as_frame, as_list(updates)) if update and update.get("behavior") == "allow"
+    ]
+    rules = [as_frame(rule) or {} for update in allowed for rule in as_list(update.get("rules"))]
+    return {str(rule["toolName"]) for rule in rules if "toolName" in rule}

@@ -1,0 +1,79 @@
+"""The host's own MCP server, as Claude Code sees it: asked over control requests, greeted at the first need."""
+
+from __future__ import annotations
+
+from proctor.actors.scripted.frames import as_frame, as_list
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    from proctor.actors.scripted.turn import Call
+    from proctor.actors.scripted.wires.claude import ClaudeVoice
+
+    Frame: TypeAlias = dict[str, Any]
+
+SERVER = "host"
+CLIENT: Mapping[str, str] = {"name": "claude-code", "title": "Claude Code", "version": "2.1.330"}
+
+
+class HostServer:
+    """The server that the host has named in its greeting, if it has."""
+
+    def __init__(self, voice: ClaudeVoice) -> None:
+        self.voice = voice
+        self.declared = False
+        self.names: set[str] | None = None
+        self.requests = 0
+
+    def tools(self) -> set[str]:
+        """The names of its tools; it is greeted and asked for them once."""
+        if self.names is None:
+            self.names = set(self.listed()) if self.declared else set()
+        return self.names
+
+    def listed(self) -> list[str]:
+        hello: Frame = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
+        self.ask("initialize", params=hello)
+        self.tell("notifications/initialized")
+        result = as_frame(self.ask("tools/list").get("result")) or {}
+        return [str(tool.get("name")) for tool in map(as_frame, as_list(result.get("tools"))) if tool]
+
+    def ask(self, method: str, **fields: object) -> Frame:
+        return reply_in(self.voice.agent.wait_answer(self.send(method, id=self.next(), **fields)))
+
+    def tell(self, method: str) -> None:
+        self.voice.agent.wait_answer(self.send(method))  # a notification is acknowledged too
+
+    def next(self) -> int:
+        self.requests += 1
+        return self.requests - 1
+
+    def send(self, method: str, **fields: object) -> str:
+        message = {"jsonrpc": "2.0", "method": method, **fields}
+        return self.voice.request({"subtype": "mcp_message", "server_name": SERVER, "message": message})
+
+    def call(self, call: Call, name: str) -> str:
+        """Ask for a call of a tool. The id of the request."""
+        params = {"name": name, "arguments": call.input, "_meta": {"claudecode/toolUseId": call.id}}
+        return self.send("tools/call", id=self.next(), params=params)
+
+
+def reply_in(answer: Frame | None) -> Frame:
+    """The JSON-RPC reply that an answer of the host carries, empty when it carries none."""
+    response = as_frame((answer or {}).get("response")) or {}
+    return as_frame(response.get("mcp_response")) or {}
+
+
+def returned(answer: Frame | None) -> tuple[str, bool]:
+    """What a tool of the host gave, and whether it failed."""
+    reply = reply_in(answer)
+    result = as_frame(reply.get("result"))
+    if result is None:
+        error = as_frame(reply.get("error")) or {}
+        return str(error.get("message", "the host's tool gave no result")), True
+    texts = [
+        str(part["text"]) for part in map(as_frame, as_list(result.get("content"))) if part and "text" in part
+    ]
+    return "\n".join(texts), result.get("isError") is True

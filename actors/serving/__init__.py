@@ -1,0 +1,1 @@
+"""What serves many requests: sessions, pools, completion models, and agents as tools."""

@@ -1,0 +1,541 @@
+"""An agent as a completion model: a request in, a response or a stream of chunks out.
+
+Guarantees: the chunks come in the order in which the agent said them, read from its log, so that a slow reader costs disk
+and never memory (R141); the last chunk is `Complete` or `Failed`, on every path but that of a reader who leaves; leaving
+ends the run (R142); no chunk is empty (R088); the texts, less what each `Void` takes back, end with the response's text.
+What goes wrong is a `CompletionError`, caused by a `ProviderError` that says whose agent it was, caused by what the agent
+raised (R105).
+
+Whether there is an answer is judged by the answer: a process that exits with a status behind a valid one has answered, one
+that exits without is an error with its status and the end of its stderr (Q01, R110).
+
+Not here: trying again, and who may ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from proctor.actors import specs
+from proctor.actors.agent.handle import Agent, Turn
+from proctor.actors.delivery import Delivery
+from proctor.actors.error_kinds import Fault, fault_of
+from proctor.actors.errors import (
+    AgentError,
+    AskInterrupted,
+    AskNotSent,
+    AskTimeout,
+    BadOption,
+    CompletionError,
+    ProviderError,
+)
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.limits.spend_limits import charged
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.plan import Plan
+from proctor.actors.runs import DEADLINE, Run, stream
+from proctor.actors.serving.chunks import (
+    Chunk,
+    Complete,
+    Failed,
+    Speech,
+    TextPiece,
+    ThinkingPiece,
+    ToolOutput,
+    ToolUse,
+    Void,
+)
+from proctor.actors.structured.payloads import Payload
+from proctor.protocols.dialect import HostTool
+from proctor.protocols.errors import Misuse
+from proctor.protocols.prompt import Content, Document, Message, prompt_of
+from proctor.protocols.vocabulary import Usage
+from proctor.runtime.exits import ExitStatus, RuntimeFault
+from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.spec import ChildSpec
+
+LONGEST_PREAMBLE = 64 * 1024
+"""Bytes of a preamble that may go to a command line as its own instructions: it may be an argument, which has 128 KiB."""
+
+ADAPTER = (AgentError, ProcessError, RuntimeFault)
+"""What an agent may raise at whoever asks it."""
+
+
+@attrs.frozen(kw_only=True)
+class CompletionRequest:
+    """What is asked for. The parts become one prompt (`protocols.prompt`); `payloads` go beside it, in their order. The
+    `preamble` goes among the command line's own instructions where it takes some for each process, else it begins the prompt.
+
+    `schema` is what the answer is to be, as for `Agent.ask`. `timeout` is in seconds, None waits without limit.
+    """
+
+    prompt: Content = ""
+    preamble: str = ""
+    history: tuple[Message, ...] = ()
+    documents: tuple[Document, ...] = ()
+    tools: tuple[HostTool, ...] = ()
+    payloads: tuple[Payload, ...] = ()
+    schema: object = None
+    timeout: float | None = DEADLINE
+
+    def with_payload(self, payload: Payload) -> CompletionRequest:
+        """The same request with one payload more, behind the others (R144)."""
+        return attrs.evolve(self, payloads=(*self.payloads, payload))
+
+    def said(self) -> str:
+        """The prompt that it comes to."""
+        return prompt_of(
+            self.prompt,
+            preamble=self.preamble,
+            history=self.history,
+            documents=self.documents,
+            tools=self.tools,
+        )
+
+
+def _direct(completion: Completion) -> Answer:
+    """The answer behind a completion that no agent gave."""
+    return Answer(agent="", outcome="ok", text=completion.text, usage=completion.usage)
+
+
+@attrs.frozen(kw_only=True)
+class Completion:
+    """A response: the agent's final `text`, or the `value` that the request's schema asked for; the tools that were called
+    on the way, and what came of them; the `thinking` that the CLI showed; `usage` as it counted it (None where it did not);
+    `raw`, the agent's answer whole. A model of your own need give no more than it has."""
+
+    text: str = ""
+    value: object = None
+    tool_calls: tuple[ToolUse, ...] = ()
+    usage: Usage | None = None
+    raw: Answer = attrs.field(default=attrs.Factory(_direct, takes_self=True))
+    tool_outputs: tuple[ToolOutput, ...] = ()
+    thinking: str = ""
+
+    @property
+    def choice(self) -> object:
+        """The structured value, else the text (R139)."""
+        return self.text if self.value is None else self.value
+
+
+class Completer(Protocol):
+    """The least that can answer; see `providers.Provider` for what else it may have."""
+
+    async def completion(self, request: CompletionRequest) -> Completion:
+        """The response."""
+        ...
+
+
+class Model(Completer, Protocol):
+    """What completes: an agent (`CompletionModel`), a provider, or anything of the caller's own that answers alike."""
+
+    def stream(self, request: CompletionRequest) -> AbstractAsyncContextManager[CompletionStream]:
+        """The same as a stream of chunks; leaving the block ends the run."""
+        ...
+
+
+class Places(Protocol):
+    """A pool of processes: a place for a run, or a process kept ready for it."""
+
+    def slot(self, *, timeout: float | None = None) -> AbstractAsyncContextManager[None]:
+        """A place for the length of a block; `timeout` in seconds."""
+        ...
+
+    def stream(
+        self, agent: ChildSpec, prompt: str, *, timeout: float | None
+    ) -> AbstractAsyncContextManager[Run]:
+        """A run in a place, in a process kept ready where there is one."""
+        ...
+
+
+@attrs.frozen
+class Counts:
+    """How many completions ended well, and how many by whose fault."""
+
+    completed: int
+    failed: Mapping[Fault, int]
+
+
+class CompletionModel:
+    """An agent that answers completion requests; see `make`."""
+
+    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: Places | None) -> None:
+        self._agent = agent
+        self._model = model
+        self._pool = pool
+        book = getattr(pool, "book", None)
+        self._book = book if isinstance(book, AccountBook) else AccountBook()
+        self._completed = 0
+        self._failed: Counter[Fault] = Counter()
+
+    @classmethod
+    def make(
+        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: Places | None = None
+    ) -> CompletionModel:
+        """A held agent, or an agent's spec: then each request gets a process of its own, in a place of `pool` if one is given.
+
+        `model` is the CLI's name of one; a held agent is told it before each request. Raises `BadOption` for a spec that
+        is not an agent's, and for a held agent with a pool.
+        """
+        if pool is not None and not isinstance(agent, ChildSpec):
+            raise BadOption(f"agent {agent.name!r} is held, and needs no place in a pool")
+        if isinstance(agent, ChildSpec) and model is not None:
+            plan = specs.plan_of(agent)
+            launch = attrs.evolve(plan.launch, model=model)
+            agent = attrs.evolve(agent, args=(attrs.evolve(plan, launch=launch),))
+        elif isinstance(agent, ChildSpec):
+            specs.plan_of(agent)
+        return cls(agent, model, pool)
+
+    @property
+    def name(self) -> str:
+        """The agent's."""
+        return self._agent.id if isinstance(self._agent, ChildSpec) else self._agent.name
+
+    def statistics(self) -> Counts:
+        """What came of its requests so far; those that were left early are not counted."""
+        return Counts(self._completed, dict(self._failed))
+
+    async def completion(self, request: CompletionRequest) -> Completion:
+        """The response. Raises `CompletionError`, its causes behind it."""
+        async with self.stream(request) as said:
+            return await said.finish()
+
+    @asynccontextmanager
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
+        """The response as it comes. What keeps the agent from starting is the stream's one chunk (R114)."""
+        async with AsyncExitStack() as stack:
+            stream = CompletionStream(self.name, request, self._ended)
+            try:
+                if not (prompt := request.said()) and not request.payloads:
+                    raise BadOption(
+                        "there is nothing to answer: neither the history nor the prompt says anything"
+                    )
+                stream.follow(await stack.enter_async_context(self._live(prompt, request)))
+            except ADAPTER as error:
+                stream.fail(error)
+            yield stream
+
+    @asynccontextmanager
+    async def _live(self, prompt: str, request: CompletionRequest) -> AsyncGenerator[Turn | Run]:
+        if isinstance(self._agent, ChildSpec):
+            spec = self._agent
+            if (informed := _informed(specs.plan_of(spec), request.preamble)) is not None:
+                spec = attrs.evolve(spec, args=(informed,))
+                prompt = attrs.evolve(request, preamble="").said()
+            async with self._run(spec, prompt, request) as live:
+                yield live
+        else:
+            await self._choose(self._agent)
+            schema, payloads = request.schema, request.payloads
+            async with self._agent.stream(prompt, schema=schema, payloads=payloads) as turn:
+                yield turn
+
+    @asynccontextmanager
+    async def _run(self, spec: ChildSpec, prompt: str, request: CompletionRequest) -> AsyncGenerator[Run]:
+        timeout, schema, payloads = request.timeout, request.schema, request.payloads
+        async with AsyncExitStack() as stack:
+            if self._pool is not None and schema is None and not payloads and spec is self._agent:
+                begun = self._pool.stream(spec, prompt, timeout=timeout)
+            else:  # a process kept ready knows of no schema, no preamble, and of no file among its arguments
+                if self._pool is not None:
+                    await stack.enter_async_context(self._pool.slot(timeout=timeout))
+                plan = specs.plan_of(spec)
+                limits = charged(plan, self._book)
+                begun = stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
+            yield await stack.enter_async_context(begun)
+
+    async def _choose(self, agent: Agent) -> None:
+        if self._model is None:
+            return
+        receipt = await agent.set_model(self._model)
+        if receipt.fate not in ("delivered", "queued"):
+            raise BadOption(f"{agent.name} cannot go on with the model {self._model!r}: {receipt.why}")
+
+    def _ended(self, error: CompletionError | None) -> None:
+        if error is None:
+            self._completed += 1
+        else:
+            self._failed[fault_of(error)] += 1
+
+
+class CompletionStream:
+    """The chunks of one response, in order: `async for chunk in stream`, then `response`."""
+
+    def __init__(self, provider: str, request: CompletionRequest, ended: Ended) -> None:
+        self._provider = provider
+        self._request = request
+        self._tell = ended
+        self._deadline = math.inf
+        self._live: Turn | Run | None = None
+        self._chunks: AsyncIterator[Chunk] | None = None
+        self._whole: Callable[[], Completion | None] = _not_known
+        self._gathered = Gathered()
+        self._ready: deque[Chunk] = deque()
+        self._speech = Speech()
+        self._calls: list[ToolUse] = []
+        self._outputs: list[ToolOutput] = []
+        self._over = False
+        self._response: Completion | None = None
+        self._error: CompletionError | None = None
+
+    @property
+    def response(self) -> Completion:
+        """The whole. Raises the `CompletionError` that there is instead, and RuntimeError before the end."""
+        if self._error is not None:
+            raise self._error
+        if self._response is None:
+            raise RuntimeError("the response has not ended; read its chunks, or await finish()")
+        return self._response
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended without a response."""
+        return self._error is not None
+
+    @property
+    def pending(self) -> int:
+        """Chunks that wait here for their reader: those of one event at most, as the next is taken when they are gone."""
+        return len(self._ready)
+
+    async def finish(self) -> Completion:
+        """Read to the end; see `response`."""
+        async for _ in self:
+            pass
+        return self.response
+
+    def follow(self, live: Turn | Run) -> None:
+        """What the agent says from now on is the response."""
+        self._live = live
+        if isinstance(live, Turn) and self._request.timeout is not None:
+            self._deadline = trio.current_time() + self._request.timeout
+
+    def relay(self, chunks: AsyncIterator[Chunk], whole: Callable[[], Completion | None]) -> None:
+        """These chunks are the response, up to a `Complete`, a `Failed` or their end; then `whole` may say what it comes to."""
+        self._chunks, self._whole = chunks, whole
+        if self._request.timeout is not None:
+            self._deadline = trio.current_time() + self._request.timeout
+
+    def complete(self, response: Completion) -> None:
+        """The response is there whole, from a model that does not stream: it is told in as few chunks as there can be."""
+        self._ready += chunks_of(response)
+        self._respond(response)
+
+    def fail(self, error: Exception) -> None:
+        """There is no response, but this; it is the last chunk."""
+        self._conclude(wrapped(self._provider, error), {})
+
+    def __aiter__(self) -> CompletionStream:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """The next chunk; nothing that an agent does is raised here, it is the last chunk."""
+        while not self._ready:
+            if self._over or (self._live is None and self._chunks is None):
+                raise StopAsyncIteration
+            if self._chunks is not None:
+                await self._pass_on(self._chunks)
+            elif self._live is not None:
+                await self._look(self._live)
+        return self._ready.popleft()
+
+    async def _pass_on(self, chunks: AsyncIterator[Chunk]) -> None:
+        chunk: Chunk | None = None
+        with trio.move_on_at(self._deadline) as clock:
+            chunk = await anext(chunks, None)
+        if clock.cancelled_caught and chunk is None:
+            self.fail(AskTimeout(self._provider, self._request.timeout or 0.0))
+            return
+        match chunk:
+            case Failed(error=error):
+                self.fail(error)
+            case Complete() | None:
+                usage = None if chunk is None else chunk.usage
+                self._response = self._whole() or self._gathered.response(usage)
+                self._conclude(None, {} if chunk is None else chunk.metadata)
+            case _:
+                self._gathered.add(chunk)
+                self._ready.append(chunk)
+
+    async def _look(self, live: Turn | Run) -> None:
+        try:
+            await self._advance(live)
+        except ADAPTER as error:
+            self.fail(error)
+
+    async def _advance(self, live: Turn | Run) -> None:
+        event = None
+        with trio.move_on_at(self._deadline) as clock:
+            event = await anext(live, None)
+        if clock.cancelled_caught and event is None:
+            raise _late(self._provider, self._request.timeout or 0.0, live.delivery)
+        if event is None:
+            self._judge(live.answer)
+            return
+        said = self._speech.hear(event)
+        self._calls += [chunk for chunk in said if isinstance(chunk, ToolUse)]
+        self._outputs += [chunk for chunk in said if isinstance(chunk, ToolOutput)]
+        self._ready += said
+
+    def _judge(self, answer: Answer) -> None:
+        if not answer.ok:
+            self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
+            return
+        if self._request.schema is None:  # with one the answer is a value, whatever was said on the way
+            self._ready += self._speech.end(answer.text)
+        self._respond(
+            Completion(
+                text=answer.text,
+                value=_value(answer),
+                tool_calls=tuple(self._calls),
+                usage=answer.usage,
+                raw=answer,
+                tool_outputs=tuple(self._outputs),
+                thinking=self._speech.thinking,
+            )
+        )
+
+    def _respond(self, response: Completion) -> None:
+        self._response = response
+        self._conclude(None, _told(response.raw))
+
+    def _conclude(self, error: CompletionError | None, metadata: Mapping[str, Any]) -> None:
+        self._over, self._error = True, error
+        self._tell(error)
+        if error is None and self._response is not None:
+            self._ready.append(Complete(self._response.usage, metadata=metadata))
+        elif error is not None:
+            self._ready.append(Failed(error, metadata=metadata))
+
+
+class Gathered:
+    """The response that chunks add up to."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls: list[ToolUse] = []
+        self._outputs: list[ToolOutput] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """One chunk more."""
+        match chunk:
+            case TextPiece():
+                self._text.append(chunk.text)
+            case ThinkingPiece():
+                self._thinking.append(chunk.text)
+            case ToolUse():
+                self._calls.append(chunk)
+            case ToolOutput():
+                self._outputs.append(chunk)
+            case Void():
+                self._text = _less(self._text, chunk.text)
+                self._thinking = _less(self._thinking, chunk.thinking)
+            case _:
+                pass
+
+    def response(self, usage: Usage | None) -> Completion:
+        """All of them as a response."""
+        return Completion(
+            text="".join(self._text),
+            tool_calls=tuple(self._calls),
+            usage=usage,
+            tool_outputs=tuple(self._outputs),
+            thinking="".join(self._thinking),
+        )
+
+
+def _not_known() -> None:
+    """What the chunks come to is what they add up to."""
+
+
+def chunks_of(response: Completion) -> list[Chunk]:
+    """A response that came whole, in as few chunks as there can be, but for its end."""
+    thinking = [ThinkingPiece(response.thinking)] if response.thinking else []
+    text = [TextPiece(response.text)] if response.text else []
+    return [*thinking, *response.tool_calls, *response.tool_outputs, *text]
+
+
+def _less(pieces: list[str], end: str) -> list[str]:
+    return ["".join(pieces).removesuffix(end)] if end else pieces
+
+
+class Ended(Protocol):
+    """Is told of the end of a response."""
+
+    def __call__(self, error: CompletionError | None, /) -> None: ...
+
+
+def _informed(plan: Plan, preamble: str) -> Plan | None:
+    """The plan with a preamble among the CLI's own instructions; None where it stays in the prompt."""
+    if not preamble or len(preamble.encode("utf-8", "replace")) > LONGEST_PREAMBLE:
+        return None
+    said = "\n\n".join(part for part in (plan.launch.append_system_prompt, preamble) if part)
+    launch = attrs.evolve(plan.launch, append_system_prompt=said)
+    try:
+        ignored = plan.dialect.launch(attrs.evolve(launch, executable=(plan.dialect.name,))).ignored
+    except Misuse:
+        return None
+    return None if "append_system_prompt" in ignored else attrs.evolve(plan, launch=launch)
+
+
+def _value(answer: Answer) -> object:
+    return answer.structured_output if answer.value is None else answer.value
+
+
+def _no_answer(provider: str, answer: Answer) -> ProviderError:
+    code = answer.exit.code if isinstance(answer.exit, ExitStatus) else None
+    status = "" if code is None else f" (exit status {code})"
+    error = ProviderError(
+        provider,
+        f"{answer.outcome}{status}: {answer.error or answer.text or 'it gave no reason'}",
+        outcome=answer.outcome,
+        ending=answer.ending,
+        code=code,
+        stderr=answer.stderr,
+        resets_at=answer.resets_at,
+    )
+    error.delivery = answer.delivery
+    return error
+
+
+def _late(provider: str, seconds: float, delivery: Delivery) -> AskTimeout:
+    """The deadline has passed while the stream of a held agent was read; leaving that interrupts the turn."""
+    if delivery.is_repeatable:
+        return AskNotSent(provider, seconds, delivery=delivery)
+    return AskInterrupted(provider, seconds, acknowledged=False, delivery=delivery)
+
+
+def wrapped(provider: str, error: Exception) -> CompletionError:
+    """The error of a response, with whose agent it was and what that raised behind it."""
+    if isinstance(error, CompletionError):
+        return error
+    if not isinstance(error, ProviderError):
+        behind, error = error, ProviderError(provider, str(error) or type(error).__name__)
+        error.__cause__ = behind
+    whole = CompletionError(str(error))
+    whole.__cause__ = error
+    return whole
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    """What of an answer is a CLI's own and none of the response's."""
+    facts = {
+        "agent": answer.agent,
+        "outcome": answer.outcome,
+        "model": answer.model,
+        "session_id": answer.session_id,
+        "cost_usd": answer.cost_usd,
+        "duration": answer.duration,
+        "model_turns": answer.model_turns,
+        "denied_tools": list(answer.denied_tools) or None,
+        "notes": list(answer.notes) or None,
+    }
+    return {name: fact for name, fact in facts.items() if fact is not None}

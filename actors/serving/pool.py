@@ -1,0 +1,412 @@
+"""How many runs of one command line go on at a time, and processes kept ready for them (R121-R126).
+
+    run ─► a process kept ready? ─► its place, no waiting
+               └─ none ─► a place free? ─► it starts one        no ─► the line, and a process kept ready for others goes
+
+Guarantees: never more than `limit` processes of a pool, those kept ready included. A place is given back on every path, after
+the process in it is gone. A process kept ready that turns out to be dead is not handed out: the next one is, or one is started.
+At most as many start at once as there are cores.
+
+`serve` is what keeps processes ready, and the pool's owner: when it ends, who waits is refused, what runs is stopped by its
+ladder and its caller told so by the answer, and nothing is left. Without it a pool is its places alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, overload
+
+import attrs
+import trio
+
+from proctor.actors.delivery import Delivery
+from proctor.actors.errors import BadOption, NoPlace
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.limits.spend_limits import SpendLimits, charged
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.account_id import KINDS, kind_of
+from proctor.actors.plan.option_checks import near
+from proctor.actors.plan.plan import SHUTDOWN, Plan
+from proctor.actors.process.memory import Memory, memory_of
+from proctor.actors.process.orphans import noted
+from proctor.actors.runs import DEADLINE, Run, opened
+from proctor.actors.serving.capacity import default_limit, usable_cores
+from proctor.actors.serving.slots import Places
+from proctor.actors.serving.warm_pool import Ready, Stock
+from proctor.actors.specs import plan_of
+from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported
+from proctor.actors.structured.structured import Inquiry, inquiry_of
+from proctor.protocols.attachment import Attachment
+from proctor.runtime.messaging.deadlines import left, until
+from proctor.runtime.spec import ChildSpec
+
+T = TypeVar("T")
+
+QUEUE = 1000
+"""Requests that may wait for a place, by default."""
+
+
+@attrs.frozen
+class Warm:
+    """`count` processes of `agent` are kept ready, each for one request that names an equal agent. The CLI has to wait for
+    its prompt: Claude Code does so in mode `session` only."""
+
+    agent: ChildSpec | Plan
+    count: int = 1
+
+
+@attrs.frozen
+class PoolStatistics:
+    """A pool at one moment: `limit` places, `used` of them (those kept ready included), `waiting` for one; `warm`
+    processes are ready."""
+
+    name: str
+    limit: int
+    used: int
+    waiting: int
+    warm: int
+    closed: bool
+
+
+@attrs.frozen
+class _Asked:
+    """One request: what is asked, until when, in which shape, and with what beside it."""
+
+    prompt: str
+    ends: float
+    inquiry: Inquiry | None
+    attachments: tuple[Attachment, ...]
+    limits: SpendLimits
+
+    @property
+    def left(self) -> float:
+        return self.ends - trio.current_time()
+
+    def suits(self, plan: Plan) -> bool:
+        """Whether a process that was started without it takes it as well as one that is started for it."""
+        carried = not self.attachments or plan.launch.mode == "session"
+        return carried and (self.inquiry is None or self.inquiry.suits(plan))
+
+
+class Pool:
+    """Of one command line. `limit` left out follows the machine, at most 10 (see `default_limit`); `queue` may wait (1000).
+    `book` is where its runs are counted where no account book and no tree is around them.
+
+    Raises `BadOption`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        limit: int | None = None,
+        queue: int = QUEUE,
+        warm: Sequence[Warm] = (),
+        starts: trio.CapacityLimiter | None = None,
+        book: AccountBook | None = None,
+    ) -> None:
+        limit = default_limit() if limit is None else limit
+        _check("limit", limit, 1)
+        _check("queue", queue, 0)
+        self.name = name
+        self.book = AccountBook() if book is None else book
+        self._places = Places(f"pool {name!r}", limit, queue)
+        self._starts = trio.CapacityLimiter(usable_cores()) if starts is None else starts
+        self._stocks = tuple(
+            Stock(plan_of(kept.agent), kept.count, self._places, self._starts) for kept in warm
+        )
+        if sum(stock.count for stock in self._stocks) > limit:
+            raise BadOption(f"warm keeps more processes than the {limit} places of pool {name!r}")
+        self._running: set[Run] = set()
+        self._served = False
+
+    def statistics(self) -> PoolStatistics:
+        """How it stands now."""
+        places, warm = self._places, sum(len(stock.idle) for stock in self._stocks)
+        return PoolStatistics(self.name, places.limit, places.used, places.waiting, warm, places.closed)
+
+    def memory(self) -> Memory | None:
+        """What its processes hold now, as `Agent.memory` tells it."""
+        ready = {kept.live for stock in self._stocks for kept in stock.idle}
+        return memory_of(*(live.incarnation.pid for live in self._running | ready))
+
+    # -- what runs in it
+
+    @asynccontextmanager
+    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[float | None]:
+        """A place for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
+        seconds are left for it, None without one. Raises `NoPlace` after `timeout` seconds in the line, when the line is
+        full, and when the pool is closed."""
+        ends = until(timeout)
+        async with AsyncExitStack() as stack:
+            await self._place(stack, ends - trio.current_time())
+            yield left(ends)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
+
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
+        """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included, also for room in a
+        budget. Raises also `NoPlace`, and `BudgetExceeded` where no budget has room in that time."""
+        async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
+            return await live.finish()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> AsyncGenerator[Run]:
+        """As `proctor.stream`, in a place of the pool, which is given back when the block is left."""
+        ends, plan = until(timeout), plan_of(agent)
+        attachments = attachments_of(payloads)
+        refuse_unsupported(plan, attachments)
+        limits = charged(plan, self.book)
+        asked = _Asked(prompt, ends, inquiry_of(schema), attachments, limits)
+        self._places.must_be_open()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(limits.turn(ends))
+            live = await self._kept_ready(stack, plan, asked)
+            if live is None:
+                live = await self._started(stack, plan, asked)
+            self._running.add(live)
+            stack.callback(self._running.discard, live)
+            yield live
+
+    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run | None:
+        for stock in self._stocks:
+            if (stock.plan is not plan and stock.plan != plan) or not asked.suits(plan):
+                continue
+            while (ready := stock.take()) is not None:
+                if await self._takes(stack, ready, plan, asked):
+                    return ready.live
+        return None
+
+    async def _takes(self, stack: AsyncExitStack, ready: Ready, plan: Plan, asked: _Asked) -> bool:
+        """Whether it takes the prompt; a dead one gives its place back before another is waited for."""
+        async with AsyncExitStack() as own:
+            own.push_async_callback(ready.give_back)
+            if asked.inquiry is not None:
+                asked.inquiry.choose(plan, fresh=False)
+            ready.live.begin(asked.prompt, asked.left, asked.inquiry, asked.attachments, limits=asked.limits)
+            if taken := await ready.live.taken():
+                stack.push_async_callback(own.pop_all().aclose)
+        return taken
+
+    async def _started(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run:
+        if asked.inquiry is not None:
+            plan = asked.inquiry.launched(plan)
+        await self._place(stack, asked.left)
+        begun = opened(plan, starts=self._starts, attachments=asked.attachments)
+        live = await stack.enter_async_context(begun)
+        self._places.must_be_open()
+        live.begin(asked.prompt, asked.left, asked.inquiry, limits=asked.limits)
+        return live
+
+    async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
+        if self._places.full:
+            any(stock.make_room() for stock in self._stocks)
+        began = trio.current_time()
+        try:
+            place = await self._places.take(timeout)
+        except NoPlace as error:
+            error.delivery = Delivery(sent="no", stage="queued", elapsed=trio.current_time() - began)
+            raise
+        stack.callback(place.release)
+
+    # -- its life
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep processes ready, for ever; cancelled, the pool is closed and what runs in it stopped. One task at a time."""
+        if self._served:
+            raise RuntimeError(f"pool {self.name!r} is served already")
+        self._served = True
+        self._places.reopen()
+        try:
+            async with noted(), trio.open_nursery() as nursery:
+                for stock in self._stocks:
+                    nursery.start_soon(stock.serve)
+                task_status.started()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    self._close()
+        finally:
+            self._served = False
+            await self._emptied()
+
+    def _close(self) -> None:
+        self._places.close()
+        for live in self._running:
+            live.leave()
+
+    async def _emptied(self) -> None:
+        self._close()
+        with trio.CancelScope(shield=True):
+            for live in [*self._running]:
+                await live.over.wait()
+
+
+class Pools:
+    """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other (R124).
+
+    `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
+    Starts are limited for all; `book` as for `Pool`, one for all. Raises `BadOption`.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int | None = None,
+        limits: Mapping[str, int] | None = None,
+        queue: int = QUEUE,
+        warm: Sequence[Warm] = (),
+        book: AccountBook | None = None,
+    ) -> None:
+        self.book = AccountBook() if book is None else book
+        _check_limits(limit, limits or {}, queue)
+        self._limit = limit
+        self._limits = dict(limits or {})
+        self._queue = queue
+        self._starts = trio.CapacityLimiter(usable_cores())
+        self._pools: dict[str, Pool] = {}
+        self._warm = tuple(warm)
+        self._life: trio.Nursery | None = None
+        self._closed = False
+        for kept in warm:
+            self.of(kept.agent)
+
+    def of(self, agent: ChildSpec | Plan) -> Pool:
+        """The pool of this agent's command line. Raises `NoPlace` after the end of `serve`."""
+        name = kind_of(plan_of(agent))
+        if name not in self._pools:
+            if self._closed:
+                raise NoPlace(f"pool {name!r}", "it was closed")
+            self._pools[name] = pool = self._made(name)
+            if self._life is not None:
+                self._life.start_soon(pool.serve)
+        return self._pools[name]
+
+    def _made(self, name: str) -> Pool:
+        warm = [kept for kept in self._warm if kind_of(plan_of(kept.agent)) == name]
+        limit = self._limits.get(name, self._limit)
+        return Pool(name, limit=limit, queue=self._queue, warm=warm, starts=self._starts, book=self.book)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer: ...
+
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> Answer:
+        """As `Pool.run`, in the agent's pool."""
+        pool = self.of(agent)
+        return await pool.run(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+    ) -> AsyncGenerator[Run]:
+        """As `Pool.stream`, in the agent's pool."""
+        asked = self.of(agent).stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
+        async with asked as live:
+            yield live
+
+    def statistics(self) -> tuple[PoolStatistics, ...]:
+        """Of each pool."""
+        return tuple(pool.statistics() for pool in self._pools.values())
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As `Pool.serve`, for all."""
+        self._closed = False
+        try:
+            async with trio.open_nursery() as self._life:
+                for pool in self._pools.values():
+                    await self._life.start(pool.serve)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._life, self._closed = None, True
+
+
+def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = SHUTDOWN, **spec: Any) -> ChildSpec:
+    """A pool as a child, to be put before those who use it: the tree stops it with all that runs in it. `spec` are further
+    fields of `ChildSpec`."""
+    return ChildSpec(id, pool.serve, shutdown=shutdown, **spec)
+
+
+def _check_limits(limit: int | None, limits: Mapping[str, int], queue: int) -> None:
+    if limit is not None:
+        _check("limit", limit, 1)
+    _check("queue", queue, 0)
+    for kind, its in limits.items():
+        if kind not in KINDS:
+            raise BadOption(f"limits names the kind {kind!r}{near(kind, KINDS)}")
+        _check(f"limit of {kind!r}", its, 1)
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadOption(f"{name} must be a number of {least} or more, got {value!r}")

@@ -1,0 +1,414 @@
+"""A directory for each session id, in which one call after the other works and goes on with one conversation.
+
+    ROOT/                   0700
+        KEY/                0700, a session: KEY is a digest of its id, so that no id leads anywhere else
+            lock            held while a host has the session
+            .proctor-tag    says that it is ours: what has none is never removed
+            keep            there when it is to outlive its host: for how many seconds after its last use
+            memory.json     the CLI's own ids of the conversation
+            files/          the working directory
+
+Guarantees: a session is made on first use and found again after; calls of one id take turns, in order. One that is in use
+or waited for is never removed. Idle ones go after `ttl` seconds; the one that was idle longest when there are too many, and
+all when the sessions are closed, unless they are to be kept: those are let go, and found again on disk. Removing takes the name away first, so that nobody finds a half
+removed one, and follows no link out. What a host that died has left is removed by the next one on the same root.
+
+Everything else is in memory. Not here: who runs in it (`Session.plan` says where and what to resume).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import attrs
+import trio
+from trio_util import RepeatedEvent
+
+from proctor.actors import runs
+from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
+from proctor.actors.limits.account_book import BOOK, AccountBook
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.account_id import family_of
+from proctor.actors.plan.plan import Plan
+from proctor.actors.runs import DEADLINE
+from proctor.actors.serving.session_dir import KEPT_TTL, Folder, discard, own, sweep
+from proctor.actors.specs import plan_of
+from proctor.actors.structured.payloads import Payload
+from proctor.runtime.messaging.deadlines import left, until
+from proctor.runtime.spec import ChildSpec
+
+T = TypeVar("T")
+
+TTL = 3600.0
+"""Seconds that an idle session is kept by default, where it goes with its host."""
+SWEEPING = 3600.0
+"""Seconds between two looks for kept sessions on disk that have grown old."""
+LIMIT = 100
+"""Sessions at a time by default."""
+LOG = "proctor"
+Runner = Callable[..., Awaitable[Answer]]
+"""What runs a plan with a prompt within `timeout=`, and by `schema=` and with `payloads=` where they are given."""
+
+
+def key_of(id: str) -> str:
+    """The directory's name for an id: the same for the same id, and no two that any file system takes for one."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+@attrs.frozen(kw_only=True)
+class SessionFacts:
+    """A session at one moment: how many hold it or wait for it, and how long nobody has (seconds, 0 while in use)."""
+
+    id: str
+    path: Path
+    users: int
+    idle: float
+
+
+class Session:
+    """One session, held by its caller. `id` is None for a call that stands alone; `path` is where to work.
+
+    `deadline` is when its time is up, on Trio's clock: what it was held for is over then (infinity: no such time)."""
+
+    def __init__(
+        self, id: str | None, folder: Folder, deadline: float = math.inf, book: AccountBook | None = None
+    ) -> None:
+        self._book = book
+        self.id = id
+        self.path = folder.files
+        self.deadline = deadline
+        self._folder = folder
+
+    def conversation(self, agent: ChildSpec | Plan) -> str | None:
+        """The id by which this agent's CLI knows the conversation so far, None before the first answer."""
+        return self._folder.memory.get(family_of(plan_of(agent)))
+
+    def remember(self, agent: ChildSpec | Plan, answer: Answer) -> None:
+        """The next call goes on with the conversation of this answer, if it has one that can be gone on with."""
+        if answer.session_id is not None and answer.ending != "refused_start":
+            self._folder.remember(family_of(plan_of(agent)), answer.session_id, answer.total_cost_usd)
+
+    def forget(self, agent: ChildSpec | Plan) -> None:
+        """The next call begins a new conversation."""
+        self._folder.remember(family_of(plan_of(agent)), None)
+
+    def plan(self, agent: ChildSpec | Plan) -> Plan:
+        """This agent at work here: it goes on with the conversation, and the CLI keeps that for the next call.
+
+        A home that is made for each process keeps none, so that each call is a conversation of its own.
+        """
+        plan = plan_of(agent)
+        placed, launch = plan.at(self.path), plan.launch
+        if self.id is None or plan.workplace.home == "private":
+            return placed
+        resume = self.conversation(plan) or launch.resume
+        spent = None if resume is None else self._folder.costs.get(resume)
+        return attrs.evolve(placed, launch=attrs.evolve(launch, resume=resume, persist=True), spent_usd=spent)
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: type[T],
+        payloads: Sequence[Payload] = (),
+        by: Runner = ...,
+    ) -> Answer[T]: ...
+
+    @overload
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+        by: Runner = ...,
+    ) -> Answer: ...
+
+    async def run(
+        self,
+        agent: ChildSpec | Plan,
+        prompt: str,
+        *,
+        timeout: float | None = DEADLINE,
+        schema: object = None,
+        payloads: Sequence[Payload] = (),
+        by: Runner = runs.run,  # this class has a `run` of its own
+    ) -> Answer:
+        """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
+
+        It ends after `timeout` seconds, or at this session's `deadline` where that comes first. `schema` and `payloads` are as
+        for `Agent.ask`; `by` is given them where there are any. A conversation that its CLI has lost begins anew, which
+        the log tells.
+        """
+        ends, plan = min(until(timeout), self.deadline), plan_of(agent)
+        more: dict[str, Any] = {} if schema is None else {"schema": schema}
+        by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
+        known = self.conversation(plan)
+        around = BOOK.set(BOOK.get() or self._book)
+        try:
+            answer = await self._gone_on(plan, prompt, ends, by, known)
+            if answer is None:
+                logging.getLogger(LOG).warning(
+                    "session %.80r begins anew: its CLI has lost %s", self.id, known
+                )
+                self.forget(plan)
+                answer = await by(self.plan(plan), prompt, timeout=left(ends))
+        except AskInterrupted as late:  # the conversation is there, and the next call goes on with it
+            if late.delivery is not None and late.delivery.session_id is not None:
+                self._folder.remember(family_of(plan), late.delivery.session_id)
+            raise
+        finally:
+            BOOK.reset(around)
+        self.remember(plan, answer)
+        return answer
+
+    async def _gone_on(
+        self, plan: Plan, prompt: str, ends: float, by: Runner, known: str | None
+    ) -> Answer | None:
+        """None when the CLI has lost the conversation that is known here."""
+        try:
+            answer = await by(self.plan(plan), prompt, timeout=left(ends))
+        except SessionOwned:
+            raise
+        except StartRefused as error:
+            if known is None or error.resumed != known:
+                raise
+            return None
+        return None if known is not None and answer.ending == "refused_start" else answer
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """A session in memory. `users` hold it or wait for it; idle `since` then, when there are none."""
+
+    folder: Folder
+    id: str | None = None
+    turn: trio.Lock = attrs.field(factory=trio.Lock)
+    users: int = 0
+    since: float = 0.0
+
+
+@asynccontextmanager
+async def _turn(entry: _Entry, ends: float, timeout: float | None) -> AsyncGenerator[None]:
+    before = entry.users - 1
+    with trio.move_on_at(ends) as waiting:
+        await entry.turn.acquire()
+    if waiting.cancelled_caught:
+        why = f"after {timeout or 0.0:g} s it was still waiting for the session; calls before it: {before}"
+        raise NoPlace(f"session {entry.id!r}", why)
+    try:
+        yield
+    finally:
+        entry.turn.release()
+
+
+class Sessions:
+    """`async with Sessions(root) as sessions`, then `async with sessions.hold(id) as session`.
+
+    `ttl` in seconds (3600, and 30 days with `keep`; math.inf keeps idle ones), at most `limit` at a time (100). `keep`:
+    they stay when these are closed, and the next `Sessions` on this root goes on with them. Raises `BadOption`; entering
+    raises OSError where the root cannot be had.
+    """
+
+    def __init__(
+        self, root: str | Path, *, ttl: float | None = None, limit: int = LIMIT, keep: bool = False
+    ) -> None:
+        if ttl is None:
+            ttl = KEPT_TTL if keep else TTL
+        if isinstance(ttl, bool) or not ttl > 0:
+            raise BadOption(f"ttl must be a number of seconds above 0, got {ttl!r}")
+        if isinstance(limit, bool) or limit < 1:
+            raise BadOption(f"limit must be a number of sessions above 0, got {limit!r}")
+        self.root = Path(os.path.expanduser(root)).absolute()
+        self._ttl = ttl
+        self._limit = limit
+        self._keep = keep
+        self._book = AccountBook(self.root / "budgets.json" if keep else None)
+        self._entries: dict[str, _Entry] = {}  # the one that was idle longest comes first
+        self._changed = RepeatedEvent()
+        self._life: trio.Nursery | None = None
+        self._tasks: AbstractAsyncContextManager[trio.Nursery]
+
+    def __len__(self) -> int:
+        """The sessions there are."""
+        return len(self._entries)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is a session of this id."""
+        return isinstance(id, str) and key_of(id) in self._entries
+
+    def facts(self) -> tuple[SessionFacts, ...]:
+        """Those that this host has used, but for calls that stand alone; the one that was idle longest comes first."""
+        now = trio.current_time()
+        return tuple(
+            SessionFacts(id=e.id, path=e.folder.files, users=e.users, idle=0.0 if e.users else now - e.since)
+            for e in self._entries.values()
+            if e.id is not None
+        )
+
+    async def remove(self, id: str) -> bool:
+        """Remove a session with all that is in it: whether there was one, on disk where they are kept. Raises `NoPlace` when
+        it is in use, here or by another host, and when these are closed; OSError when the disk refuses."""
+        self._must_be_open()
+        key = key_of(id)
+        if (entry := self._entries.get(key)) is None:
+            if not (self.root / key).exists():
+                return False
+            entry = _Entry(self._owned(key, id, keep=None))
+            entry.folder.unname()
+        elif entry.users:
+            raise NoPlace(f"session {id!r}", "it is in use")
+        else:
+            self._taken(key)
+        await self._finish(entry)
+        return True
+
+    # -- one call
+
+    @asynccontextmanager
+    async def hold(self, id: str | None = None, *, timeout: float | None = None) -> AsyncGenerator[Session]:
+        """The session of this id, for the length of the block; waits while another call has it. None: one of its own,
+        which goes with the block.
+
+        `timeout` seconds from now on are for the waiting and for what `Session.run` does in the block together.
+
+        Raises `NoPlace` when they have passed in waiting, when all of `limit` sessions are in use, when another host has
+        this one, and when these are closed; `BadOption` for an empty id; OSError when the disk refuses.
+        """
+        if id == "":
+            raise BadOption("a session id is a text that is not empty, or None for a call of its own")
+        ends = until(timeout)
+        key = secrets.token_hex(20) if id is None else key_of(id)
+        entry = await self._entered(key, id)
+        try:
+            async with _turn(entry, ends, timeout):
+                self._must_be_open()
+                entry.folder.renew()
+                yield Session(id, entry.folder, ends, self._book)
+        finally:
+            self._left(key, entry)
+            if id is None:
+                await self._drop(key)
+
+    async def _entered(self, key: str, id: str | None) -> _Entry:
+        self._must_be_open()
+        if (entry := self._entries.get(key)) is not None:
+            entry.users += 1
+            return entry
+        doomed = self._take_oldest()
+        try:
+            folder = self._owned(key, id, keep=self._ttl if self._keep and id is not None else None)
+            entry = self._entries[key] = _Entry(folder, id, users=1)
+        finally:
+            await self._finish(doomed)
+        return entry
+
+    def _owned(self, key: str, id: str | None, *, keep: float | None) -> Folder:
+        try:
+            return own(self.root / key, keep=keep)
+        except BlockingIOError:
+            raise NoPlace(f"session {id!r}", "another host has it") from None
+
+    def _left(self, key: str, entry: _Entry) -> None:
+        entry.users -= 1
+        entry.since = trio.current_time()
+        if self._entries.get(key) is entry:
+            self._entries[key] = self._entries.pop(key)
+        self._changed.set()
+
+    def _must_be_open(self) -> None:
+        if self._life is None:
+            raise NoPlace(str(self.root), "these sessions are not open")
+
+    # -- removing
+
+    def _take_oldest(self) -> _Entry | None:
+        """Make room for one more; the one that goes has lost its name already, one that is kept is only let go."""
+        if len(self._entries) < self._limit:
+            return None
+        for key, entry in self._entries.items():
+            if not entry.users and entry.folder.keep is not None:
+                self._entries.pop(key).folder.close()
+                return None
+            if not entry.users:
+                return self._taken(key)
+        raise NoPlace(str(self.root), f"all of {self._limit} sessions are in use")
+
+    def _taken(self, key: str) -> _Entry:
+        entry = self._entries.pop(key)
+        entry.folder.unname()
+        return entry
+
+    async def _drop(self, key: str) -> None:
+        entry = self._entries.get(key)
+        if entry is not None and not entry.users:
+            await self._finish(self._taken(key))
+
+    async def _finish(self, entry: _Entry | None) -> None:
+        if entry is not None:
+            with trio.CancelScope(shield=True):
+                await discard(entry.folder)
+
+    async def _expire(self, life: trio.Nursery) -> None:
+        while True:
+            for key, entry in [*self._entries.items()]:
+                if not entry.users and entry.since + self._ttl <= trio.current_time():
+                    life.start_soon(self._finish, self._taken(key))
+            idle = (entry.since for entry in self._entries.values() if not entry.users)
+            with trio.move_on_at(min(idle, default=math.inf) + self._ttl):
+                await self._changed.wait()
+
+    async def _sweep(self) -> None:
+        """Those of earlier hosts, and those that were let go, grow old on disk."""
+        while True:
+            await trio.sleep(SWEEPING)
+            with suppress(OSError):  # the root is gone or full: what needs it says so
+                await sweep(self.root, self._ttl)
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        if self._life is not None:
+            raise RuntimeError("these sessions are open already")
+        await sweep(self.root, self._ttl if self._keep else None)
+        self._tasks = trio.open_nursery()
+        self._life = await self._tasks.__aenter__()
+        self._life.start_soon(self._expire, self._life)
+        if self._keep:
+            self._life.start_soon(self._sweep)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        life, self._life = self._life, None
+        assert life is not None
+        life.cancel_scope.shield = True
+        life.cancel_scope.cancel("the sessions are closed")
+        await self._tasks.__aexit__(None, None, None)
+        for key in [*self._entries]:
+            await self._close(key)
+        self._book.close()
+
+    async def _close(self, key: str) -> None:
+        entry = self._entries.pop(key)
+        if entry.folder.keep is not None:
+            entry.folder.close()
+        else:
+            entry.folder.unname()
+            await self._finish(entry)

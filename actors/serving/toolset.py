@@ -1,0 +1,165 @@
+"""Tools by name, to be called by whoever serves them, and what a call tells of itself meanwhile.
+
+Guarantees: a tool is declared once, under one name, and never changes; its schema is compiled when the set is made.
+Every call ends in a result: an unknown tool, arguments that break the schema (each violation with its path) and an
+error of the function are results marked as errors, which a model can read. `Cancelled` goes through. Each call is
+counted, whatever its end.
+
+A `Call` takes progress without waiting: what is told between two looks is joined, and bounded; the newest stays.
+
+Not here: any protocol, any command line, and how many calls may run at a time.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+import trio
+
+from proctor.actors.errors import BadOption
+from proctor.actors.structured.schemas import Schema, schema_of
+from proctor.actors.structured.submit import told
+from proctor.actors.tools.tools import Tool, ToolResult
+
+PERIOD = 0.25
+"""Seconds between two pieces of progress, at least."""
+HEARTBEAT = 15.0
+"""Seconds of silence after which a call tells that it still goes on."""
+KEPT = 4000
+"""Characters of progress that wait for the next piece, at most."""
+
+Send = Callable[[float, str], Awaitable[None]]
+"""Takes the seconds since the call began, which only grow, and a text."""
+
+
+class Call:
+    """One call while it runs: a function tells it how far it has come."""
+
+    def __init__(self) -> None:
+        self._waiting = ""
+        self._news = trio.Event()
+
+    def tell(self, line: str) -> None:
+        """Progress on a line of its own; never waits."""
+        self.write(f"{'' if self._waiting[-1:] in ('', chr(10)) else chr(10)}{line}\n")
+
+    def write(self, piece: str) -> None:
+        """A piece of text that goes on where the last one ended; never waits."""
+        if piece:
+            self._waiting = (self._waiting + piece)[-KEPT:]
+            self._news.set()
+
+    async def follow(self, send: Send) -> None:
+        """Give what was told to `send`, joined, no more often than every `PERIOD`. Runs until it is cancelled."""
+        begun = trio.current_time()
+        while True:
+            with trio.move_on_after(HEARTBEAT):
+                await self._news.wait()
+            self._news = trio.Event()
+            told, self._waiting = self._waiting, ""
+            so_far = trio.current_time() - begun
+            await send(so_far, told.rstrip("\n") or f"nothing new after {so_far:.0f} s")
+            await trio.sleep(PERIOD)
+
+
+Function = Callable[[Mapping[str, Any], Call], Awaitable[ToolResult]]
+
+
+@attrs.frozen(kw_only=True)
+class ServedTool:
+    """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` is given the
+    arguments and the call. They fit, unless `checked` is False: then the function judges them itself."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    function: Function
+    checked: bool = True
+
+    @classmethod
+    def of(cls, tool: Tool) -> ServedTool:
+        """A typed function of the host as a tool like any other."""
+
+        async def function(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+            return await tool.run(arguments)
+
+        return cls(
+            name=tool.name,
+            description=tool.declared.description,
+            schema=tool.declared.schema,
+            function=function,
+            checked=tool.parameters is not None,
+        )
+
+
+@attrs.define
+class Counts:
+    """What became of the calls of one tool: how many began, how many run, and of those that ended how many were
+    errors or were cancelled; `seconds` is the time of all that ended together."""
+
+    calls: int = 0
+    running: int = 0
+    errors: int = 0
+    cancelled: int = 0
+    seconds: float = 0.0
+
+
+class Toolset:
+    """Tools by name, in the order given; a `proctor.tool` is taken as it is.
+
+    `counts` holds the numbers of each. Raises `BadOption` for two tools of one name, and for a schema that is none.
+    """
+
+    def __init__(self, tools: Iterable[ServedTool | Tool]) -> None:
+        self.tools = tuple(ServedTool.of(tool) if isinstance(tool, Tool) else tool for tool in tools)
+        self.counts: Mapping[str, Counts] = {tool.name: Counts() for tool in self.tools}
+        self._checks = {tool.name: (tool, _compiled(tool)) for tool in self.tools}
+        if len(self._checks) < len(self.tools):
+            names = [tool.name for tool in self.tools]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise BadOption(f"two tools are named {twice!r}")
+
+    async def call(self, name: str, arguments: Mapping[str, Any], call: Call) -> ToolResult:
+        """Carry out one call. Raises nothing but what is no `Exception`."""
+        if name not in self._checks:
+            return ToolResult(self._unknown(name), is_error=True)
+        tool, schema = self._checks[name]
+        counts, begun = self.counts[name], trio.current_time()
+        counts.calls += 1
+        counts.running += 1
+        cancelled = True
+        try:
+            result = await _carried_out(tool, schema, arguments, call)
+            cancelled = False
+        finally:
+            counts.running -= 1
+            counts.cancelled += cancelled
+            counts.seconds += trio.current_time() - begun
+        counts.errors += result.is_error
+        return result
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._checks, 1)
+        guess = f" (did you mean {near[0]!r}?)" if near else ""
+        return f"there is no tool {name!r}{guess}; there are: {', '.join(self._checks) or 'none'}"
+
+
+async def _carried_out(
+    tool: ServedTool, schema: Schema, arguments: Mapping[str, Any], call: Call
+) -> ToolResult:
+    given = dict(arguments)
+    if tool.checked and (wrong := schema.violations(given)):
+        return ToolResult(f"The arguments of {tool.name!r} do not fit. {told(wrong)}", is_error=True)
+    try:
+        return await tool.function(given, call)
+    except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read (L18)
+        return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
+
+
+def _compiled(tool: ServedTool) -> Schema:
+    if tool.schema.get("type") != "object":
+        raise BadOption(f"the schema of tool {tool.name!r} must be one of an object, got {tool.schema!r}")
+    return schema_of({"title": tool.name, **tool.schema})

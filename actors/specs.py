@@ -1,0 +1,309 @@
+"""Agents as children: a spec for each kind, and a supervisor whose children can be asked.
+
+An agent is a child like any other. `claude` and `scripted` return a `ChildSpec`; its options are those of the agent
+and of the spec, by keyword. `open_supervisor` is the runtime's, with `agent(name)` added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, cast, overload
+
+import attrs
+
+from proctor.actors.agent.agent import AgentActor
+from proctor.actors.agent.handle import Agent
+from proctor.actors.errors import BadOption, OptionFault
+from proctor.actors.limits.account_book import BOOK
+from proctor.actors.limits.tree_limits import FELLOWS, Fellows
+from proctor.actors.opencode_server.plan import served_plan
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.budgets import Budget
+from proctor.actors.plan.option_checks import OPTIONS, TIMEOUT, check
+from proctor.actors.plan.options import explained
+from proctor.actors.plan.plan import (
+    BACKOFF,
+    SHUTDOWN,
+    AgentOptions,
+    Plan,
+    acp_plan,
+    claude_plan,
+    codex_plan,
+    gemini_plan,
+    opencode_plan,
+    scripted_plan,
+)
+from proctor.actors.process.orphans import noted
+from proctor.actors.runs import DEADLINE, Run
+from proctor.actors.runs import run as run_plan
+from proctor.actors.runs import stream as stream_plan
+from proctor.actors.structured.payloads import Payload
+from proctor.protocols.acp import Profile
+from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, GiveUp, Grace, Restart, StopOrder, Strategy
+from proctor.runtime.supervision import dynamic
+from proctor.runtime.supervision import supervisor as runtime
+
+T = TypeVar("T")
+
+Handle = TypeVar("Handle")
+
+
+class SpecOptions(AgentOptions, total=False):
+    """An agent's options and its child spec's. `shutdown` is in seconds (default 20: the whole stop ladder fits), `backoff`
+    is `BACKOFF` unless given; None restarts at once, and counts what the machine lacked as any other crash."""
+
+    restart: Restart
+    shutdown: Grace
+    significant: bool
+    start_timeout: float | None
+    backoff: Backoff | None
+    mailbox: int
+
+
+_OF_THE_SPEC = frozenset(SpecOptions.__optional_keys__) - frozenset(AgentOptions.__optional_keys__)
+
+
+@explained(SpecOptions)
+def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+@explained(SpecOptions)
+def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+@explained(SpecOptions)
+def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """An OpenCode agent as a child; with `mode="serve"` a session on the `opencode_server` of the id `server`.
+
+    Raises `BadOption` or `InvalidSpec` naming the option.
+    """
+    own, spec = _split(options)
+    if own.get("mode") != "serve":
+        if server is not None:
+            mode = own.get("mode", "session")
+            fault = OptionFault("server", f"{server!r} means nothing in mode {mode!r}: say mode='serve'")
+            raise BadOption(f"agent {id!r}: {fault}", [fault])
+        return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
+    del own["mode"]
+    return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
+
+
+@explained(SpecOptions)
+def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
+    """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
+    own, spec = _split(options)
+    return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
+
+
+@explained(SpecOptions)
+def acp(
+    id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
+) -> ChildSpec:
+    """Any agent of the Agent Client Protocol as a child: `argv` starts it, `profile` says what it is known to do.
+
+    Profiles by name: `generic`, `opencode`, `gemini`, `codex`, `claude` (the last two are adapters). Raises `BadOption` or
+    `InvalidSpec` naming the option.
+    """
+    own, spec = _split(options)
+    return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
+
+
+@explained(SpecOptions)
+def scripted(
+    id: str,
+    script: str | Path,
+    *,
+    dialect: str = "claude",
+    faults: tuple[str, ...] = (),
+    speed: float = 0.0,
+    **options: Unpack[SpecOptions],
+) -> ChildSpec:
+    """An agent played from a script file or a recorded run, in the wire of `dialect`, with faults on demand. `speed` 0 replays without delays."""
+    own, spec = _split(options)
+    plan = scripted_plan(
+        id, script, own, dialect=dialect, faults=faults, speed=speed, shutdown=_seconds(spec)
+    )
+    return agent_spec(id, plan, spec)
+
+
+def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
+    """The child spec of any plan; `options` are fields of `ChildSpec`."""
+    chosen: dict[str, Any] = {"name": id, "shutdown": SHUTDOWN, "backoff": BACKOFF, **options}
+    return ChildSpec(id, AgentActor, (plan,), **chosen)
+
+
+class Supervisor(runtime.Supervisor):
+    """A supervisor whose children can be agents, at any depth below it."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name; follows its restarts. Looking up does not check that it is there: a call does."""
+        return Agent(name, self.name(name))
+
+
+class DynamicSupervisor(dynamic.DynamicSupervisor):
+    """A supervisor of children that come and go, agents among them."""
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name, as for `Supervisor`."""
+        return Agent(name, self.name(name))
+
+
+def open_supervisor(
+    children: Sequence[ChildSpec] = (),
+    *,
+    strategy: Strategy = "one_for_one",
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    stop_order: StopOrder = "reverse",
+    give_up: GiveUp = "supervisor",
+    name: str | None = None,
+    seed: int | None = None,
+    budget: Budget | None = None,
+    stagger: float = 0.0,
+) -> AbstractAsyncContextManager[Supervisor]:
+    """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36), or
+    all together where `stop_order` is "parallel".
+
+    `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
+    bounds what all agents below spend together; `stagger` (seconds) lies between the first prompts of those that come
+    back from a restart. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    `MaxRestartsExceeded` when the root gives up (S35).
+    """
+    root = runtime.open_supervisor(
+        children,
+        strategy=strategy,
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        stop_order=stop_order,
+        give_up=give_up,
+        name=name,
+        handle=Supervisor,
+        seed=seed,
+    )
+    return _noted(root, _fellows(budget, stagger, seed))
+
+
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    name: str | None = None,
+    seed: int | None = None,
+    budget: Budget | None = None,
+    stagger: float = 0.0,
+) -> AbstractAsyncContextManager[DynamicSupervisor]:
+    """A supervisor of children that come and go; they are stopped together when the block is left (S63-S67).
+
+    At most `max_children` at a time; `extra_arguments` come before those of each spec. The rest, what is swept and what
+    is raised: as for `open_supervisor`.
+    """
+    root = dynamic.open_dynamic_supervisor(
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+        intensity=intensity,
+        period=period,
+        name=name,
+        handle=DynamicSupervisor,
+        seed=seed,
+    )
+    return _noted(root, _fellows(budget, stagger, seed))
+
+
+def _fellows(budget: Budget | None, stagger: float, seed: int | None) -> Fellows:
+    check("budget", budget, OPTIONS["budget"])
+    check("stagger", stagger, attrs.evolve(TIMEOUT, optional=False))
+    return Fellows(budget=budget, stagger=stagger, seed=seed)
+
+
+@asynccontextmanager
+async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) -> AsyncGenerator[Handle]:
+    around, book = FELLOWS.get(), BOOK.get()
+    fellows.book.enclose(book)
+    FELLOWS.set(fellows)
+    BOOK.set(fellows.book)
+    try:
+        async with noted(), root as supervisor:
+            yield supervisor
+    finally:
+        FELLOWS.set(around)
+        BOOK.set(book)
+
+
+@overload
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: type[T],
+    payloads: Sequence[Payload] = (),
+) -> Answer[T]: ...
+
+
+@overload
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer: ...
+
+
+async def ask(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> Answer:
+    """One prompt to one agent without a tree; see `runs.run`. `schema` is what the answer is to be, see `Agent.ask`."""
+    return await run_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
+
+
+def stream(
+    agent: ChildSpec,
+    prompt: str,
+    *,
+    timeout: float | None = DEADLINE,
+    schema: object = None,
+    payloads: Sequence[Payload] = (),
+) -> AbstractAsyncContextManager[Run]:
+    """The same, with events; see `runs.stream`."""
+    return stream_plan(plan_of(agent), prompt, timeout=timeout, schema=schema, payloads=payloads)
+
+
+def plan_of(spec: ChildSpec | Plan) -> Plan:
+    """The plan inside an agent's spec; a plan is its own. Raises `BadOption` for a spec that is not an agent's."""
+    if isinstance(spec, Plan):
+        return spec
+    if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"an agent is what proctor.claude and its like make, got {spec!r}")
+    plan = spec.args[0] if spec.args else None
+    if not isinstance(plan, Plan):
+        raise BadOption(f"child spec {spec.id!r} is not an agent's: it starts {spec.start!r}")
+    return plan
+
+
+def _split(options: SpecOptions) -> tuple[AgentOptions, dict[str, Any]]:
+    own = {k: v for k, v in options.items() if k not in _OF_THE_SPEC}
+    return cast("AgentOptions", own), {k: v for k, v in options.items() if k in _OF_THE_SPEC}
+
+
+def _seconds(spec: dict[str, Any]) -> float:
+    grace = spec.get("shutdown", SHUTDOWN)
+    return float(grace) if isinstance(grace, int | float) else SHUTDOWN

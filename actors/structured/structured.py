@@ -1,0 +1,264 @@
+"""An answer in a shape: how often it is asked for, what each attempt came to, and the answer that is made of them all.
+
+An `Inquiry` goes with one request from its caller to its end. Guarantees: what is accepted has no violations by the
+declared schema, whichever way it came, also where the CLI has checked it by itself; once something valid was handed in
+the request is answered, whatever its turn or its process comes to after that. What was wrong goes back to the agent in
+the next attempt, all of it, each with its place. There are at most so many attempts; under a bound of cost none is begun
+once it is spent. A turn that ended for another reason (a limit, an error, an interrupt) is not an attempt to repeat.
+
+What is counted is counted over all attempts: cost, tokens, turns of the model, time.
+
+Not here: who sends an attempt and when (`agent`, `runs`), and by which way (`routes`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+
+from proctor.actors.errors import BadOption
+from proctor.actors.expense import Expense
+from proctor.actors.outcomes import Answer
+from proctor.actors.plan.plan import Plan
+from proctor.actors.structured.schemas import Schema, Violation, schema_of
+from proctor.actors.structured.strategies import Case, Route, kept, launched_for, route_of
+from proctor.actors.structured.submit import desk_tools, told
+from proctor.protocols.lenient import Refusal
+from proctor.protocols.vocabulary import TurnEnded
+
+ATTEMPTS = 3
+
+_JUDGED = ("completed", "schema_unmet")
+"""Endings of a turn that was an attempt."""
+
+_FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
+_QUOTED = 4000
+"""Characters of an answer that an agent without a memory is reminded of."""
+
+
+def _count(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadOption(f"attempts must be a whole number from 1 on, got {value!r}")
+
+
+def _dollars(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise BadOption(f"max_cost_usd must be a number of US dollars above 0, got {value!r}")
+
+
+@attrs.frozen
+class Expected:
+    """What an answer is to be, with bounds: at most `attempts` turns (3), and none begun once those before it have cost
+    `max_cost_usd` (US dollars; None: no bound). Where the CLI tells no cost only the attempts are bounded.
+
+    `declared` is a msgspec Struct, an attrs class, a TypedDict or a mapping that is a JSON schema. Raises `BadOption`.
+    """
+
+    declared: object
+    attempts: int = attrs.field(default=ATTEMPTS, validator=_count, kw_only=True)
+    max_cost_usd: float | None = attrs.field(default=None, validator=_dollars, kw_only=True)
+
+
+@attrs.frozen
+class _Accepted:
+    data: Any
+    value: Any
+
+
+class Inquiry:
+    """One request for an answer in a shape. `attempts` counts those made so far, `route` is the way of this one. `forgets`:
+    the agent remembers nothing of an attempt when it is asked for the next.
+
+    It is a `Desk`: what an agent submits in its turn is judged at once.
+    """
+
+    def __init__(self, expected: Expected) -> None:
+        self.schema: Schema = schema_of(expected.declared)
+        self.route: Route = "text"
+        self.attempts = 0
+        self.violations: tuple[Violation, ...] = ()
+        self._most = expected.attempts
+        self._dearest = expected.max_cost_usd
+        self._expense = Expense()
+        self._accepted: _Accepted | None = None
+        self._has_tried = False
+        self._form: dict[str, Any] | None = None
+        self.forgets = False
+        self._prompt = ""
+
+    @property
+    def met(self) -> bool:
+        """Was something valid handed in?"""
+        return self._accepted is not None
+
+    # -- the way there
+
+    def choose(self, plan: Plan, *, fresh: bool) -> None:
+        """Choose the way for an agent of this plan; `fresh`: the process that is to be asked is started for this."""
+        case = Case(plan, self.schema, fresh)
+        self.route = route_of(case)
+        self._form = dict(case.form or {}) if self.route == "turn" else None
+        remembers = plan.launch.persist is not False and case.can("resume")
+        self.forgets = plan.launch.mode == "oneshot" and not remembers
+
+    def suits(self, plan: Plan) -> bool:
+        """Is a process of this plan that runs already asked by the way by which one that is started for this would be?"""
+        now, fresh = (route_of(Case(plan, self.schema, fresh)) for fresh in (False, True))
+        return now == fresh
+
+    def launched(self, plan: Plan) -> Plan:
+        """The plan of a process that is started for this request; chooses the way.
+
+        Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
+        self.choose(plan, fresh=True)
+        return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self)))
+
+    @property
+    def turn_schema(self) -> dict[str, Any] | None:
+        """The schema that goes with the prompt, None for none."""
+        return self._form
+
+    def worded(self, prompt: str) -> str:
+        """The first prompt, with what has to be said of the shape."""
+        self._prompt = prompt
+        return "\n\n".join(part for part in (prompt, self._wording()) if part)
+
+    def _wording(self) -> str:
+        match self.route:
+            case "tools":
+                return _SUBMIT
+            case "standing_tools":
+                return f"{_SUBMIT} What is submitted has to fit this JSON schema:\n{self.schema.text}"
+            case "text":
+                return f"{_WRITE}\n```json\n{self.schema.text}\n```"
+            case _:
+                return ""
+
+    def _reminder(self) -> str:
+        return f"It has to fit this JSON schema:\n{self.schema.text}"
+
+    # -- attempts
+
+    def submit(self, data: Any) -> Sequence[Violation]:
+        """Take what the agent hands in during its turn; what is wrong with it. Each time is an attempt."""
+        wrong = self._judge(data)
+        self._tried(wrong)
+        return wrong
+
+    def judge(self, end: TurnEnded) -> str | None:
+        """A turn of this request has ended: what to ask the agent next, None when this is the end of it."""
+        self._expense.add(end)
+        tried, self._has_tried = self._has_tried, False
+        if self.met or end.ending not in _JUDGED:
+            return None
+        wrong = self._read(end)
+        if self.met or not tried:
+            self._tried(wrong)
+        self._has_tried = False
+        if self.met or self.attempts >= self._most or self._is_spent:
+            return None
+        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
+        return self._reminded(again, end.text or "") if self.forgets else again
+
+    def _reminded(self, again: str, said: str) -> str:
+        return f"{self._prompt}\n\n{_SAID}\n{said[:_QUOTED]}\n\n{again}"
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._dearest is not None and (self._expense.cost_usd or 0.0) >= self._dearest
+
+    def _read(self, end: TurnEnded) -> tuple[Violation, ...]:
+        """Judge what the turn ended with: the CLI's own structured answer, else JSON in the text."""
+        given = end.structured_output
+        first: tuple[Violation, ...] | None = None
+        for candidate in _values(end.text or "") if given is None else (given,):
+            if not (wrong := self._judge(candidate)):
+                return ()
+            first = first or wrong
+        return first or (Violation("", end.error or _MISSING[self.route]),)
+
+    def _judge(self, data: Any) -> tuple[Violation, ...]:
+        wrong = self.schema.violations(data)
+        if not wrong:
+            self._accepted = _Accepted(data, self.schema.value(data))
+        return wrong
+
+    def _tried(self, wrong: tuple[Violation, ...]) -> None:
+        self.attempts = min(self.attempts + 1, self._most)
+        self.violations = wrong
+        self._has_tried = True
+
+    # -- the end
+
+    def settled(self, answer: Answer) -> Answer:
+        """The answer to the whole request, made of the one that its last turn gave."""
+        whole = attrs.evolve(self._expense.applied_to(answer), attempts=max(1, self.attempts))
+        if self._accepted is not None:
+            return self._met(whole, self._accepted)
+        if answer.ending in _JUDGED:
+            return attrs.evolve(
+                whole, outcome="failed", ending="schema_unmet", error=self._why(), structured_output=None
+            )
+        return whole
+
+    def _met(self, answer: Answer, accepted: _Accepted) -> Answer:
+        late = (
+            f"a valid answer was handed in; then: {answer.outcome}{answer.error and ': '}{answer.error or ''}"
+        )
+        return attrs.evolve(
+            answer,
+            outcome="ok",
+            error=None,
+            value=accepted.value,
+            structured_output=accepted.data,
+            notes=answer.notes if answer.ok else (*answer.notes, late),
+        )
+
+    def _why(self) -> str:
+        spent = f", ${self._expense.cost_usd:.4g} spent" if self._is_spent else ""
+        return f"no answer that fits {self.schema.name} in {self.attempts} of {self._most} attempts{spent}. {told(self.violations)}"
+
+
+def inquiry_of(schema: object) -> Inquiry | None:
+    """The inquiry for a keyword `schema`: None for none, a declared type, a JSON schema, or an `Expected`.
+
+    Raises `BadOption`.
+    """
+    if schema is None:
+        return None
+    return Inquiry(schema if isinstance(schema, Expected) else Expected(schema))
+
+
+def _values(text: str) -> Iterator[Any]:
+    """What JSON there is in an answer's text: the whole, or what stands in its fences, the last first."""
+    for candidate in (text, *reversed(_FENCED.findall(text))):
+        try:
+            yield msgspec.json.decode(candidate.strip())
+        except Refusal:
+            continue
+
+
+_SUBMIT = (
+    "Hand in your answer by calling the tool `submit` (your list may show its name with something before it). "
+    "`validate` checks an answer without handing it in, `example` shows what one looks like. "
+    "An answer that is only written down does not count."
+)
+_WRITE = (
+    "Answer with one JSON value and nothing else: no words before it, none after it. "
+    "It has to fit this JSON schema:"
+)
+_AGAIN = (
+    "That was not an answer as it was asked for. Correct all of it and answer again, with the whole answer."
+)
+_SAID = "This was asked before, and the answer was:"
+_MISSING: Mapping[Route, str] = {
+    "turn": "the answer is not JSON",
+    "launch": "the answer is not JSON",
+    "tools": "nothing was handed in by `submit`",
+    "standing_tools": "nothing was handed in by `submit`",
+    "text": "the answer is not JSON",
+}

@@ -1,0 +1,137 @@
+"""The host's side of what a CLI asks of it: its tools are run, its hooks are asked.
+
+Guarantees: each request that came is answered once, or withdrawn; reading never waits for it (each runs in a task of
+the incarnation); its deadline is the tool's or the hook's own; what a hook said is a notice in the log. A request that the CLI withdraws is cancelled, also
+when it has not begun, and gets no answer. When the process is gone, its requests are cancelled with its incarnation.
+
+While a request is open the CLI owes no sign of life: `Memo.calls` says so to the clock of silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from proctor.actors.errors import BadOption, NotExecuted
+from proctor.actors.tools.hooks import Hook
+from proctor.actors.tools.tools import NOBODY, Tool, ToolContext
+from proctor.protocols.dialect import HostHook, HostTool, Memo
+from proctor.protocols.errors import Misuse
+from proctor.protocols.vocabulary import (
+    AnyRequest,
+    HookCalled,
+    HookVerdict,
+    RequestWithdrawn,
+    ToolRequested,
+    ToolReturn,
+)
+
+Asked = ToolRequested | HookCalled
+Send = Callable[[AnyRequest], Awaitable[None]]
+
+
+class Note(Protocol):
+    """Writes a notice of the host into the log."""
+
+    def __call__(self, code: str, text: str, **data: Any) -> None: ...
+
+
+def caller(agent: str, values: Mapping[str, str], memo: Memo, asked: ToolRequested) -> ToolContext:
+    """What a tool may know of who calls it, in the conversation that `memo` is of."""
+    prompts = next((turn.prompts for turn in memo.open_turns if turn.id == asked.turn), memo.prompts)
+    return ToolContext(
+        agent=agent,
+        values=values,
+        session_id=memo.session_id,
+        turn=asked.turn,
+        prompts=tuple(prompts),
+        call=asked.id,
+    )
+
+
+def _nobody(asked: ToolRequested) -> ToolContext:
+    return NOBODY
+
+
+class Hosting:
+    """Runs the tools and hooks of one incarnation; `send` writes an answer and raises `Misuse` or `NotExecuted`;
+    `context` is for the tools that ask who calls."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool],
+        hooks: Sequence[Hook],
+        send: Send,
+        note: Note,
+        context: Callable[[ToolRequested], ToolContext] = _nobody,
+    ) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._hooks = {hook.name: asked for hook, asked in zip(declared_hooks(hooks), hooks, strict=True)}
+        self._send = send
+        self._note = note
+        self._context = context
+        self._scopes: dict[str, trio.CancelScope] = {}
+
+    def take(self, asked: Asked, nursery: trio.Nursery) -> None:
+        """Begin what was asked; never waits."""
+        scope = self._scopes[asked.id] = trio.CancelScope()
+        nursery.start_soon(self._serve, asked, scope)
+
+    def withdraw(self, withdrawn: RequestWithdrawn) -> None:
+        """Nobody waits for this answer any more."""
+        if (scope := self._scopes.get(withdrawn.id)) is not None:
+            scope.cancel("the CLI withdrew the request")
+
+    async def _serve(self, asked: Asked, scope: trio.CancelScope) -> None:
+        answer: ToolReturn | HookVerdict | None = None
+        try:
+            with scope:
+                answer = await self._answer(asked)
+        finally:
+            self._scopes.pop(asked.id, None)
+        if answer is not None:
+            await self._give(asked, answer)
+
+    async def _give(self, asked: Asked, answer: ToolReturn | HookVerdict) -> None:
+        try:
+            await self._send(answer)
+        except (Misuse, NotExecuted):
+            return  # withdrawn meanwhile, or the process is gone: nobody waits for this answer
+        if isinstance(asked, HookCalled) and isinstance(answer, HookVerdict):
+            said = f"{'let it go on' if answer.allow else 'blocked'}{answer.reason and ': '}{answer.reason}"
+            self._note("hook", f"{asked.hook} {said}", id=answer.id, allow=answer.allow)
+
+    async def _answer(self, asked: Asked) -> ToolReturn | HookVerdict:
+        if isinstance(asked, HookCalled):
+            hook = self._hooks.get(asked.hook)
+            unknown = HookVerdict(asked.id, allow=False, reason=f"this host has no hook {asked.hook!r}")
+            return unknown if hook is None else await hook.judge(asked)
+        tool = self._tools.get(asked.tool)
+        if tool is None:
+            return ToolReturn(asked.id, f"this host has no tool {asked.tool!r}", is_error=True)
+        result = await tool.run(asked.input, self._context(asked))
+        return ToolReturn(asked.id, result.text, result.is_error)
+
+
+def declared_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
+    """What a dialect is told of these tools. Raises `BadOption` for what is no tool, and for a name used twice."""
+    found: dict[str, HostTool] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise BadOption(f"host_tools holds what the tool decorator made, got {tool!r}")
+        if tool.name in found:
+            raise BadOption(f"two host_tools are named {tool.name!r}")
+        found[tool.name] = tool.declared
+    return tuple(found.values())
+
+
+def declared_hooks(hooks: Iterable[object]) -> tuple[HostHook, ...]:
+    """What a dialect is told of these hooks, each under a name of its own. Raises `BadOption` for what is no hook."""
+    found: list[HostHook] = []
+    for hook in hooks:
+        if not isinstance(hook, Hook):
+            raise BadOption(f"hooks holds records of Hook, got {hook!r}")
+        found.append(hook.declared(f"{hook.point}.{len(found) + 1}"))
+    return tuple(found)

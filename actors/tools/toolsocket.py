@@ -1,0 +1,164 @@
+"""The host's tools at a Unix socket, for one incarnation of an agent whose CLI has no other way to them.
+
+The CLI starts our relay as one of its MCP servers, and the relay brings its bytes here. Guarantees: the socket is there
+before the CLI is started, only our own user can reach it, and it is gone when the incarnation is, on every path. Several
+clients may come, and come again; a client that is gone has its calls withdrawn. Reading never waits for a tool.
+
+Invariant: what a client is owed is written whole, one at a time.
+
+Not here: what the messages mean, who carries out a call.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import trio
+
+from proctor.actors.errors import RecordingFailed
+from proctor.actors.tools import exec_file, stdio_proxy
+from proctor.protocols.dialect import HostTool, Memo
+from proctor.protocols.mcp import Server
+from proctor.protocols.mcp_host_line import ToolLine
+from proctor.protocols.vocabulary import AnyEvent, ToolReturn
+from proctor.runtime.processes.private import make_directory
+
+LONGEST = 100
+"""Bytes that the path of a socket may have on every system."""
+CLIENTS = 32
+"""Clients at a time; one CLI may start the relay more than once."""
+SLACK = 30.0
+"""Seconds that a CLI waits for a tool beyond the tool's own deadline."""
+
+RELAY, STARTER = (
+    (sys.executable, "-I", "-S", str(Path(str(each.__file__)))) for each in (stdio_proxy, exec_file)
+)
+"""The words that start our programs; a socket, or a file, follows."""
+
+Tell = Callable[[list[AnyEvent]], None]
+
+
+def socket_path(folder: Path, number: int) -> Path:
+    """Where the incarnation of this number listens: in its private `folder`, unless the path is too long for that."""
+    path = folder / f"tools-{number}"
+    short = len(os.fsencode(path)) <= LONGEST
+    return path if short else Path("/tmp") / f"proctor-{secrets.token_hex(8)}" / "tools"
+
+
+def relayed(path: Path, patience: float) -> Server:
+    """The server that a CLI is told of; `patience` is the longest deadline of a tool."""
+    program, *words = RELAY
+    return Server(command=program, args=(*words, str(path)), approved=True, timeout=patience + SLACK)
+
+
+class ToolSocket:
+    """`tell` takes the events of all clients; `memo` is the conversation that their calls belong to; `added` names
+    arguments as `Dialect.adds` does."""
+
+    def __init__(
+        self,
+        path: Path,
+        tools: Sequence[HostTool],
+        memo: Memo,
+        tell: Tell,
+        *,
+        added: frozenset[str] = frozenset(),
+    ) -> None:
+        self._path = path
+        self._tools = tools
+        self._added = added
+        self._memo = memo
+        self._tell = tell
+        self._clients: list[_Client] = []
+        self._seen = 0
+        self._listener: trio.SocketListener
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[None]:
+        """Have the socket for the length of a block; who connects waits until `serve`. Raises `RecordingFailed`."""
+        own = not self._path.parent.exists()
+        at = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            await self._bind(at, own_folder=own)
+            yield
+        finally:
+            at.close()
+            with suppress(OSError):
+                self._path.unlink()
+            with suppress(OSError):
+                if own:
+                    self._path.parent.rmdir()
+
+    async def _bind(self, at: trio.socket.SocketType, *, own_folder: bool) -> None:
+        try:
+            if own_folder:
+                make_directory(self._path.parent)
+            await at.bind(str(self._path))
+            self._path.chmod(0o600)
+            at.listen(CLIENTS)
+        except OSError as error:
+            raise RecordingFailed(str(self._path), error) from error
+        self._listener = trio.SocketListener(at)
+
+    async def serve(self) -> None:
+        """Take in clients until cancelled."""
+        await trio.serve_listeners(self._attend, [self._listener])
+
+    async def give(self, answer: ToolReturn) -> bool:
+        """Write an answer to whoever waits for it; False if nobody does."""
+        for client in self._clients:
+            if client.line.holds(answer.id):
+                await client.answer(answer)
+                return True
+        return False
+
+    async def _attend(self, stream: trio.SocketStream) -> None:
+        async with stream:
+            if len(self._clients) >= CLIENTS or not _is_ours(stream):
+                return
+            self._seen += 1
+            line = ToolLine(self._tools, self._memo, f"host.{self._seen}", added=self._added)
+            client = _Client(stream, line)
+            self._clients.append(client)
+            try:
+                await client.live(self._tell)
+            finally:
+                self._clients.remove(client)
+                self._tell(client.line.hang_up())
+
+
+class _Client:
+    def __init__(self, stream: trio.SocketStream, line: ToolLine) -> None:
+        self.line = line
+        self._stream = stream
+        self._writing = trio.StrictFIFOLock()
+
+    async def live(self, tell: Tell) -> None:
+        with suppress(trio.BrokenResourceError):
+            async for chunk in self._stream:
+                tell(self.line.receive(bytes(chunk)))
+                await self._write(self.line.take_owed())
+
+    async def answer(self, answer: ToolReturn) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # gone: nobody waits for it
+            await self._write(self.line.write(answer))
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            async with self._writing:
+                await self._stream.send_all(data)
+
+
+def _is_ours(stream: trio.SocketStream) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # elsewhere the modes of folder and socket are what keeps others out
+    told = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", told)
+    return bool(uid == os.getuid())

@@ -1,0 +1,334 @@
+"""A far end that is a task of this host: an async function over two streams of bytes, where others have a process.
+
+For tests of what talks to a CLI, which then run on a virtual clock, and for far ends that are elsewhere: the function
+carries the bytes there.
+
+It keeps what every transport guarantees, with these words for a process's: what the function returns is its exit
+status (None is 0), an error that leaves it is exit status 1 with the traceback on stderr, but an `AgentError` is a
+`Crash` with that error; a signal or a kill is a cancellation. It is not cancelled with those who talk to it, as a process would not be. What it has written before its
+end is still read.
+
+Invariant: the exit is set before the streams close, so that who is thrown off one finds the reason.
+
+Not here: forcing a function that shields itself from its cancellation; its end is waited for.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, RecordingFailed
+from proctor.actors.transport.transport import Chunks, Reach, Start, Usage
+from proctor.protocols.framing import Framing
+from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
+from proctor.runtime.processes.condition import Condition
+from proctor.runtime.processes.process_errors import Context, ProcessGone, StdinClosed, stdin_refused
+from proctor.runtime.processes.stopping import CONTINUE, Step, run_ladder
+
+ROOM = 16
+"""Messages that may wait in either direction before their writer does."""
+STDERR_LIMIT = 64 * 1024
+
+
+class Lines:
+    """Lines from a function that gives the next bytes; may be left at any line. One too long to keep comes cut."""
+
+    def __init__(self, receive: Callable[[], Awaitable[bytes]]) -> None:
+        self._receive = receive
+        self._framing = Framing()
+        self._ready: deque[bytes] = deque()
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            chunk = await self._receive()
+            if not chunk:
+                raise StopAsyncIteration
+            self._ready.extend(
+                line if isinstance(line, bytes) else line.skim for line in self._framing.feed(chunk)
+            )
+        return self._ready.popleft()
+
+
+class FarSide:
+    """What the far end has of the line: its input, its output and a place to complain. `shown` is what
+    the host sees of it from outside, running and without a guard unless the function sets something else."""
+
+    def __init__(
+        self,
+        incoming: trio.MemoryReceiveChannel[bytes],
+        outgoing: trio.MemorySendChannel[bytes],
+        complain: Callable[[bytes], None],
+    ) -> None:
+        self.shown = Condition()
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self.complain = complain
+        """Put bytes on stderr; never waits."""
+
+    async def receive_some(self) -> bytes:
+        """The next message; `b""` at the end of the input, for ever."""
+        try:
+            return await self._incoming.receive()
+        except trio.EndOfChannel:
+            return b""
+
+    def lines(self) -> Lines:
+        """The lines of the input, each without its newline, until its end."""
+        return Lines(self.receive_some)
+
+    async def send_all(self, data: bytes) -> None:
+        """Say something; waits while the host does not read."""
+        if data:  # an empty chunk would be taken for the end
+            await self._outgoing.send(data)
+
+    def end_output(self) -> None:
+        """Say nothing more, and live on."""
+        self.shown = attrs.evolve(self.shown, stdout="closed")
+        self._outgoing.close()
+
+    def end_input(self) -> None:
+        """Take nothing more, and live on."""
+        self.shown = attrs.evolve(self.shown, stdin="closed")
+        self._incoming.close()
+
+    def hang_up(self) -> None:
+        """Leave the line altogether."""
+        self._incoming.close()
+        self._outgoing.close()
+
+
+FarEnd = Callable[[FarSide], Awaitable[int | None]]
+"""The whole life of a far end; what it returns is its exit status."""
+
+
+def played(far_end: FarEnd, *, name: str = "a played far end") -> Reach:
+    """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
+    return partial(PlayedTransport, partial(_always, far_end), name)
+
+
+OpenFarEnd = Callable[[], AbstractAsyncContextManager[FarEnd]]
+"""Makes a far end and what it needs, for as long as it is connected; raises what keeps it from being connected."""
+
+
+class PlayedTransport:
+    """A `Transport` to a function."""
+
+    def __init__(self, open_far_end: OpenFarEnd, name: str, start: Start) -> None:
+        self._usage = Usage(name)
+        self._open = open_far_end
+        self._task = _Task(name, start.on_stderr)
+        self._stopping = False
+        self._nursery: trio.Nursery
+
+    @property
+    def pid(self) -> None:
+        """It has none."""
+        return
+
+    @property
+    def exit(self) -> ExitReason | None:
+        """How the function ended, None before."""
+        return self._task.exit
+
+    @property
+    def stderr(self) -> bytes:
+        """The last 64 KiB of its complaints."""
+        return self._task.stderr
+
+    @property
+    def condition(self) -> Condition:
+        """What the function shows of itself, and which of its streams are open."""
+        return self._task.condition
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[None]:
+        """Call it for the length of a block. Raises what its opening does."""
+        self._usage.connect()
+        async with self._open() as far_end, _beside(partial(self._task.live, far_end)) as self._nursery:
+            self._usage.phase = "connected"
+            try:
+                yield
+            finally:
+                self._usage.phase = "left"
+                self._task.kill()
+
+    async def write(self, data: bytes) -> None:
+        """Put a message into its input; cancelled, none of it is."""
+        self._must_be_connected()
+        if data:  # an empty chunk would be taken for the end
+            await self._task.send(data)
+
+    def messages(self) -> Chunks:
+        """What it says, one message for each `send_all`."""
+        self._usage.read()
+        return Chunks(self._task.receive)
+
+    def end_input(self) -> None:
+        """End its input; what waits there is still received."""
+        self._must_be_connected()
+        self._task.close_stdin()
+
+    def close(self) -> None:
+        """Cancel it, as a kill."""
+        self._must_be_connected()
+        self._task.kill()
+
+    def is_ready(self) -> bool:
+        """Whether its block was entered and not left, and it has not returned."""
+        return self._usage.phase == "connected" and self.exit is None
+
+    async def wait(self) -> ExitReason:
+        """Wait until it has returned."""
+        self._must_be_connected()
+        return await self._task.wait()
+
+    async def stop(self, ladder: Sequence[Step]) -> ExitReason:
+        """Take it down; in a task of its own, so that who waits may be cancelled."""
+        self._must_be_connected()
+        if not self._stopping and self.exit is None:
+            self._stopping = True
+            self._nursery.start_soon(_shielded, partial(run_ladder, self._task, tuple(ladder)))
+        return await self._task.wait()
+
+    def _must_be_connected(self) -> None:
+        if self._usage.phase in ("new", "connecting"):
+            raise self._usage.too_early()
+
+
+class _Task:
+    """The function as the target of a ladder."""
+
+    def __init__(self, name: str, on_stderr: Callable[[bytes], object]) -> None:
+        self.exit: ExitReason | None = None
+        self.stdin_closed_at: float | None = None
+        self.kill_sent = False
+        self.stderr = b""
+        self._failure: AgentError | None = None
+        self._name = name
+        self._on_stderr = on_stderr
+        self._scope = trio.CancelScope(shield=True)
+        self._exited = trio.Event()
+        self._born: float | None = None
+        self._input, incoming = trio.open_memory_channel[bytes](ROOM)
+        outgoing, self._output = trio.open_memory_channel[bytes](ROOM)
+        self._side = FarSide(incoming, outgoing, self.complain)
+
+    async def live(self, far_end: FarEnd) -> None:
+        self._born = trio.current_time()
+        status: int | None = None
+        with self._scope:
+            status = await self._play(far_end)
+        if self._failure is not None:
+            self.exit = Crash(self._failure)
+        elif self._scope.cancelled_caught:
+            self.exit = Killed() if self.kill_sent else Shutdown()
+        else:
+            self.exit = ExitStatus(status, stderr=self.stderr) if status else Normal()
+        self._exited.set()
+        self._side.hang_up()
+        self.close_stdin()
+
+    async def _play(self, far_end: FarEnd) -> int | None:
+        try:
+            return await far_end(self._side)
+        except AgentError as error:
+            self._failure = error
+            self.complain(str(error).encode("utf-8", "replace"))
+            return 1
+        except Exception as error:  # noqa: BLE001  # the user's function: its fault is its crash, as a program's is
+            self.complain("".join(traceback.format_exception(error)).encode("utf-8", "replace"))
+            return 1
+
+    @property
+    def condition(self) -> Condition:
+        if self.exit is not None:
+            return Condition(stdout="closed", stderr="closed", stdin="closed", process="dead")
+        shown = self._side.shown
+        return shown if self.stdin_closed_at is None else attrs.evolve(shown, stdin="closed")
+
+    def complain(self, words: bytes) -> None:
+        self.stderr = (self.stderr + words)[-STDERR_LIMIT:]
+        with suppress(RecordingFailed):  # the next frame tells who must act
+            self._on_stderr(words)
+
+    async def receive(self) -> bytes:
+        try:
+            return await self._output.receive()
+        except trio.EndOfChannel:
+            return b""
+
+    async def wait(self) -> ExitReason:
+        await self._exited.wait()
+        assert self.exit is not None
+        return self.exit
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._input.send(data)
+        except (trio.ClosedResourceError, trio.BrokenResourceError) as error:
+            raise self._refused(error) from error
+
+    def close_stdin(self) -> None:
+        if self.stdin_closed_at is None:
+            self.stdin_closed_at = trio.current_time()
+            self._input.close()
+
+    def signal(self, signum: int) -> None:
+        if signum == CONTINUE.signal:
+            shown = self._side.shown
+            self._side.shown = attrs.evolve(
+                shown,
+                process="running" if shown.process == "stopped" else shown.process,
+                guard="running" if shown.guard == "stopped" else shown.guard,
+            )
+        else:
+            self.terminate()
+
+    def terminate(self) -> None:
+        self._scope.cancel("the far end is to end")
+
+    def kill(self, *, guard_too: bool = False) -> None:
+        if self.exit is None:
+            self.kill_sent = True
+            self._scope.cancel("the far end was killed")
+
+    def note(self, what: str) -> None:
+        return
+
+    def _refused(self, error: Exception) -> ProcessGone | StdinClosed:
+        elapsed = 0.0 if self._born is None else trio.current_time() - self._born
+        context: Context = {"stage": "stdin", "argv0": self._name, "pid": None, "elapsed": elapsed}
+        return stdin_refused(error, self.exit, self.stderr, context)
+
+
+@asynccontextmanager
+async def _always(far_end: FarEnd) -> AsyncGenerator[FarEnd]:
+    yield far_end
+
+
+@asynccontextmanager
+async def _beside(task: Callable[[], Awaitable[None]]) -> AsyncGenerator[trio.Nursery]:
+    """Run `task` beside the block and wait for its end; the block's own error leaves bare, in no group."""
+    tasks = trio.open_nursery()
+    nursery = await tasks.__aenter__()
+    nursery.start_soon(task)
+    try:
+        yield nursery
+    finally:
+        nursery.cancel_scope.shield = True
+        await tasks.__aexit__(None, None, None)
+
+
+async def _shielded(task: Callable[[], Awaitable[object]]) -> None:
+    with trio.CancelScope(shield=True):
+        await task()

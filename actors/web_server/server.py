@@ -1,0 +1,262 @@
+"""An ASGI application on a bound socket: Hypercorn under Trio, with writes that can be given up.
+
+Hypercorn shields each write from cancellation, so one client that stops reading would hold up its graceful stop, and
+the cancellation of whoever owns it, for ever. Each connection gets a stream whose writes have a deadline here.
+
+Guarantees: `serve` returns within `grace` seconds of the wish to stop (twice that when the application's own shutdown
+takes its time, too), or at once when it is cancelled, whatever its clients do. On that wish nobody new is
+taken, idle connections are closed, and requests under way have `grace` seconds, then they are cancelled. A client that
+takes in no 64 KiB within `stall` seconds loses its connection, and its request is cancelled; so is what is left of a
+connection that is closed, a body that the application did not read included; its answer says so. Connections are bounded
+(`connections`), since the host needs files for its agents, and no client's bytes end more than its own.
+
+Uses inner classes of Hypercorn 0.18: the tests of this module are what says whether another version will do.
+
+On a Unix socket a process that the host itself has started, an agent's tool, is refused, and so is another user's.
+
+Not here: who may connect besides, what is answered, TLS (that is a proxy's).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import socket
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
+
+from proctor.actors.serving.capacity import connection_limit
+from proctor.actors.web_server.connections import CONNECTION, DOOR, Connection, ConnectionTable
+from proctor.actors.web_server.exchange import Application, Exchange, Message, Receive, Send
+from proctor.actors.web_server.http_connection import HttpConnection
+from proctor.actors.web_server.peers import refusal
+
+Table = Callable[[Callable[[str], None]], ConnectionTable]
+
+GRACE = 2.0
+STALL = 10.0
+PATIENCE = 10.0
+"""Seconds in which a client has a request let in."""
+IDLE = 5.0
+BACKLOG = 1024
+PIECE = 65536
+LINES_EVERY = 60.0
+SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+SHORTAGE_PAUSE = 0.1
+RESET = struct.pack("ii", 1, 0)
+
+_log = logging.getLogger("proctor.http")
+
+
+class GuardedStream(trio.abc.HalfCloseableStream):
+    """A socket's stream whose writes are given up after `stall` seconds, or at once by `abort`.
+
+    `connection` is cancelled as soon as it is closed.
+    """
+
+    def __init__(self, inner: trio.SocketStream, stall: float, connection: trio.CancelScope) -> None:
+        self.socket = inner.socket
+        self._inner = inner
+        self._stall = stall
+        self._connection = connection
+        self._write = trio.CancelScope()
+        self._broken = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            await self._send(rest[:PIECE])
+            rest = rest[PIECE:]
+
+    async def _send(self, piece: memoryview) -> None:
+        if self._broken:
+            raise trio.BrokenResourceError("a write to this client was given up")
+        try:
+            with trio.CancelScope(relative_deadline=self._stall) as self._write:  # inside Hypercorn's shield
+                await self._inner.send_all(piece)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.aclose()  # Hypercorn would tell the application, which may not listen
+            raise
+        if self._write.cancelled_caught:
+            await self._give_up()
+            raise trio.BrokenResourceError(f"the client took in nothing for {self._stall:g} s")
+
+    async def _give_up(self) -> None:
+        self._broken = True
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # what it did not read goes, too
+        await self.aclose()
+
+    def abort(self) -> None:
+        """End the connection at once; a write that is under way is given up."""
+        self._broken = True
+        self._write.cancel("the connection is given up")
+        self._connection.cancel("the connection is given up")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._inner.receive_some(max_bytes)
+
+    async def send_eof(self) -> None:
+        await self._inner.send_eof()
+
+    async def aclose(self) -> None:
+        try:
+            await self._inner.aclose()
+        finally:
+            self._connection.cancel("the connection is closed")
+
+
+class _Connections:
+    """Those of one server."""
+
+    def __init__(
+        self, application: Application, config: Config, state: dict[str, Any], stall: float, table: Table
+    ) -> None:
+        self._application = application
+        self._config = config
+        self._state = state
+        self._stall = stall
+        self._context = WorkerContext(None)
+        self._live: set[GuardedStream] = set()
+        self._table = table(self._log)
+        self._logged, self._quiet_until = 0, -math.inf
+
+    def _log(self, what: str) -> None:
+        """At most one line a minute: clients can cause it as often as they like."""
+        self._logged += 1
+        if trio.current_time() >= self._quiet_until:
+            _log.warning("%s (%d so far)", what, self._logged)
+            self._quiet_until = trio.current_time() + LINES_EVERY
+
+    async def serve(
+        self, listener: trio.SocketListener, shutdown: trio.Event, grace: float, ready: Callable[[], None]
+    ) -> None:
+        async with trio.open_nursery() as around:
+            around.start_soon(self._free_writers)
+            async with trio.open_nursery() as connections:
+                await self._accept(listener, shutdown, connections, ready)
+                await self._context.terminated.set()
+                around.cancel_scope.deadline = trio.current_time() + grace
+            around.cancel_scope.cancel("all connections are closed")
+
+    async def _accept(
+        self,
+        listener: trio.SocketListener,
+        shutdown: trio.Event,
+        connections: trio.Nursery,
+        ready: Callable[[], None],
+    ) -> None:
+        async with listener, trio.open_nursery() as accepting:
+            accepting.start_soon(self._accept_all, listener, connections)
+            ready()
+            await shutdown.wait()
+            accepting.cancel_scope.cancel("the server stops")
+
+    async def _accept_all(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    raise
+                self._log(f"a connection could not be accepted: {error.strerror}")
+                await trio.sleep(SHORTAGE_PAUSE)  # it is still there, and ready: without a pause this spins
+            else:
+                connections.start_soon(self._connection, stream)
+
+    async def _free_writers(self) -> None:
+        """Whoever cancels the connections: those that sit in a shielded write cannot notice it themselves."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            for stream in self._live:
+                stream.abort()
+
+    async def _connection(self, stream: trio.SocketStream) -> None:
+        scope = trio.CancelScope()
+        guarded = GuardedStream(stream, self._stall, scope)
+        connection = Connection(self._table, scope, guarded.abort)
+        try:
+            if (why := refusal(stream.socket)) is not None:
+                self._log(f"a connection was refused: {why}")
+                return
+            self._live.add(guarded)
+            self._table.enter(connection)
+            with scope:
+                await self._http(guarded, connection).run()
+        except Exception as error:  # noqa: BLE001  # bytes that Hypercorn cannot read end their connection, not the server
+            self._log(f"a connection ended with an error: {error!r}")
+        finally:
+            self._live.discard(guarded)
+            self._table.leave(connection)
+            stream.socket.close()  # Hypercorn does not, where it is cancelled
+
+    def _http(self, stream: GuardedStream, connection: Connection) -> HttpConnection:
+        async def exchanged(scope: Message, receive: Receive, send: Send) -> None:
+            if not self._state.get(DOOR, False):
+                connection.admit()
+            if scope["type"] == "http":
+                exchange = Exchange(scope, receive, send)
+                receive, send = exchange.receive, exchange.send
+            await self._application(scope, receive, send)
+
+        state = ConnectionState({**self._state, CONNECTION: connection})
+        application = cast("Any", ASGIWrapper(cast("Any", exchanged)))
+        return HttpConnection(
+            application, self._config, self._context, cast("Any", state), cast("Any", stream)
+        )
+
+
+async def serve(
+    application: Application,
+    bound: socket.socket,
+    *,
+    shutdown: trio.Event,
+    grace: float = GRACE,
+    stall: float = STALL,
+    connections: int | None = None,
+    unauthenticated: int | None = None,
+    patience: float = PATIENCE,
+    idle: float = IDLE,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `application` on `bound`, a bound TCP or Unix socket, until `shutdown` is set; the socket is closed then.
+
+    Started as soon as connections are accepted, after the application's own startup. `connections` are what the limit of
+    open files bears (`connection_limit`), `unauthenticated` a quarter of it. In seconds: `grace`, `stall`, `patience` for a
+    client to be let in, and `idle` until a connection on which nothing is asked is closed.
+    Raises what the application's startup or shutdown raises.
+    """
+    config = Config()
+    config.errorlog = config.accesslog = None
+    config.include_server_header = False
+    config.keep_alive_timeout = idle
+    wrapped = cast("Any", ASGIWrapper(cast("Any", application)))
+    state: dict[str, Any] = {}
+    lifespan = Lifespan(wrapped, config, cast("Any", state))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lifespan.handle_lifespan)
+        await lifespan.wait_for_startup()
+        bound.listen(BACKLOG)
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
+        most = connection_limit() if connections is None else connections
+        unknown = max(1, most // 4) if unauthenticated is None else unauthenticated
+        table = partial(ConnectionTable, most, unknown, patience)
+        await _Connections(application, config, state, stall, table).serve(
+            listener, shutdown, grace, task_status.started
+        )
+        with trio.move_on_after(grace):
+            await lifespan.wait_for_shutdown()
+        nursery.cancel_scope.cancel("the server has stopped")

@@ -1,0 +1,26 @@
+"""Members of JSON that has no type of ours: what an agent puts into `_meta`, `rawOutput` or the data of an error."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from proctor.protocols.lenient import Refusal
+
+
+def value(raw: msgspec.Raw) -> Any:
+    """The value, None where there is none or it cannot be decoded."""
+    try:
+        return msgspec.json.decode(raw) if bytes(raw) else None
+    except Refusal:
+        return None
+
+
+def member(found: Any, *path: str) -> Any:
+    """The member that the path leads to, None where it leads nowhere."""
+    for name in path:
+        if not isinstance(found, dict):
+            return None
+        found = cast("dict[str, Any]", found).get(name)
+    return found

@@ -1,0 +1,179 @@
+"""What Claude Code's agent says and does: the blocks of its `assistant` and `user` lines.
+
+Guarantees: one event per block, in order; a block that is not modelled becomes `Unrecognized` and costs nothing
+beside it. The synthetic answer that stands for an API failure is not the agent's text: it is a `Notice`, and its
+word for the cause is kept for the end of the turn.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from proctor.protocols.claude.turns import count, fold, notes
+from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, Timing, User
+from proctor.protocols.dialect import Memo, Out
+from proctor.protocols.lenient import Refusal, decoded
+from proctor.protocols.limits import reset_time
+from proctor.protocols.mcp import side_data
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    LimitReached,
+    Notice,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Unrecognized,
+)
+
+QUIET_PARTS = frozenset(("image", "document", "search_result", "tool_reference"))
+"""Parts of a tool's result that have no text; they stay in the frame."""
+
+T = TypeVar("T")
+
+_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
+    """What the agent says, or the synthetic answer that stands for an API failure."""
+    if frame.error is not None:
+        return _read_failure(memo, frame)
+    if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):
+        notes(memo).model = frame.message.model
+    count(memo, frame.message)
+    return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "assistant")
+
+
+def _read_failure(memo: Memo, frame: Assistant) -> Out:
+    text = " ".join(block.text for block in _texts(frame.message.content))
+    out: list[AnyEvent] = []
+    if frame.parent_tool_use_id is None:
+        kept = notes(memo)
+        kept.failure = frame.error
+        if frame.api_error == "usage_limit_reached" and not kept.limited:
+            params, bad = decoded(
+                memo, LimitParams, bytes(frame.api_error_params) or b"{}", "assistant.params"
+            )
+            out += [*bad, *read_limit(memo, params.rate_limit_info, rejected=True)]
+    data = {"error": frame.error, "status": frame.api_error_status}
+    return (*out, Notice(memo.frame, memo.turn, "api_failure", text, data))
+
+
+def _texts(content: msgspec.Raw) -> list[Block]:
+    try:
+        return msgspec.json.decode(content, type=list[Block])
+    except Refusal:
+        return []
+
+
+def read_user(memo: Memo, frame: User, line: bytes) -> Out:
+    """Results of tools; and echoes and synthetic prompts, which are quiet."""
+    if frame.is_replay and frame.uuid is not None and (taken := fold(memo, frame.uuid)):
+        return taken
+    if memoryview(frame.message.content)[:1].tobytes() == b'"':
+        return memo.hush("user.replay" if frame.is_replay else "user.text")
+    out = _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")
+    return _with_side_data(out, bytes(frame.tool_use_result)) if frame.tool_use_result else out
+
+
+def _with_side_data(out: Out, told: bytes) -> Out:
+    """The result of a tool, with what came beside its text: it stands once in a frame, which has one result."""
+    beside = _decoded(told, object) if b"structuredContent" in told or b"_meta" in told else None
+    timing = _decoded(told, Timing) if b"urationMs" in told else None
+    data, seconds = side_data(beside), None if timing is None else timing.seconds
+    results = [event for event in out if isinstance(event, ToolResult)]
+    if (not data and seconds is None) or len(results) != 1:
+        return out
+    told_of = msgspec.structs.replace(results[0], metadata=data, duration=seconds)
+    return tuple(told_of if event is results[0] else event for event in out)
+
+
+def _decoded(told: bytes, kind: type[T]) -> T | None:
+    """Only called for what names something that is looked for: most results are long, and have nothing of it."""
+    try:
+        return msgspec.json.decode(told, type=kind)
+    except Refusal:
+        return None
+
+
+def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: str) -> Out:
+    try:
+        blocks = _raws(content)
+    except Refusal as error:
+        return (Unrecognized(memo.frame, memo.turn, f"{speaker}.message.content", str(error)),)
+    out: list[AnyEvent] = []
+    for index, raw in enumerate(blocks):
+        block, odd = decoded(memo, Block, bytes(raw), f"{speaker}.content")
+        out += odd
+        out += _read_block(memo, block, index, parent, speaker)
+    return tuple(out) or memo.hush(f"{speaker}.empty" if speaker == "assistant" else "user.text")
+
+
+def _read_block(memo: Memo, block: Block, index: int, parent: str | None, speaker: str) -> list[AnyEvent]:
+    frame, turn = memo.frame, memo.turn
+    match block.type:
+        case "text" if speaker == "assistant" and block.text:
+            return [Text(frame, turn, block.text, parent)]
+        case "thinking" if block.thinking:
+            return [Thinking(frame, turn, block.thinking, parent)]
+        case "tool_use" | "server_tool_use" | "mcp_tool_use":
+            return _read_call(memo, block, index, parent)
+        case kind if kind.endswith("tool_result"):
+            return _read_tool_result(memo, block, parent)
+        case "text" | "thinking" | "redacted_thinking" | "image" | "document":
+            return []
+        case kind:
+            return [Unrecognized(frame, turn, f"{speaker}.content.{kind or 'untyped'}")]
+
+
+def _read_call(memo: Memo, block: Block, index: int, parent: str | None) -> list[AnyEvent]:
+    call = block.id or f"frame{memo.frame}.{index}"  # R087
+    return [ToolCall(memo.frame, memo.turn, call, block.name, block.input or {}, parent)]
+
+
+def _read_tool_result(memo: Memo, block: Block, parent: str | None) -> list[AnyEvent]:
+    out: list[AnyEvent] = []
+    text = _result_text(memo, block.content, out)
+    out.append(ToolResult(memo.frame, memo.turn, block.tool_use_id, text, bool(block.is_error), parent))
+    return out
+
+
+def _result_text(memo: Memo, content: msgspec.Raw, out: list[AnyEvent]) -> str:
+    """Whole text of a result; what its parts hold that is not modelled is added to `out`."""
+    if bytes(content) in (b"", b"null"):
+        return ""
+    try:
+        parts = msgspec.json.decode(content, type=str | list[msgspec.Raw])
+    except Refusal as error:
+        out.append(Unrecognized(memo.frame, memo.turn, "user.tool_result.content", str(error)))
+        return ""
+    if isinstance(parts, str):
+        return parts
+    texts: list[str] = []
+    for raw in parts:
+        part, odd = decoded(memo, Block, bytes(raw), "user.tool_result.content")
+        out += odd
+        if part.type == "text":
+            texts.append(part.text)
+        elif part.type not in QUIET_PARTS:
+            out.append(Unrecognized(memo.frame, memo.turn, f"user.tool_result.{part.type or 'untyped'}"))
+    return "\n".join(texts)
+
+
+def read_limit(memo: Memo, info: LimitInfo, *, rejected: bool) -> tuple[AnyEvent, ...]:
+    """A usage limit that stops the turn, or one that is near or paid for, which is only a notice."""
+    windows, resets_at = info.windows or {}, reset_time(info.resets_at)
+    data = {"kind": info.kind, "resets_at": resets_at, "windows": windows}
+    if rejected and not info.overage:
+        notes(memo).limited = True
+        return (LimitReached(memo.frame, memo.turn, info.kind, resets_at),)
+    if rejected:
+        return (
+            Notice(memo.frame, memo.turn, "limit_overage", "the limit is passed, extra usage is paid", data),
+        )
+    states = {info.status, *(window.get("status") for window in windows.values())}
+    if "allowed_warning" in states:
+        return (Notice(memo.frame, memo.turn, "limit_near", "a usage limit is near", data),)
+    return ()

@@ -1,0 +1,111 @@
+"""Why a turn of Codex failed, as an `Ending`. All of it is tables.
+
+The app server says a word (`codexErrorInfo`) and often the HTTP status; the word decides, then the status. Where the
+word is none, as for `other` and in a one-shot run, which has words for people alone, the cause is found in those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import attrs
+import msgspec
+
+from proctor.protocols.codex.wire import Failure, HttpCause
+from proctor.protocols.lenient import Refusal
+from proctor.protocols.vocabulary import Ending
+
+FAILURES: Mapping[str, Ending] = {
+    "badRequest": "invalid_request",
+    "contextWindowExceeded": "prompt_too_long",
+    "cyberPolicy": "model_refused",
+    "flexUnavailable": "overloaded",
+    "internalServerError": "api_error",
+    "misalignmentPolicyViolation": "model_refused",
+    "modelNotFound": "model_not_found",
+    "policyCapacityUnavailable": "overloaded",
+    "rateLimitExceeded": "overloaded",
+    "serverOverloaded": "overloaded",
+    "sessionBudgetExceeded": "budget",
+    "unauthorized": "authentication",
+    "usageLimitExceeded": "limit",
+}
+"""By `codexErrorInfo`."""
+
+CONNECTIONS = frozenset(
+    (
+        "httpConnectionFailed",
+        "responseStreamConnectionFailed",
+        "responseStreamDisconnected",
+        "responseTooManyFailedAttempts",
+    )
+)
+"""Words that only say that the model's API could not be had; the status says more, where there is one."""
+
+STATUSES: Mapping[int, Ending] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "authentication",
+    404: "model_not_found",
+    413: "prompt_too_long",
+    429: "overloaded",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+WORDS: tuple[tuple[re.Pattern[str], Ending], ...] = (
+    (re.compile(r"quota exceeded|usage limit", re.IGNORECASE), "limit"),
+    (re.compile(r"context window|too long|input_too_large", re.IGNORECASE), "prompt_too_long"),
+    (re.compile(r"invalid_request_error", re.IGNORECASE), "invalid_request"),
+    (re.compile(r"missing environment variable|not logged in", re.IGNORECASE), "authentication"),
+    (re.compile(r"at capacity|overloaded", re.IGNORECASE), "overloaded"),
+    (
+        re.compile(r"stream disconnected|connection failed|error sending|high demand", re.IGNORECASE),
+        "api_error",
+    ),
+)
+"""What is found first in the words of a failure tells its cause, where they name no HTTP status."""
+
+_STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})", re.ASCII)
+
+
+@attrs.frozen
+class Cause:
+    """Why the model's API failed: Codex's word and the HTTP status, as far as it said."""
+
+    word: str = ""
+    status: int | None = None
+
+
+def cause_of(failure: Failure) -> Cause:
+    """The word of a failure and the HTTP status that it carries."""
+    try:
+        info = msgspec.json.decode(failure.codex_error_info, type=str | dict[str, HttpCause | None])
+    except Refusal:
+        return Cause()
+    if isinstance(info, str):
+        return Cause(info)
+    word, more = next(iter(info.items()), ("", None))
+    return Cause(word, None if more is None else more.http_status_code)
+
+
+def ending_of(cause: Cause, said: str) -> Ending:
+    """By the word; where that only says that the API could not be had, by the status; else by what was said."""
+    if cause.word in CONNECTIONS:
+        return STATUSES.get(cause.status or 0, "api_error")
+    return FAILURES.get(cause.word) or by_words(said)
+
+
+def by_words(said: str) -> Ending:
+    """By what was said for people: an HTTP status in it, else what it speaks of."""
+    if (status := status_of(said)) is not None:
+        return STATUSES.get(status, "api_error")
+    found: list[Ending] = [ending for words, ending in WORDS if words.search(said)]
+    return found[0] if found else "error"
+
+
+def status_of(said: str) -> int | None:
+    """The HTTP status that the words of a failure name."""
+    found = _STATUS.search(said)
+    return int(found[1]) if found else None

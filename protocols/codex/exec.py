@@ -1,0 +1,307 @@
+"""Codex by `codex exec --json`: one prompt, one turn, then the end of the process.
+
+Guarantees: the prompt is text on stdin, never an argument. An `error` line is no end: only `turn.completed` and
+`turn.failed` are. What went wrong is told in words alone, so its cause is found in them, by a table. Nothing can be
+asked or answered: the CLI refuses what would need an approval, often without a line of it.
+
+The usage it reports is the whole thread's, so a resumed run has none of its own to tell. A session id that is not a
+UUID is taken for a name and, when nobody has it, quietly begins another thread: it is refused before the start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.protocols.attachment import files, whole_text
+from proctor.protocols.codex import command, items, mcp_servers
+from proctor.protocols.codex.errors import by_words, status_of
+from proctor.protocols.codex.schemas import strict_schema
+from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
+from proctor.protocols.codex.wire import Item
+from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
+from proctor.protocols.errors import Misuse
+from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired
+from proctor.protocols.vocabulary import (
+    AnyEvent,
+    AnyRequest,
+    Ending,
+    Misplaced,
+    Notice,
+    Prompt,
+    Retrying,
+    Started,
+    TurnEnded,
+    TurnStarted,
+    Unrecognized,
+    Usage,
+)
+
+SCHEMA = "schema.json"
+"""The file that the schema of the answer is written to."""
+
+_ATTEMPT = re.compile(r"Reconnecting\.\.\. (?:(\d+)/(\d+)|waiting)", re.ASCII)
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_SNAKE = re.compile(r"_([a-z])")
+
+
+class Tokens(msgspec.Struct, frozen=True, gc=False):
+    """The tokens of the thread so far."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """What a turn failed of, in words."""
+
+    message: str = ""
+
+
+NO_FAULT = Fault()
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """A line as it came; `item` writes its names in snake case."""
+
+    type: str = ""
+    thread_id: str | None = None
+    item: msgspec.Raw = msgspec.Raw(b"")
+    usage: Tokens | None = None
+    error: Fault = NO_FAULT
+    message: str = ""
+
+
+_decode = msgspec.json.Decoder(Frame).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def launch(wanted: Launch) -> Command:
+    """The command line for what is wanted. Raises Misuse for a session id that is not a UUID, or a schema not JSON."""
+    if wanted.resume is not None and _UUID.fullmatch(wanted.resume) is None:
+        raise Misuse(f"resume must be a thread's UUID, got {wanted.resume!r}", request="launch")
+    verb = ("fork" if wanted.fork else "resume",) if wanted.resume is not None else ()
+    thread = (wanted.resume,) if wanted.resume is not None else ()
+    argv = (
+        *wanted.executable,
+        "exec",
+        *verb,
+        "--json",
+        "--skip-git-repo-check",
+        *command.ISOLATION,
+        *command.settings(wanted),
+        *_flags(wanted),
+        *mcp_servers.arguments(wanted),
+        *wanted.extra,
+        *command.retries(wanted),
+        *thread,
+        "-",
+    )
+    schema = {} if command.schema_of(wanted) is None else {SCHEMA: wanted.json_schema or ""}
+    return Command(
+        argv=argv,
+        env=mcp_servers.environment(wanted),
+        files={**schema, **mcp_servers.files(wanted), **files(wanted.attachments)},
+        ignored=_ignored(wanted),
+    )
+
+
+def _flags(wanted: Launch) -> Iterator[str]:
+    if not wanted.user_settings:
+        yield "--ignore-user-config"
+    if wanted.persist is False:
+        yield "--ephemeral"
+    if wanted.model is not None:
+        yield f"--model={wanted.model}"
+    if wanted.sandbox is not None:
+        yield from command.setting("sandbox", "sandbox_mode", wanted.sandbox)
+    if wanted.append_system_prompt is not None:
+        yield from command.setting(
+            "append_system_prompt", "developer_instructions", wanted.append_system_prompt
+        )
+    if wanted.json_schema is not None:
+        yield f"--output-schema={wanted.scratch}/{SCHEMA}"
+    for name in files(wanted.attachments):
+        yield f"--image={wanted.scratch}/{name}"
+
+
+def _ignored(wanted: Launch) -> tuple[str, ...]:
+    names = command.ignored(wanted)
+    names += [name for name in ("system_prompt",) if getattr(wanted, name)]
+    if wanted.permission_mode not in (None, "never"):
+        names.append("permission_mode")
+    return tuple(names)
+
+
+def greet(memo: Memo) -> bytes:
+    """Nothing: the prompt is the first that is said."""
+    return b""
+
+
+def write(memo: Memo, request: AnyRequest) -> bytes:
+    """The prompt as text. Raises Misuse for content blocks, and for whatever a one-shot run cannot be told."""
+    if not isinstance(request, Prompt):
+        raise Misuse(f"a one-shot run has no way to be told {request!r}", request="write")
+    if request.blocks:
+        raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
+    return whole_text(request.text, request.attachments).encode("utf-8", "replace")
+
+
+def read(memo: Memo, line: bytes) -> Out:
+    """The events of one line."""
+    try:
+        frame, odd = _decode(line), list[AnyEvent]()
+    except Refusal:
+        if (bad := garbled(memo, line)) is not None:
+            return (bad,)
+        frame, odd = _loosely(memo, line)
+    reader = _READERS.get(frame.type)
+    if reader is None:
+        return (*odd, Unrecognized(memo.frame, memo.turn, frame.type or "untyped"))
+    return (*odd, *reader(memo, frame)) or memo.hush(frame.type)
+
+
+def _loosely(memo: Memo, line: bytes) -> tuple[Frame, list[AnyEvent]]:
+    try:
+        return _decode(repaired(line)), []
+    except Refusal:
+        frame, bad = loosely(Frame, line, "frame")
+        return frame, [Unrecognized(memo.frame, memo.turn, path, error) for path, error in bad]
+
+
+def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    wanted, found = memo.launch, frame.thread_id or ""
+    memo.session_id = found
+    started: list[AnyEvent] = [Started(memo.frame, memo.turn, found, model=wanted.model)]
+    if wanted.resume is not None and not wanted.fork and found.lower() != wanted.resume.lower():
+        text = f"the session {wanted.resume} was not found: this is another one"
+        started.append(Notice(memo.frame, memo.turn, "session_changed", text, {"session": wanted.resume}))
+    return started
+
+
+def _read_turn(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    if memo.open_turns:
+        return [Misplaced(memo.frame, memo.turn, frame.type, "")]
+    prompts = memo.waiting_prompts()[:1]
+    turn = memo.open_turn(prompts, solicited=bool(prompts))
+    return [TurnStarted(memo.frame, turn.id, turn.solicited, tuple(prompts))]
+
+
+def _read_begun(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    item, odd = _item(memo, frame)
+    return odd if odd and not item.type else [*odd, *items.starts(memo, item, memo.turn, None)]
+
+
+def _read_completed(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    item, odd = _item(memo, frame)
+    if item.type == "agentMessage" and item.text:
+        say(memo, item.text)
+    return odd if odd and not item.type else [*odd, *items.completes(memo, item, memo.turn, None)]
+
+
+def _item(memo: Memo, frame: Frame) -> tuple[Item, list[AnyEvent]]:
+    """The item in the spelling of the app server, which says the same in camel case."""
+    try:
+        members = {_camel(name): value for name, value in _members(frame.item).items()}
+        kind = _camel(msgspec.json.decode(members.get("type", b'""'), type=str))
+    except Refusal as error:
+        return Item(), [Unrecognized(memo.frame, memo.turn, f"{frame.type}.item", str(error))]
+    whole = msgspec.json.encode({**members, "type": kind})
+    return decoded(memo, Item, whole, f"{frame.type}.item")
+
+
+def _camel(name: str) -> str:
+    return _SNAKE.sub(lambda match: match[1].upper(), name)
+
+
+def _read_error(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    said = frame.message
+    found = _ATTEMPT.match(said)
+    if found is not None:
+        attempt, most = (int(found[1]), int(found[2])) if found[1] else (0, None)
+        return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, status_of(said), said)]
+    limit = reach_limit(memo) if by_words(said) == "limit" else []
+    return [*limit, Notice(memo.frame, memo.turn, "api_failure", said, {"status": status_of(said)})]
+
+
+def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    structured, misfit = structured_output(memo, "completed")
+    return _end(
+        memo,
+        "schema_unmet" if misfit else "completed",
+        text=notes(memo).text,
+        error=misfit or unkept(memo),
+        usage=_usage(memo, frame.usage),
+        structured_output=structured,
+    )
+
+
+def _read_failed(memo: Memo, frame: Frame) -> list[AnyEvent]:
+    said = frame.error.message
+    ending = by_words(said)
+    limit = reach_limit(memo) if ending == "limit" else []
+    return [*limit, *_end(memo, ending, error=said or "it failed without a word", status=status_of(said))]
+
+
+def _end(memo: Memo, ending: Ending, **known: Any) -> list[AnyEvent]:
+    begun = [] if memo.open_turns else _read_turn(memo, Frame("turn.started"))
+    turn = memo.open_turns[-1]
+    memo.close_turn(turn, turn.prompts)
+    ended = TurnEnded(
+        memo.frame,
+        turn.id,
+        ending,
+        model=memo.model or memo.launch.model,
+        prompts=tuple(turn.prompts),
+        solicited=turn.solicited,
+        session_id=memo.session_id,
+        **known,
+    )
+    notes(memo).forget_turn()
+    return [*begun, ended]
+
+
+def _usage(memo: Memo, tokens: Tokens | None) -> Usage | None:
+    if tokens is None or memo.resumed or memo.launch.resume is not None:
+        return None  # the thread's, and what it had before is not known
+    return Usage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_input_tokens,
+        tokens.cache_write_input_tokens,
+    )
+
+
+_READERS: Mapping[str, Callable[[Memo, Frame], list[AnyEvent]]] = {
+    "error": _read_error,
+    "item.completed": _read_completed,
+    "item.started": _read_begun,
+    "item.updated": lambda memo, frame: [],
+    "thread.started": _read_thread,
+    "turn.completed": _read_done,
+    "turn.failed": _read_failed,
+    "turn.started": _read_turn,
+}
+
+EVERY: Version = (0, 0, 0)
+
+CODEX_EXEC = Dialect(
+    name="codex",
+    launch=launch,
+    greet=greet,
+    read=read,
+    write=write,
+    takes=command.takes,
+    stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),
+    oldest=(0, 169, 0),
+    newest_known=(0, 169, 0),
+    schema_form=strict_schema,
+    capabilities={"fork": EVERY, "host_tools": EVERY, "resume": EVERY, "structured_output": EVERY},
+    relayed=frozenset({"oneshot"}),
+)
+"""The dialect of `codex exec --json` 0.169.0. A SIGTERM kills it at once; what its tools started is swept behind it."""

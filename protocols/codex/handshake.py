@@ -1,0 +1,137 @@
+"""The greeting of `codex app-server`, in three steps: `initialize`, then `initialized` and the thread, then its reply.
+
+Guarantees: nothing is asked of a thread before it is there. A prompt, an interrupt or a change of the model that comes
+earlier waits, and is written in order when the thread has opened. A thread that the server does not give, because it
+does not know its id, because another process has it open, or because the settings are wrong, refuses the session.
+
+A thread keeps the host's tools that it was made with, also when another process resumes it; it takes no others then.
+
+The settings of a thread that are secrets or long text travel here and not as arguments, which other users can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.codex import mcp_servers
+from proctor.protocols.codex.turns import notes
+from proctor.protocols.codex.wire import Hello, Opened
+from proctor.protocols.dialect import Launch, Memo, Out, Send, parse_version
+from proctor.protocols.lenient import Refusal
+from proctor.protocols.vocabulary import Answered, Started
+
+GREETING = "greeting"
+"""The request that the answer to the whole greeting is told under."""
+
+CLIENT: Mapping[str, str] = {"name": "proctor", "title": "proctor", "version": "1"}
+"""Who we say we are; the server puts it into its user agent."""
+
+DELTAS = (
+    "item/agentMessage/delta",
+    "item/reasoning/summaryTextDelta",
+    "item/reasoning/textDelta",
+)
+"""What is not said where no partial text is wanted."""
+
+UNSAID = ("item/commandExecution/outputDelta", "item/fileChange/outputDelta", "turn/diff/updated")
+"""What nobody reads: the whole of it follows when the item completes, or is in the working folder."""
+
+DEFAULT_POLICY = "on-request"
+"""The host is asked: what it allows is its own policy's to say."""
+
+DEFAULT_SANDBOX = "read-only"
+"""Where neither the host nor the user's own settings say more."""
+
+
+def greet(memo: Memo) -> bytes:
+    """The first step. Experimental methods are ours too: host tools, and the end of background terminals."""
+    unwanted = UNSAID if memo.launch.partial else (*UNSAID, *DELTAS)
+    abilities = {"experimentalApi": True, "optOutNotificationMethods": unwanted}
+    params = {"clientInfo": CLIENT, "capabilities": abilities}
+    return jsonrpc.ask(memo, "initialize", "initialize", params, tag=False)
+
+
+def read_hello(memo: Memo, message: jsonrpc.Message) -> Out:
+    """The reply to the first step: the second one is owed."""
+    if message.error is not None:
+        return _refused(memo, message.error.message)
+    hello, odd = jsonrpc.result(memo, Hello, message, "initialize")
+    if version := parse_version(hello.user_agent.partition("/")[2]):
+        memo.version = ".".join(map(str, version))
+    ready = Send(jsonrpc.tell("initialized", tag=False))
+    return (ready, Send(_open_thread(memo)), *odd)
+
+
+def _open_thread(memo: Memo) -> bytes:
+    wanted = memo.launch
+    params = _settings(wanted)
+    if wanted.resume is None:
+        params["dynamicTools"] = _host_tools(wanted)
+        return _ask(memo, "thread/start", {**params, "ephemeral": wanted.persist is False})
+    params |= {"threadId": wanted.resume, "excludeTurns": True}
+    return _ask(memo, "thread/fork" if wanted.fork else "thread/resume", params)
+
+
+def _ask(memo: Memo, method: str, params: dict[str, Any]) -> bytes:
+    given = {name: value for name, value in params.items() if value not in (None, [], {})}
+    return jsonrpc.ask(memo, "thread", method, given, tag=False)
+
+
+def _settings(wanted: Launch) -> dict[str, Any]:
+    sandbox = wanted.sandbox or (None if wanted.user_settings else DEFAULT_SANDBOX)
+    policy = wanted.permission_mode or (None if wanted.user_settings else DEFAULT_POLICY)
+    return {
+        "cwd": wanted.cwd or None,
+        "model": wanted.model,
+        "sandbox": sandbox,
+        "approvalPolicy": policy,
+        "baseInstructions": wanted.system_prompt,
+        "developerInstructions": wanted.append_system_prompt,
+        "config": {"mcp_servers": mcp_servers.told(wanted.mcp)} if wanted.mcp else None,
+    }
+
+
+def _host_tools(wanted: Launch) -> list[dict[str, Any]]:
+    return [
+        {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+        for tool in wanted.host_tools
+    ]
+
+
+def read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
+    """The reply to the second step: the thread is open, or refused."""
+    if message.error is not None:
+        return _refused(memo, message.error.message)
+    opened, odd = jsonrpc.result(memo, Opened, message, "thread")
+    if not opened.thread.id:
+        return (*odd, *_refused(memo, "the thread that was opened has no id"))
+    memo.greeted = True
+    memo.session_id = opened.thread.id
+    memo.model = opened.model or memo.model
+    started = Started(
+        memo.frame,
+        memo.turn,
+        memo.session_id,
+        model=opened.model,
+        cwd=opened.cwd,
+        version=memo.version,
+        permission_mode=_word(opened.approval_policy),
+    )
+    return (*odd, started, Answered(memo.frame, memo.turn, GREETING))
+
+
+def _word(policy: msgspec.Raw) -> str | None:
+    try:
+        return msgspec.json.decode(policy, type=str)
+    except Refusal:
+        return None
+
+
+def _refused(memo: Memo, why: str) -> Out:
+    memo.refused = why or "the session was refused without a word"
+    notes(memo).early.clear()
+    return (Answered(memo.frame, memo.turn, GREETING, memo.refused),)

@@ -1,0 +1,136 @@
+"""One client of the host's tools over a wire of lines: bytes in, events out; returns in, bytes out.
+
+Guarantees: no bytes of a client make it raise. Each call that was told is answered once, or withdrawn: by the client's
+cancellation, or because the client is gone. What the CLI has added to the arguments by itself is taken out, unless the
+tool has an argument of that name. An open call stands in `Memo.calls` of the conversation that it belongs to, so
+that the clock of silence knows of it. What was too long to be kept is refused and never run.
+
+Its events come from no line of the CLI's own output, so their `frame` is `HOST`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.protocols import jsonrpc
+from proctor.protocols.dialect import HostTool, Memo
+from proctor.protocols.errors import Misuse
+from proctor.protocols.framing import MAX_LINE, Framing, Oversized
+from proctor.protocols.lenient import WHY
+from proctor.protocols.mcp_host import Call, Outcome, fault, hear, returned
+from proctor.protocols.vocabulary import (
+    HOST,
+    AnyEvent,
+    Garbled,
+    Notice,
+    RequestWithdrawn,
+    ToolRequested,
+    ToolReturn,
+)
+
+CALLS = 256
+"""Calls of one client that may be open at once."""
+
+BUSY = -32000
+
+PATH = "host_tools"
+"""What the kinds of its odd events begin with."""
+
+
+class ToolLine:
+    """`name` begins the ids of its requests, and must be its own; `of` is the conversation that its calls belong to;
+    `added` names arguments as `Dialect.adds` does."""
+
+    def __init__(
+        self,
+        tools: Sequence[HostTool],
+        of: Memo,
+        name: str,
+        *,
+        added: frozenset[str] = frozenset(),
+        max_line: int = MAX_LINE,
+    ) -> None:
+        self._tools = tools
+        self._foreign = {tool.name: added.difference(tool.schema.get("properties", ())) for tool in tools}
+        self._of = of
+        self._name = name
+        self._memo = Memo(frame=HOST)
+        self._framing = Framing(max_line)
+        self._owed: list[bytes] = []
+        self._open: dict[str, str] = {}
+        self._calls = 0
+
+    def receive(self, chunk: bytes) -> list[AnyEvent]:
+        """The events of the lines that this chunk ends."""
+        self._memo.turn = self._of.turn
+        out: list[AnyEvent] = []
+        for line in self._framing.feed(chunk):
+            if isinstance(line, Oversized):
+                out += self._read(line.skim, kept=False)
+            elif line.strip():
+                out += self._read(line, kept=True)
+        return out
+
+    def take_owed(self) -> bytes:
+        """The replies that are owed since the last time."""
+        owed = b"".join(self._owed)
+        self._owed.clear()
+        return owed
+
+    def holds(self, request: str) -> bool:
+        """Does the client wait for the answer to this request?"""
+        return request in self._open
+
+    def write(self, answer: ToolReturn) -> bytes:
+        """The bytes of an answer. Raises Misuse where nobody waits for it."""
+        if (key := self._open.pop(answer.id, None)) is None:
+            raise Misuse(f"{answer.id!r} is not an open call of a tool", request="tool_return")
+        self._of.calls.pop(answer.id, None)
+        return _line(key, returned(answer))
+
+    def hang_up(self) -> list[AnyEvent]:
+        """The client is gone, and nobody waits for its calls."""
+        return [self._withdraw(request) for request in [*self._open]]
+
+    def _read(self, line: bytes, *, kept: bool) -> list[AnyEvent]:
+        memo = self._memo
+        message = jsonrpc.read(memo, line)
+        if isinstance(message, Garbled):
+            return [Notice(HOST, memo.turn, "host_tools_garbled", f"no message of MCP: {message.head}")]
+        heard = hear(memo, self._tools, message, PATH)
+        if heard.call is not None:
+            return self._begin(message.key, heard.call) if kept else [self._unread(message.key, heard.call)]
+        if heard.outcome is not None:
+            self._owed.append(_line(message.key, heard.outcome))
+        cancelled = [request for request, key in self._open.items() if key == heard.cancelled]
+        return [*heard.events, *map(self._withdraw, cancelled)]
+
+    def _begin(self, key: str, call: Call) -> list[AnyEvent]:
+        if len(self._open) >= CALLS:
+            self._owed.append(_line(key, fault(BUSY, f"{CALLS} calls are open already")))
+            return [
+                Notice(HOST, self._memo.turn, "tool_refused", "too many calls are open", {"tool": call.tool})
+            ]
+        self._calls += 1
+        request = f"{self._name}.{self._calls}"
+        self._open[request] = key
+        self._of.calls[request] = call.tool
+        foreign = self._foreign[call.tool]
+        given = {name: value for name, value in call.arguments.items() if name not in foreign}
+        return [ToolRequested(HOST, self._memo.turn, request, call.tool, given, call.tool_call)]
+
+    def _unread(self, key: str, call: Call) -> Notice:
+        self._owed.append(_line(key, returned(ToolReturn("", WHY, is_error=True))))
+        return Notice(HOST, self._memo.turn, "tool_refused", WHY, {"tool": call.tool})
+
+    def _withdraw(self, request: str) -> RequestWithdrawn:
+        del self._open[request]
+        self._of.calls.pop(request, None)
+        return RequestWithdrawn(HOST, self._of.turn, request)
+
+
+def _line(key: str, outcome: Outcome) -> bytes:
+    identity = msgspec.Raw(key.encode()) if key else None
+    return jsonrpc.line({"id": identity, **outcome}, tag=True)

@@ -1,0 +1,1 @@
+"""An OpenCode server, held session by session."""

@@ -1,0 +1,201 @@
+"""OpenCode's server, held session by session: how a session is opened, told and stopped.
+
+The far end is no process of the session's own, so the command of a launch only names it. Closed unless opened by the
+server's configuration; here a session gets rules for the tools that its agent names. What a question of the server
+is answered with holds for this once: nothing is remembered for other sessions.
+
+Not here: the server's process and the carrying of requests and events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import attrs
+import msgspec
+
+from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts
+from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
+from proctor.protocols.errors import Misuse
+from proctor.protocols.opencode.serve import mcp_servers
+from proctor.protocols.opencode.serve.frames import read
+from proctor.protocols.opencode.serve.state import QUESTION, ask, notes
+from proctor.protocols.opencode.serve.turns import used
+from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel, Steer
+
+ALL: Version = (0, 0, 0)
+CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
+    (
+        *("steer", "queue", "interrupt", "set_model", "approvals", "structured_output", "turn_schema"),
+        *("resume", "fork", "deltas", "cost", "host_tools"),
+    ),
+    ALL,
+)
+
+HONOURED = frozenset(
+    {
+        *("executable", "version", "mode", "model", "resume", "fork", "partial", "effort", "json_schema"),
+        *("append_system_prompt", "permission_mode", "allowed_tools", "disallowed_tools", "cwd", "scratch"),
+        *("host_tools", "mcp", "starter", "agent"),
+        "user_settings",  # the server's, which has its own
+    }
+)
+"""Fields of a launch that a session can be given."""
+
+
+def launch(wanted: Launch) -> Command:
+    """What the far end is called, and what it cannot honour. Raises NotUtf8."""
+    wanted.require_utf8()
+    return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(wanted)))
+
+
+def _ignored(wanted: Launch) -> Iterator[str]:
+    plain = Launch(executable=(), persist=wanted.persist or None)  # sessions are kept as it is
+    for field in attrs.fields(Launch):
+        if field.name not in HONOURED and getattr(wanted, field.name) != getattr(plain, field.name):
+            yield field.name
+    if wanted.fork and wanted.resume is None:
+        yield "fork"
+    if wanted.model is not None and "/" not in wanted.model:
+        yield "model"  # a provider belongs to it
+
+
+def greet(memo: Memo) -> bytes:
+    """Open a session, look for the one to go on with, or copy it."""
+    return mcp_servers.given(memo) + _open(memo, memo.launch)
+
+
+def _open(memo: Memo, wanted: Launch) -> bytes:
+    rules = {"permission": mcp_servers.session_rules(wanted)}
+    if wanted.resume is None:
+        return ask(memo, "session", "POST", "/session", rules)
+    if wanted.fork:
+        return ask(memo, "fork", "POST", f"/session/{wanted.resume}/fork", {})
+    return ask(memo, "session", "PATCH", f"/session/{wanted.resume}", rules)
+
+
+def write(memo: Memo, request: AnyRequest) -> bytes:
+    """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
+    match request:
+        case Prompt():
+            return _prompt(memo, request.id, _parts(request), request.schema)
+        case Steer():
+            return _prompt(memo, request.id, [_text(request.text)])
+        case Decision():
+            return _decision(memo, request)
+        case Interrupt():
+            memo.asked[request.id] = "interrupt"
+            notes(memo).aborting = bool(memo.open_turns or memo.prompts)
+            return ask(memo, "abort", "POST", f"/session/{memo.session_id}/abort", request=request.id)
+        case SetModel():
+            return _set_model(memo, request)
+        case EndSession():
+            return mcp_servers.taken_away(memo)
+        case _:
+            raise Misuse(f"a session on a server has no way to be sent {request!r}", request="write")
+
+
+def _decision(memo: Memo, decision: Decision) -> bytes:
+    own = notes(memo)
+    tool = own.asking.pop(decision.id, decision.id)
+    if tool == QUESTION:
+        return _choice(memo, decision)
+    answer = {"reply": "once"}
+    if not decision.allow:
+        own.account.denied.append(tool)
+        answer = {
+            "reply": "reject",
+            "message": decision.message or "denied",
+        }  # with a message the turn goes on
+    return ask(memo, "decision", "POST", f"/permission/{decision.id}/reply", answer, request=decision.id)
+
+
+def _choice(memo: Memo, decision: Decision) -> bytes:
+    """The answers to a question to the user, one list for each; without one for each it is turned down."""
+    given = (decision.input or {}).get("answers") if decision.allow else None
+    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    asked = (decision.input or {}).get("questions")
+    texts = (
+        [str(one.get("question")) for one in cast("list[dict[str, Any]]", asked)]
+        if isinstance(asked, list)
+        else []
+    )
+    path = f"/question/{decision.id}"
+    if not texts or any(text not in answers for text in texts):
+        return ask(memo, "question", "POST", f"{path}/reject", request=decision.id)
+    chosen = {"answers": [[str(answers[text])] for text in texts]}
+    return ask(memo, "question", "POST", f"{path}/reply", chosen, request=decision.id)
+
+
+def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:
+    notes(memo).sent.append(id)
+    body = {"parts": parts, **dict(_settings(memo))}
+    if schema is not None:
+        body["format"] = _format(schema)
+    return ask(memo, "prompt", "POST", f"/session/{memo.session_id}/prompt_async", body, request=id)
+
+
+def _settings(memo: Memo) -> Iterator[tuple[str, Any]]:
+    wanted, model = memo.launch, notes(memo).model
+    provider, _, name = (model or "").partition("/")
+    if name:
+        yield "model", {"providerID": provider, "modelID": name}
+    if wanted.permission_mode is not None:
+        yield "agent", wanted.permission_mode
+    if wanted.append_system_prompt is not None:
+        yield "system", wanted.append_system_prompt
+    if wanted.effort is not None:
+        yield "variant", wanted.effort
+    if wanted.json_schema is not None:
+        yield "format", _format(msgspec.Raw(wanted.json_schema.encode()))
+
+
+def _format(schema: object) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
+
+
+def _set_model(memo: Memo, request: SetModel) -> bytes:
+    if "/" not in request.model:
+        raise Misuse(f"model {request.model!r} names no provider: write PROVIDER/MODEL", request="set_model")
+    notes(memo).model = request.model
+    memo.asked[request.id] = "set_model"
+    return ask(memo, "model", "GET", f"/session/{memo.session_id}", request=request.id)
+
+
+def _parts(prompt: Prompt) -> list[dict[str, Any]]:
+    return [*parts(prompt.text, prompt.attachments, _text, _file), *prompt.blocks] or [_text("")]
+
+
+def _file(attachment: Attachment) -> dict[str, Any]:
+    return {"type": "file", "mime": attachment.mime, "filename": attachment.name, "url": attachment.url}
+
+
+def _takes(memo: Memo, attachment: Attachment) -> bool:
+    return attachment.mime in PICTURES or attachment.mime == PDF
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+OPENCODE_SERVE = Dialect(
+    name="opencode-serve",
+    used=used,
+    launch=launch,
+    greet=greet,
+    read=read,
+    write=write,
+    takes=_takes,
+    stop=(
+        StopStep("interrupt", 2.0),
+        StopStep("end", 0.0),
+        StopStep("close_stdin", 2.0),
+        StopStep("kill", 0.0),
+    ),
+    oldest=(1, 18, 33),
+    newest_known=(1, 18, 33),
+    capabilities=CAPABILITIES,
+    relayed=frozenset({"session"}),
+)
+"""The dialect of a session on `opencode serve` 1.18.33. Its input's end leaves the session; the server keeps it."""

@@ -1,0 +1,182 @@
+"""Replies of an OpenCode server, by what was asked; and what is asked when events may have been missed.
+
+The stream of events cannot be taken up where it broke. After a gap the session is read again: a turn that has ended
+meanwhile ends with the last message's words, questions that are open are asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.lenient import Refusal, decoded
+from proctor.protocols.opencode.serve import mcp_servers, turns
+from proctor.protocols.opencode.serve.state import Account, Asked, Kind, ask, notes
+from proctor.protocols.opencode.serve.wire import Connected, Error, Frame, Info, Status, Whole
+from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text, Unrecognized
+
+
+def read_reply(memo: Memo, frame: Frame) -> Out:
+    """The reply to a request of ours; one that nobody waits for is `Misplaced`."""
+    asked = notes(memo).asked.pop(frame.request, None)
+    if asked is None:
+        return (Misplaced(memo.frame, memo.turn, "reply", ""),)
+    memo.asked.pop(asked.request, None)
+    return _REPLIES[asked.kind](memo, asked, frame)
+
+
+def resync(memo: Memo) -> Out:
+    """Ask how the session stands; the words of a message are asked for when it rests."""
+    if memo.session_id is None:
+        return memo.hush("http.resubscribed")
+    notice = Notice(
+        memo.frame, memo.turn, "events_missed", "the stream of events broke; the session is read again"
+    )
+    return (notice, Send(ask(memo, "states", "GET", "/session/status")))
+
+
+def _fault(memo: Memo, frame: Frame) -> Error:
+    return decoded(memo, Error, bytes(frame.body) or b"{}", "error")[0]
+
+
+def _why(memo: Memo, frame: Frame) -> str:
+    return _fault(memo, frame).data.message or f"the server answered with status {frame.status}"
+
+
+def _on_session(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    if frame.status >= 400:
+        memo.refused = _why(memo, frame)
+        return memo.hush("session refused")
+    info, lost = decoded(memo, Info, bytes(frame.body) or b"{}", "session")
+    if not info.id:
+        memo.refused = "the server made a session without an id"
+        return (*lost, Unrecognized(memo.frame, memo.turn, "session.id", memo.refused))
+    own = notes(memo)
+    memo.session_id, memo.version, memo.model = info.id, info.version or None, own.model
+    own.family.add(info.id)
+    rules = [] if asked.kind == "session" else [_rule(memo, info.id)]
+    memo.greeted = True
+    started = Started(memo.frame, None, info.id, own.model, info.directory or None, memo.version)
+    return (*lost, *rules, started, Answered(memo.frame, None, "greeting"))
+
+
+def _rule(memo: Memo, session: str) -> Send:
+    """A copy of a session has the rules of whoever made the first one."""
+    body = {"permission": mcp_servers.session_rules(memo.launch)}
+    return Send(ask(memo, "rules", "PATCH", f"/session/{session}", body))
+
+
+def _on_server(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    """What has become of the servers: a failure is told, it ends nothing."""
+    if frame.status >= 400:
+        return (Notice(memo.frame, memo.turn, "mcp_server", _why(memo, frame)),)
+    try:
+        states = msgspec.json.decode(frame.body, type=dict[str, Connected])
+    except Refusal:
+        states = {}  # the reply to a server that is taken away
+    own = {mcp_servers.name_of(memo.launch, name): name for name in memo.launch.mcp}
+    failed = {
+        own[name]: state.error for name, state in states.items() if name in own and state.status == "failed"
+    }
+    told = [
+        Notice(memo.frame, memo.turn, "mcp_server", error, {"server": name}) for name, error in failed.items()
+    ]
+    return (*told,) or memo.hush("server answered")
+
+
+def _on_prompt(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    if frame.status < 400:
+        return memo.hush("prompt taken")
+    return turns.refused(memo, asked.request, _fault(memo, frame), frame.status)
+
+
+def _on_answered(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    error = _why(memo, frame) if frame.status >= 400 else None
+    if not asked.request:
+        return memo.hush(f"{asked.kind} answered")
+    return (Answered(memo.frame, memo.turn, asked.request, error),)
+
+
+def _on_decision(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    if frame.status < 400:
+        return memo.hush("decision taken")
+    text = _why(memo, frame)
+    return (Notice(memo.frame, memo.turn, "approval_late", text, {"id": asked.request}),)
+
+
+def _on_states(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    try:
+        states = msgspec.json.decode(frame.body, type=dict[str, Status])
+    except Refusal:
+        return memo.hush("states unread")
+    state = states.get(memo.session_id or "")
+    if state is not None and state.type != "idle":
+        return turns.begin(memo) or memo.hush("still working")
+    if not memo.open_turns and not memo.prompts:
+        return memo.hush("at rest")
+    return (Send(ask(memo, "messages", "GET", f"/session/{memo.session_id}/message")),)
+
+
+def _on_messages(memo: Memo, asked: Asked, frame: Frame) -> Out:
+    try:
+        messages = msgspec.json.decode(frame.body, type=tuple[Whole, ...])
+    except Refusal:
+        messages = ()
+    own = notes(memo)
+    begun: tuple[AnyEvent, ...] = ()
+    if not memo.open_turns:
+        own.seen += own.sent
+        own.sent.clear()
+        begun = turns.begin(memo)
+    said = _last_words(messages)
+    account = _reckoned(memo, said, own.account)
+    missed = () if said is None or said.info.id == own.account.speaker else tuple(account.texts)
+    own.account = account
+    return (*begun, *(Text(memo.frame, memo.turn, text) for text in missed), *turns.end(memo))
+
+
+def _last_words(messages: tuple[Whole, ...]) -> Whole | None:
+    spoken = [message for message in messages if message.info.role == "assistant"]
+    return spoken[-1] if spoken else None
+
+
+def _reckoned(memo: Memo, said: Whole | None, account: Account) -> Account:
+    if said is None:
+        return account
+    account.error = account.error or said.info.error
+    account.structured = None if memo.skim else said.info.structured
+    texts = [part.text for part in said.parts if part.type == "text" and part.text and not memo.skim]
+    reasons = [part.reason for part in said.parts if part.type == "step-finish"]
+    reason = reasons[-1] if reasons else ""
+    model = f"{said.info.providerID}/{said.info.modelID}" if said.info.modelID else account.model
+    return Account(
+        speaker=said.info.id,
+        texts=texts,
+        reason=reason,
+        messages={said.info.id},
+        steps=account.steps,
+        cost=account.cost,
+        usage=account.usage,
+        model=model,
+        structured=account.structured,
+        gap=memo.skim,
+        error=account.error,
+        denied=account.denied,
+    )
+
+
+_REPLIES: Mapping[Kind, Callable[[Memo, Asked, Frame], Out]] = {
+    "session": _on_session,
+    "fork": _on_session,
+    "prompt": _on_prompt,
+    "abort": _on_answered,
+    "model": _on_answered,
+    "question": _on_answered,
+    "decision": _on_decision,
+    "states": _on_states,
+    "messages": _on_messages,
+    "server": _on_server,
+    "rules": _on_answered,
+}

@@ -1,0 +1,195 @@
+"""Where a turn on an OpenCode server begins and how it ended.
+
+Guarantees: a turn begins with the session's first sign of work and ends with `session.idle`, once: after an abort that
+comes twice, and the second is told from the end of the next turn by the model's not having been asked since. A prompt
+sent in mid-turn is taken into it when its message appears; one whose message appears after the end belongs to the
+next. The error that was reported last decides, then the reason of the last step. Costs and tokens are sums of steps.
+
+OpenCode asks its model again, at once and for ever, when an answer breaks off without a reason. After `LOOSE` such
+answers in a row the turn is aborted, and ends as a failure of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proctor.protocols.acp import cause_of
+from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
+from proctor.protocols.lenient import UNKEPT
+from proctor.protocols.opencode.serve.state import Account, Notes, notes
+from proctor.protocols.opencode.serve.wire import Error, ErrorData, Part
+from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, TurnStarted, Usage
+
+LOOSE = 3
+"""Answers in a row without a finish reason after which nobody waits for a better one."""
+
+ERRORS: Mapping[str, Ending] = {
+    "MessageAbortedError": "interrupted",
+    "ProviderAuthError": "authentication",
+    "ContextOverflowError": "prompt_too_long",
+    "StructuredOutputError": "schema_unmet",
+    "ContentFilterError": "model_refused",
+    "MessageOutputLengthError": "error",
+    "BadRequest": "invalid_request",
+    "NotFoundError": "error",
+}
+"""The name of an error: how its turn ended. An `APIError` is told by its status, all else is `error`."""
+
+STATUSES: Mapping[int, Ending] = {
+    400: "invalid_request",
+    401: "authentication",
+    403: "authentication",
+    404: "model_not_found",
+    413: "prompt_too_long",
+    429: "overloaded",
+    529: "overloaded",
+}
+"""The status of an `APIError`; others are `api_error`, and a usage limit is told by its words."""
+
+NO_SUCH_MODEL = ("Model not found", "Provider not found")
+
+
+def take_prompt(memo: Memo) -> tuple[AnyEvent, ...]:
+    """A message of the user has appeared: the oldest prompt sent is in it."""
+    own = notes(memo)
+    if not own.sent:
+        return ()
+    prompt = own.sent.popleft()
+    if not memo.open_turns:
+        own.seen.append(prompt)
+        return ()
+    memo.open_turns[0].prompts.append(prompt)
+    return (Steered(memo.frame, memo.turn, prompt),)
+
+
+def begin(memo: Memo) -> tuple[AnyEvent, ...]:
+    """The session works: a turn is open, from now on if none was."""
+    if memo.open_turns:
+        return ()
+    own = notes(memo)
+    prompts, own.seen = own.seen, []
+    own.account = Account()
+    own.running.clear()
+    turn = memo.open_turn(prompts, solicited=bool(prompts))
+    return (TurnStarted(memo.frame, turn.id, turn.solicited, tuple(prompts)),)
+
+
+def step(memo: Memo, part: Part) -> bool:
+    """Count a step that has ended. True when nothing better is to be expected of the next."""
+    account = notes(memo).account
+    tokens, before = part.tokens, account.usage or Usage(0, 0, 0, 0)
+    account.usage = Usage(
+        (before.input_tokens or 0) + tokens.input,
+        (before.output_tokens or 0) + tokens.output + tokens.reasoning,
+        (before.cache_read_tokens or 0) + tokens.cache.read,
+        (before.cache_write_tokens or 0) + tokens.cache.write,
+    )
+    account.cost += part.cost
+    account.steps += 1
+    account.reason = part.reason
+    account.loose = account.loose + 1 if part.reason in ("unknown", "") else 0
+    if account.loose != LOOSE:
+        return False
+    text = f"the model's API ended {LOOSE} answers in a row without a finish reason"
+    account.error = Error("APIError", ErrorData(text))
+    return True
+
+
+def used(memo: Memo) -> Used:
+    """What the steps of the running turn have come to so far."""
+    account = notes(memo).account
+    return account.usage, account.cost if account.steps else None
+
+
+def idle(memo: Memo) -> Out:
+    """The session says that it rests."""
+    own = notes(memo)
+    if not memo.open_turns:
+        own.stray_idle = False
+        return memo.hush("session.idle")
+    if own.stray_idle and not own.account.messages and own.account.error is None:
+        own.stray_idle = False
+        return memo.hush("session.idle")
+    return end(memo)
+
+
+def end(memo: Memo) -> Out:
+    """End the open turn by what was heard of it."""
+    own, turn = notes(memo), memo.open_turns[0]
+    ended = _ended(memo, own, turn)
+    own.stray_idle = ended.ending == "interrupted"
+    own.aborting = False
+    own.account = Account()
+    own.forget_old()
+    memo.total_cost_usd = ended.total_cost_usd
+    memo.close_turn(turn, turn.prompts)
+    return (ended,)
+
+
+def refused(memo: Memo, prompt: str, error: Error, status: int) -> Out:
+    """A prompt that the server did not take: a turn of its own, or no part of the open one."""
+    own = notes(memo)
+    if prompt in own.sent:
+        own.sent.remove(prompt)
+    text = error.data.message or f"the server refused the prompt with status {status}"
+    turn = memo.open_turn([prompt])
+    started = TurnStarted(memo.frame, turn.id, True, (prompt,))
+    ending = ERRORS.get(error.name, "invalid_request" if status == 400 else "error")
+    ended = TurnEnded(
+        *(memo.frame, turn.id, ending),
+        error=text,
+        detail=error.name or None,
+        status=status,
+        prompts=(prompt,),
+        session_id=memo.session_id,
+    )
+    memo.close_turn(turn, turn.prompts)
+    return (started, ended)
+
+
+def _ended(memo: Memo, own: Notes, turn: OpenTurn) -> TurnEnded:
+    account = own.account
+    ending, detail = _ending(account)
+    if own.aborting and account.error is None and ending != "completed":
+        ending = "interrupted"  # out of a back-off the server says nothing of its abort
+    total = None if memo.total_cost_usd is None else memo.total_cost_usd + account.cost
+    return TurnEnded(
+        *(memo.frame, turn.id, ending),
+        text="".join(account.texts) or None,
+        error=_why(account, ending),
+        detail=detail,
+        status=None if account.error is None else account.error.data.statusCode,
+        usage=account.usage,
+        cost_usd=account.cost,
+        total_cost_usd=total,
+        model=account.model,
+        model_turns=account.steps,
+        structured_output=account.structured,
+        denied_tools=tuple(account.denied),
+        prompts=tuple(turn.prompts),
+        solicited=turn.solicited,
+        session_id=memo.session_id,
+    )
+
+
+def _ending(account: Account) -> tuple[Ending, str | None]:
+    error = account.error
+    if error is None:
+        cut = account.reason in ("tool-calls", "unknown", "") and account.structured is None
+        return ("error" if cut else "completed"), account.reason or None
+    if error.name == "APIError":
+        by_status = STATUSES.get(error.data.statusCode or 0, "api_error")
+        return cause_of(error.data.message, status=by_status), error.name
+    if error.data.message.startswith(NO_SUCH_MODEL):
+        return "model_not_found", error.name
+    return ERRORS.get(error.name, "error"), error.name
+
+
+def _why(account: Account, ending: Ending) -> str | None:
+    if account.error is not None:
+        return account.error.data.message or account.error.name
+    if ending == "completed":
+        return UNKEPT if account.gap else None
+    if account.denied:
+        return f"the turn ended when a tool was denied: {', '.join(account.denied)}"
+    return f"the turn ended without an answer (last step: {account.reason or 'none'})"

@@ -1,0 +1,1 @@
+"""Actors and their messages: mailboxes, refs and names, calls, casts, streams, monitors and links."""

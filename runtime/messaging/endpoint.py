@@ -1,0 +1,211 @@
+"""The end point of one incarnation: where messages arrive, and who is told when it ends.
+
+Guarantees: `exit` is set once, and everything that follows from it happens in the same step without a
+checkpoint, in this order: names are given back (M30), the mailbox is closed, calls waiting for an answer fail
+with `ActorExited` and casts left over become dead letters (M9), watchers get their `Down` (M25). An answer or
+a stream item that was sent before stays received (M26).
+
+A child that keeps its mailbox over a restart has its queued casts kept by its place at the supervisor instead, and
+queued calls and streams fail with `ActorRestarting` (X13).
+
+An incarnation that is stopping, asked or by itself, is still there to be watched and killed, but takes no messages:
+`accepting` is False from the first moment of its end.
+
+Invariant: a call that may still be answered is in the mailbox, in its handler, or in `calls`, where a handler that
+ends without an answer puts it, however it ends. So all are found at the end.
+
+Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from proctor.runtime.errors import ActorExited, ActorRestarting, MailboxFull, NoMailbox
+from proctor.runtime.events import DeadLetter
+from proctor.runtime.exits import DeliveryError, ExitReason, NoProc
+from proctor.runtime.messaging.links import ExitSignal, break_links
+from proctor.runtime.messaging.mailbox import Full, Mailbox
+from proctor.runtime.messaging.monitors import Down, Watcher
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.messages import Call
+    from proctor.runtime.messaging.persistent_state import Kept
+    from proctor.runtime.messaging.refs import Ref
+    from proctor.runtime.messaging.tree_context import System
+
+
+class Stoppable(Protocol):
+    """What can be ended from outside."""
+
+    def stop(self, reason: ExitReason) -> None:
+        """Ask it to end with `reason`. Returns at once; a second request changes nothing."""
+
+    def kill(self) -> None:
+        """End it by force. Returns at once."""
+
+
+class Control(Stoppable, Protocol):
+    """What stands behind a cell."""
+
+    def ending(self) -> None:
+        """Take note that it begins to end, whoever began that. Returns at once; a second call changes nothing."""
+
+
+class Message(Protocol):
+    """Something in a mailbox."""
+
+    msg: object
+
+    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+        """Nobody will handle it, because of `error`."""
+
+
+class Linked(Protocol):
+    """What stands behind a cell and can be linked."""
+
+    def hear_exit(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to; False if that means nothing to it. Never waits."""
+        ...
+
+
+class Cell:
+    """One incarnation, as messages see it. Made by `calls.open_cell`, which also gives it its `ref`."""
+
+    __slots__ = (
+        "__weakref__",
+        "accepting",
+        "calls",
+        "control",
+        "cycle",
+        "exit",
+        "handling",
+        "info",
+        "keeper",
+        "linked",
+        "links",
+        "mailbox",
+        "names",
+        "path",
+        "ref",
+        "system",
+        "task",
+        "watchers",
+        "woken_at",
+    )
+
+    ref: Ref
+
+    def __init__(self, path: str, system: System, control: Control, mailbox: Mailbox[Message] | None) -> None:
+        self.path = path
+        self.system = system
+        self.control = control
+        self.mailbox = mailbox
+        self.accepting = True
+        self.exit: ExitReason | None = None
+        self.info: object = None
+        self.calls: dict[Call, None] = {}
+        self.handling: Call | None = None
+        self.watchers: dict[Watcher, None] = {}
+        self.names: tuple[str, ...] = ()
+        self.task: trio.lowlevel.Task | None = None
+        self.woken_at = system.now()
+        self.cycle: tuple[str, ...] = ()
+        self.keeper: Kept | None = None
+        self.linked: Linked | None = None
+        self.links: dict[Cell, None] | None = None
+
+    def busy_for(self) -> float | None:
+        """Seconds since its actor last waited for messages, None while it waits, has ended or is no actor."""
+        if self.exit is not None or self.mailbox is None or self.mailbox.is_waited_for():
+            return None
+        return self.system.now() - self.woken_at
+
+    def refuse(self) -> None:
+        """Take no more messages: it is stopping. It keeps its names until its end (M29)."""
+        self.accepting = False
+
+    def hold(self, name: str) -> None:
+        """Note a registered name."""
+        if name not in self.names:
+            self.names += (name,)
+
+    def let_go(self, name: str) -> None:
+        """Forget a name."""
+        self.names = tuple(other for other in self.names if other != name)
+
+    def is_awaited(self) -> bool:
+        """Whether messages wait to be handled."""
+        return self.mailbox is not None and self.mailbox.load() > 0
+
+    def waits(self) -> bool:
+        """Whether a sender is to wait for room now."""
+        return self.mailbox is not None and self.mailbox.waits()
+
+    async def deliver(self, message: Message) -> None:
+        """Queue a message, by the overflow policy where there is no room (M4).
+
+        Raises `MailboxFull` under `raise`; in all other cases a message that will not be handled is told so.
+        """
+        if self.mailbox is not None and self.mailbox.waits():
+            try:
+                await self.mailbox.put(message)
+            except trio.BrokenResourceError:
+                message.undelivered(self, self.gone())
+        else:
+            self.deliver_nowait(message)
+
+    def deliver_nowait(self, message: Message) -> None:
+        """The same, but raises `MailboxFull` where that would wait."""
+        if self.mailbox is None:
+            message.undelivered(self, NoMailbox(self.ref))
+        elif not self.mailbox.offer(message):
+            self._displace(message, self.mailbox)
+
+    def _displace(self, message: Message, mailbox: Mailbox[Message]) -> None:
+        try:
+            mailbox.displace(message).undelivered(self, MailboxFull(self.ref))
+        except Full:
+            raise MailboxFull(self.ref).carrying(message.msg) from None
+        except trio.BrokenResourceError:
+            message.undelivered(self, self.gone())
+
+    def gone(self) -> DeliveryError:
+        """The error for a message that was under way when the actor ended, or that a draining one refuses."""
+        return NoProc(self.ref) if self.exit is None else ActorExited(self.ref, self.exit)
+
+    def dead_letter(self, msg: object, why: str) -> None:
+        """Tell the tree's events of a message that nobody handles (X10)."""
+        self.system.events.emit(DeadLetter(path=self.path, target=self.ref, msg=msg, why=why))
+
+    def close(self, reason: ExitReason) -> None:
+        """End: see the module's guarantees. Never waits."""
+        self.exit, self.accepting = reason, False
+        for name in self.names:
+            self.system.registry.unregister(name, self.ref)
+        self._empty_mailbox(reason)
+        for call in tuple(self.calls):
+            call.fail(ActorExited(self.ref, reason).carrying(call.msg))
+        if self.links:
+            break_links(self, reason)
+        down = Down(self.ref, reason)
+        watchers = tuple(self.watchers)
+        self.watchers.clear()
+        for watcher in watchers:
+            watcher.deliver(down)
+
+    def _empty_mailbox(self, reason: ExitReason) -> None:
+        left = [] if self.mailbox is None else self.mailbox.close()
+        if self.keeper is not None:
+            self.keeper.keep(self, left, partial(ActorRestarting, self.ref, reason))
+            return
+        for message in left:
+            message.undelivered(self, ActorExited(self.ref, reason))
+
+
+OWN: Final[ContextVar[Cell | None]] = ContextVar("proctor.cell", default=None)
+"""The cell of the child in whose task, or a task below it, this runs."""

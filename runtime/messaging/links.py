@@ -1,0 +1,83 @@
+"""Links: two that end together, or learn of each other's end (M27).
+
+Guarantees: a link goes both ways, and two have one link however often it is made. The end of one, told once, after
+what it had sent (M26): an abnormal reason or a `Shutdown` ends the other with the same reason, `Normal` does
+nothing; one that traps exits gets `ExitSignal` by `handle_info` instead, whatever the reason. A kill cannot be
+trapped by the one killed, and its links see `Killed`. A link to nobody tells the other of `NoProc`.
+
+One that is ended by a link runs its `terminate`, and its supervisor sees an exit like any other. A supervisor traps
+exits: one that it did not start is a dead letter there (S57).
+
+Not here: what the end of a link does to an actor (`child`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from proctor.runtime.exits import ExitReason, NoProc
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Cell
+    from proctor.runtime.messaging.refs import Address
+
+
+@attrs.frozen
+class ExitSignal:
+    """The end of one that was linked to an actor that traps exits: who, and why (`NoProc` if it was gone before)."""
+
+    ref: Address
+    reason: ExitReason
+
+
+def link(one: Address, other: Address) -> None:
+    """Link the incarnations that stand there now. One that is gone, or never was, ends the other with `NoProc`."""
+    a, b = _alive(one), _alive(other)
+    if a is not None and b is not None:
+        _join(a, b)
+    elif a is not None:
+        _signal(a, ExitSignal(other, NoProc(other)))
+    elif b is not None:
+        _signal(b, ExitSignal(one, NoProc(one)))
+
+
+def unlink(one: Address, other: Address) -> None:
+    """Take back a link; nothing happens where there is none. A signal that is under way already is not recalled."""
+    a, b = one.find(), other.find()
+    if a is not None and b is not None:
+        _part(a, b)
+        _part(b, a)
+
+
+def break_links(cell: Cell, reason: ExitReason) -> None:
+    """Tell those linked to `cell`, which has ended. For the runtime."""
+    links, cell.links = cell.links or {}, None
+    for other in links:
+        _part(other, cell)
+        _signal(other, ExitSignal(cell.ref, reason))
+
+
+def _alive(address: Address) -> Cell | None:
+    cell = address.find()
+    return None if cell is None or cell.exit is not None else cell
+
+
+def _join(a: Cell, b: Cell) -> None:
+    if a is b:
+        return
+    for one, other in ((a, b), (b, a)):
+        if one.links is None:
+            one.links = {}
+        one.links[other] = None
+
+
+def _part(cell: Cell, other: Cell) -> None:
+    if cell.links is not None:
+        cell.links.pop(other, None)
+
+
+def _signal(cell: Cell, signal: ExitSignal) -> None:
+    if cell.exit is None and (cell.linked is None or not cell.linked.hear_exit(signal)):
+        cell.dead_letter(signal, "takes no exits but those of its children")

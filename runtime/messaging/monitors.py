@@ -1,0 +1,86 @@
+"""Who wants to know that an incarnation ended: monitors, one way, each told exactly once (M25).
+
+Guarantees: a monitor gets one `Down`, at once if the target is dead or unknown already; several monitors of one
+target are independent; a closed monitor gets none. A monitor stays with the incarnation it was made for (M32).
+
+Not here: notices to an actor's own mailbox (`Actor.monitor`, same `Down`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import attrs
+import trio
+
+from proctor.runtime.exits import ExitReason, NoProc
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Cell
+    from proctor.runtime.messaging.refs import Address
+
+
+@attrs.frozen
+class Down:
+    """The end of a monitored actor: who, and why (`NoProc` if it was gone before)."""
+
+    ref: Address
+    reason: ExitReason
+
+
+class Watcher(Protocol):
+    """What a cell tells of its end."""
+
+    def deliver(self, down: Down) -> None:
+        """Take the one notice. Must not raise."""
+
+
+class Monitor:
+    """Waits for the end of one incarnation: `down = await monitor`, as often as wanted, by any task.
+
+    A context manager that closes it; `down` is the notice, `None` until it comes.
+    """
+
+    def __init__(self, target: Address, cell: Cell | None) -> None:
+        self.down: Down | None = None
+        self._told = trio.Event()
+        self._cell = cell
+        watch(self, target, cell)
+
+    def deliver(self, down: Down) -> None:
+        """Take the one notice."""
+        self.down = down
+        self._told.set()
+
+    async def wait(self) -> Down:
+        """Wait for the end; returns at once if it has come. Waits for ever on a monitor that was closed before."""
+        await self._told.wait()
+        assert self.down is not None
+        return self.down
+
+    def __await__(self) -> Generator[Any, Any, Down]:
+        return self.wait().__await__()
+
+    @trio.lowlevel.enable_ki_protection
+    def close(self) -> None:
+        """Stop watching. A notice already given stays readable."""
+        if self._cell is not None:
+            self._cell.watchers.pop(self, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def watch(watcher: Watcher, target: Address, cell: Cell | None) -> None:
+    """Have `watcher` told once of the end of `cell`, at once if it is gone or was never there."""
+    if cell is None or cell.exit is not None:
+        watcher.deliver(Down(target, NoProc(target)))
+    else:
+        cell.watchers[watcher] = None

@@ -1,0 +1,133 @@
+"""What a process says on stdout and stderr: always read, handed on, and kept in part.
+
+Guarantees: a pipe with a callback, and stderr in any case, is read from the first moment by a task of its own that only
+the end of that output ends, so the process never blocks on it; a callback that raises ends no reader (L20). stdout
+without a callback is for one consumer by `receive`, and what was unread on leaving stays to be had, up to
+LEFTOVER_LIMIT. Everything that was in the pipes at the exit is handed out; where somebody else still holds a pipe
+open, what is written later than the drain allows is not. An output that the system refuses to read has ended; the one
+who receives is told, and where nobody does, `lost` keeps it for the owner and `on_lost` is called.
+
+Not here: the process. Who calls `drain` and `collect`, and when, is the business of `process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import trio
+
+from proctor.runtime.processes.pipes import Outlet, Tail
+
+LEFTOVER_LIMIT = 1024 * 1024
+
+T = TypeVar("T")
+Listener = Callable[[bytes], object]
+OutputName = Literal["stdout", "stderr"]
+
+
+class Outputs:
+    """The output of one process. `tail` holds the last of stderr; `discarded` counts the bytes left unread on leaving
+    above LEFTOVER_LIMIT; `callback_error` is the first error of a callback; `lost` is the first output that could not be
+    read while nobody received it, and why."""
+
+    def __init__(
+        self,
+        stdout: Outlet | None,
+        stderr: Outlet | None,
+        *,
+        stderr_limit: int,
+        on_stdout: Listener | None,
+        on_stderr: Listener | None,
+        on_lost: Callable[[], object],
+    ) -> None:
+        self.tail = Tail(stderr_limit)
+        self.discarded = 0
+        self.callback_error: Exception | None = None
+        self._stdout, self._stderr = stdout, stderr
+        self.lost: tuple[OutputName, OSError] | None = None
+        self._on_stdout, self._on_stderr, self._on_lost = on_stdout, on_stderr, on_lost
+        self._leftover = b""
+        self._closing = False
+        self._collected: trio.Event | None = None
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Read, in `nursery`, what is not for `receive`. Its tasks shield themselves."""
+        if self._stdout is not None and self._on_stdout is not None:
+            nursery.start_soon(self._pump, self._stdout, "stdout", self._on_stdout)
+        if self._stderr is not None:
+            nursery.start_soon(self._pump, self._stderr, "stderr", self._hear)
+
+    async def receive(self, stdout: Outlet) -> bytes:
+        """See `Process.receive`."""
+        if self._closing:
+            return await self._rest()
+        try:
+            return await stdout.receive()
+        except trio.ClosedResourceError:
+            return await self._rest()
+
+    async def drain(self, seconds: float) -> None:
+        """Give the outputs so long to end, then let them end with what they hold."""
+        outlets = self._outlets
+        with trio.move_on_after(seconds):
+            for outlet in outlets:
+                await outlet.ended.wait()
+        for outlet in outlets:
+            outlet.expire()
+
+    async def collect(self) -> None:
+        """Take stdout over from its consumer, keep what is unread, and wait for the end of all."""
+        self._closing = True
+        if self._stdout is not None and self._on_stdout is None:
+            self._collected = trio.Event()
+            self._stdout.take_over()
+            await self._keep(self._stdout)
+            self._collected.set()
+        for outlet in self._outlets:
+            await outlet.ended.wait()
+
+    def tell(self, callback: Callable[[T], object], news: T) -> None:
+        """Call the owner's `callback`, and keep its first error."""
+        try:
+            callback(news)
+        except Exception as error:  # noqa: BLE001  the owner's code; it ends no reader (L20)
+            self.callback_error = self.callback_error or error
+
+    @property
+    def _outlets(self) -> list[Outlet]:
+        return [outlet for outlet in (self._stdout, self._stderr) if outlet is not None]
+
+    async def _pump(self, outlet: Outlet, name: OutputName, take: Listener) -> None:
+        with trio.CancelScope(shield=True):
+            try:
+                while data := await outlet.receive():
+                    self.tell(take, data)
+            except OSError as error:
+                self._lose(name, error)
+
+    def _lose(self, name: OutputName, error: OSError) -> None:
+        self.lost = self.lost or (name, error)
+        self._on_lost()
+
+    def _hear(self, data: bytes) -> None:
+        self.tail.add(data)
+        if self._on_stderr is not None:
+            self._on_stderr(data)
+
+    async def _rest(self) -> bytes:
+        if self._collected is not None:
+            await self._collected.wait()
+        data, self._leftover = self._leftover, b""
+        return data
+
+    async def _keep(self, stdout: Outlet) -> None:
+        kept = bytearray()
+        try:
+            while data := await stdout.receive():
+                room = LEFTOVER_LIMIT - len(kept)
+                kept += data[:room]
+                self.discarded += max(0, len(data) - room)
+        except OSError as error:
+            self._lose("stdout", error)
+        self._leftover = bytes(kept)

@@ -1,0 +1,175 @@
+"""What the system tells of a process that may be anybody's: who it is, what marker it carries, who stands above it.
+
+A process is known by its number and the time it started, in ticks since the boot: a number alone is given away again.
+Every answer is about one instant. What is gone, a zombie's environment and what may not be looked at are answers, not
+errors; what is raised besides PermissionError is our own shortage, of descriptors for one. Linux; elsewhere nothing is known of anybody. Not here: what is done to whom.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from proctor.runtime.processes.spawning import MARKER
+
+_PROC = Path("/proc")
+_PAGE = os.sysconf("SC_PAGESIZE")
+_GONE = (FileNotFoundError, ProcessLookupError)
+_TICK = os.sysconf("SC_CLK_TCK")
+_MARKED = f"\0{MARKER}=".encode()
+_PF_EXITING = 0x4
+
+
+@attrs.frozen
+class Stat:
+    """A line of /proc: the program's `name`, `state` (`Z` is a zombie), `parent`, and `start` in ticks since the boot.
+    `exiting` is true from the moment the kernel began to end it, before its descriptors are closed."""
+
+    name: str
+    state: str
+    parent: int
+    start: int
+    exiting: bool = False
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Who has this number now; None when nobody has, or the system hides others' processes."""
+    read = _read_stat(pid)
+    if read is None:
+        return None
+    name, fields = read
+    exiting = fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _PF_EXITING)
+    return Stat(name, fields[0].decode(), int(fields[1]), int(fields[19]), exiting)
+
+
+def _read_stat(pid: int) -> tuple[str, list[bytes]] | None:
+    """The name of a process and the fields of its `stat` behind the name; None as for `stat_of`."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as line:
+            before, _, after = line.read().rpartition(b")")  # a name may have a bracket in it
+    except (*_GONE, PermissionError):
+        return None
+    return before.partition(b"(")[2].decode("utf-8", "replace"), after.split()
+
+
+def marker_of(pid: int) -> str | None:
+    """The marker in its environment, None without one. Raises PermissionError when we may not look."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as block:
+            _, found, after = (b"\0" + block.read()).partition(_MARKED)
+    except _GONE:
+        return None
+    return after.partition(b"\0")[0].decode("utf-8", "replace") if found else None
+
+
+def children_of(pid: int) -> list[int]:
+    """The numbers of those it has started and of those it has inherited; none when it is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += _children(f"/proc/{pid}/task/{task}/children")
+    except (*_GONE, PermissionError):
+        pass
+    return found
+
+
+def _children(path: str) -> list[int]:
+    try:
+        with open(path, "rb") as line:
+            return [*map(int, line.read().split())]
+    except _GONE:  # a thread that has ended
+        return []
+
+
+def resident_of(pid: int) -> int | None:
+    """Bytes of it that are in memory, what it shares with others included; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as line:
+            return int(line.read().split()[1]) * _PAGE
+    except (*_GONE, PermissionError):
+        return None
+
+
+@attrs.frozen
+class Sample:
+    """One process at one moment: its `state` as in `Stat`, the `cpu` time it has used in seconds, and the `io` bytes that
+    it has read and written in all (0 where the system does not let us look)."""
+
+    pid: int
+    name: str
+    state: str
+    cpu: float
+    io: int
+
+
+def sample_tree(root: int) -> tuple[Sample, ...]:
+    """The process `root` and all below it, parents before their children; empty when it is gone."""
+    found: dict[int, Sample] = {}
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop(0)
+        if pid not in found and (sample := _sample(pid)) is not None:
+            found[pid] = sample
+            waiting += children_of(pid)
+    return tuple(found.values())
+
+
+def _sample(pid: int) -> Sample | None:
+    read = _read_stat(pid)
+    if read is None:
+        return None
+    name, fields = read
+    cpu = (int(fields[11]) + int(fields[12])) / _TICK
+    return Sample(pid, name, fields[0].decode(), cpu, _io(pid))
+
+
+def _io(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/io", "rb") as lines:
+            facts = dict(line.split(b":") for line in lines)
+    except (*_GONE, PermissionError):
+        return 0
+    return int(facts.get(b"rchar", 0)) + int(facts.get(b"wchar", 0))
+
+
+def numbers() -> list[int]:
+    """The numbers of all processes, the newest first. Raises OSError where there is no /proc."""
+    return sorted(map(int, filter(str.isdigit, os.listdir(_PROC))), reverse=True)
+
+
+def newest() -> int:
+    """The number given away last: unchanged between two looks, nothing was started in between."""
+    return int((_PROC / "loadavg").read_bytes().split()[-1])
+
+
+def line_above() -> set[int]:
+    """The numbers of this process and of all that it descends from."""
+    line: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in line:
+        line.add(pid)
+        above = stat_of(pid)
+        pid = 0 if above is None else above.parent
+    return line
+
+
+@attrs.frozen
+class Place:
+    """Where numbers mean what they mean here: the machine, its boot, and the namespace of process numbers."""
+
+    machine: str
+    boot: str
+    namespace: str
+
+
+def this_place() -> Place:
+    """Our own. Boot and namespace are `-` where the system does not tell them. Raises OSError when it could not be asked:
+    a place that was not looked at must not pass for another one."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink(_PROC / "self/ns/pid")
+    except (*_GONE, NotADirectoryError, PermissionError):
+        boot = namespace = "-"
+    return Place("".join(os.uname().nodename.split()) or "-", boot, namespace)

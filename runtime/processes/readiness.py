@@ -1,0 +1,232 @@
+"""When a process counts as ready (X5): by what it says, by a file, by a port; by a notify socket see `notify`.
+
+A readiness is a frozen record in a spec; `watch` makes a `Watch` of it for one start. Guarantees: what was there before
+the start says nothing about it: a file must be new or changed, and a port that somebody answers already is a failed
+start (`PortTaken`). Output is looked at as it is read, so a pattern is found across reads and wherever it stands in
+the output. Where the kernel cannot tell, it is asked every POLL seconds.
+
+Not here: how long it may take (`start_timeout`), and what it means when the process ends before (`program`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from proctor.runtime.errors import InvalidSpec
+from proctor.runtime.messaging.task_status import ChildStatus
+from proctor.runtime.processes.process_errors import PortTaken
+from proctor.runtime.processes.spawning import Command
+
+if TYPE_CHECKING:
+    from proctor.runtime.processes.process import Process
+    from proctor.runtime.supervision.child import Warden
+
+POLL = 0.05
+PATIENCE = 1.0
+"""Seconds a port may take to answer before it is asked again."""
+
+WINDOW = 64 * 1024
+"""Bytes of output that a pattern may span, at the least."""
+
+OutputName: TypeAlias = Literal["stdout", "stderr"]
+Pattern: TypeAlias = "str | bytes | re.Pattern[bytes] | Callable[[bytes], bool]"
+
+
+class Report(ChildStatus, Protocol):
+    """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
+
+    warden: Warden | None
+    last_words: bytes
+
+
+async def _nothing() -> None:
+    return
+
+
+@attrs.frozen(kw_only=True)
+class Watch:
+    """One start, watched. `prepare` runs before the process is there, and raises where a start makes no sense;
+    `until_ready` returns when it is ready; `afterwards` runs from then to its end. `hear` gets its output, `env` goes
+    into its environment."""
+
+    until_ready: Callable[[Process], Awaitable[None]]
+    prepare: Callable[[], Awaitable[None]] = _nothing
+    afterwards: Callable[[Process], Awaitable[None]] | None = None
+    hear: Callable[[OutputName, bytes], None] | None = None
+    env: Mapping[str, str] = attrs.field(factory=dict[str, str])
+
+
+class Readiness(Protocol):
+    """A way to tell that a process is ready. `outputs` are the pipes it has to hear."""
+
+    @property
+    def outputs(self) -> frozenset[OutputName]:
+        """The pipes it listens on."""
+        ...
+
+    def watch(self, command: Command, report: Report) -> AbstractContextManager[Watch]:
+        """Watch one start of `command`."""
+        ...
+
+
+def _holds(wanted: bytes, data: bytes) -> bool:
+    return wanted in data
+
+
+def _as_test(pattern: Pattern) -> Callable[[bytes], object]:
+    if isinstance(pattern, str):
+        pattern = pattern.encode()
+    if isinstance(pattern, bytes):
+        return partial(_holds, pattern)
+    return pattern if callable(pattern) else pattern.search
+
+
+def _check_pattern(_: object, __: object, value: Any) -> None:
+    compiled: object = getattr(value, "pattern", None)
+    if isinstance(compiled, str):
+        raise InvalidSpec("pattern", value, "a pattern of bytes, as in re.compile(rb'...')", of="Output")
+    text = isinstance(value, str | bytes) and len(value) > 0
+    if not (text or callable(value) or isinstance(compiled, bytes)):
+        accepted = "a text, bytes, a compiled pattern of bytes, or a function"
+        raise InvalidSpec("pattern", value, accepted, of="Output")
+
+
+@attrs.frozen
+class Output:
+    """Ready once `pattern` is in its output: a text, a compiled pattern, or a function of the bytes read so far.
+
+    A pattern or a function is shown the last 64 KiB and what came now. `stream` is "stdout", "stderr" or "both", each
+    looked at by itself. An error of the function is a failed start. Raises `InvalidSpec`.
+    """
+
+    pattern: Pattern = attrs.field(validator=_check_pattern)
+    stream: Literal["stdout", "stderr", "both"] = "both"
+
+    @property
+    def outputs(self) -> frozenset[OutputName]:
+        """The pipes it listens on."""
+        return frozenset({"stdout", "stderr"}) if self.stream == "both" else frozenset({self.stream})
+
+    @contextmanager
+    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+        """Watch one start."""
+        search = _Search(_as_test(self.pattern), self.outputs)
+        yield Watch(until_ready=search.found, hear=search.hear)
+
+
+class _Search:
+    """Looks in the task that waits, so that an error of the test is raised there."""
+
+    def __init__(self, test: Callable[[bytes], object], outputs: frozenset[OutputName]) -> None:
+        self._test = test
+        self._seen: dict[OutputName, bytes] = dict.fromkeys(outputs, b"")
+        self._fresh: dict[OutputName, bytearray] = {name: bytearray() for name in outputs}
+        self._news = trio.Event()
+        self._over = False
+
+    def hear(self, name: OutputName, data: bytes) -> None:
+        if not self._over and name in self._fresh:
+            self._fresh[name] += data
+            self._news.set()
+
+    async def found(self, process: Process) -> None:
+        try:
+            while not any(self._look(name) for name in self._fresh):
+                await self._news.wait()
+                self._news = trio.Event()
+        finally:
+            self._over = True
+
+    def _look(self, name: OutputName) -> bool:
+        if not self._fresh[name]:
+            return False
+        data = self._seen[name] + self._fresh[name]
+        self._fresh[name].clear()
+        self._seen[name] = data[-WINDOW:]
+        return bool(self._test(data))
+
+
+@attrs.frozen
+class File:
+    """Ready once there is a file at `path`, made or changed since the start; relative to the program's directory."""
+
+    path: str | os.PathLike[str]
+
+    @property
+    def outputs(self) -> frozenset[OutputName]:
+        """None."""
+        return frozenset()
+
+    @contextmanager
+    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+        """Watch one start."""
+        path = os.path.join(command.cwd or "", self.path)
+        before = (None, _identity(path))
+
+        async def changed(process: Process) -> None:
+            while _identity(path) in before:  # noqa: ASYNC110  # nobody tells
+                await trio.sleep(POLL)
+
+        yield Watch(until_ready=changed)
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _check_port(_: object, __: object, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 65536:
+        raise InvalidSpec("port", value, "a number from 1 to 65535", of="Port")
+
+
+@attrs.frozen
+class Port:
+    """Ready once `port` of `host` takes a TCP connection, which is closed at once. Raises `InvalidSpec`.
+
+    A port that somebody answers before the start would say nothing: the start fails with `PortTaken`.
+    """
+
+    port: int = attrs.field(validator=_check_port)
+    host: str = "127.0.0.1"
+
+    @property
+    def outputs(self) -> frozenset[OutputName]:
+        """None."""
+        return frozenset()
+
+    @contextmanager
+    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+        """Watch one start."""
+
+        async def free() -> None:
+            if await self._answers():
+                raise PortTaken(self.host, self.port, argv0=command.argv[0])
+
+        async def answered(process: Process) -> None:
+            while not await self._answers():  # noqa: ASYNC110  # nobody tells
+                await trio.sleep(POLL)
+
+        yield Watch(prepare=free, until_ready=answered)
+
+    async def _answers(self) -> bool:
+        with trio.move_on_after(PATIENCE):
+            try:
+                stream = await trio.open_tcp_stream(self.host, self.port)
+            except OSError:
+                return False
+            async with stream:
+                # nobody listening, a connection within the range of local ports can meet itself
+                return bool(stream.socket.getsockname() != stream.socket.getpeername())
+        return False

@@ -1,0 +1,1 @@
+"""Supervisors: child specs become children, exits become decisions, decisions become restarts and stops."""

@@ -1,0 +1,109 @@
+"""Supervisors whose children outlive their failures: the next incarnation adopts them.
+
+Such a supervisor does not own the nursery of its children, their home does: a task of the parent. So the tree of tasks
+stays a tree, and nothing runs that is not below the parent.
+
+Guarantees: when the supervisor gives up or is killed, and its parent is to restart it, its children run on: no exit, no
+`Down`, the same `Ref` and names. The next incarnation first stops those whose spec it has not, or not unchanged, then
+adopts or starts each in its order. An orphan that ended meanwhile is started afresh.
+
+Not here: a stop on request, automatic shutdown, a start that fails. Those end the children as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime.errors import MaxRestartsExceeded
+from proctor.runtime.exits import Killed
+from proctor.runtime.supervision.child_scope import Home
+from proctor.runtime.supervision.loop import Core
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Cell
+    from proctor.runtime.spec import ChildSpec, Flags
+    from proctor.runtime.supervision.child import Incarnation
+    from proctor.runtime.supervision.supervisor import AnySupervisor
+
+
+class AdoptingCore(Core):
+    """One incarnation of a supervisor whose children outlive its failures."""
+
+    def __init__(
+        self,
+        home: Home,
+        parent: AnySupervisor,
+        children: Sequence[ChildSpec],
+        flags: Flags,
+        cell: Cell,
+        handle: Callable[[Core], AnySupervisor],
+    ) -> None:
+        self._home, self._parent = home, parent
+        super().__init__(children, flags, cell, cell.system, handle)
+        home.core = self
+
+    def receive(self, incarnation: Incarnation) -> None:
+        """A child that this incarnation holds has ended."""
+        super()._hear(incarnation)
+
+    def _hear(self, incarnation: Incarnation) -> None:
+        self._home.hear(incarnation)  # it may be another's by now
+
+    def _nursery(self) -> AbstractAsyncContextManager[trio.Nursery]:
+        return nullcontext(self._home.nursery)
+
+    def kill(self) -> None:
+        """End at once: the children live on, if they are to have a supervisor again."""
+        if self._is_to_come_back():
+            self._killed = True
+            self.stop(Killed())
+        else:
+            super().kill()
+
+    def _is_to_come_back(self) -> bool:
+        parent = self._parent.core  # of now: it may have been adopted itself
+        slot = parent.slots.get(self.path.rpartition("/")[2])
+        return slot is not None and slot.state == "running" and parent.may_start
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Adopt what was left, start the rest, serve; then stop the children, or leave them to the home."""
+        try:
+            await self._home.prepare(self._first)
+            await super().run(ready)
+        finally:
+            self._home.leave()
+
+    async def _start_initially(self, spec: ChildSpec) -> None:
+        slot = self._home.take(spec)
+        if slot is None:
+            await super()._start_initially(spec)
+        else:
+            self.slots[spec.id] = slot
+
+    async def _stop_children(self) -> None:
+        failed = self._killed or isinstance(self.failure, MaxRestartsExceeded)
+        if not (failed and self.was_ready and self._is_to_come_back()):
+            await super()._stop_children()
+            return
+        ended = [slot for slot in self.slots.values() if slot.incarnation and slot.incarnation.reason]
+        await self._stop(reversed(ended))
+        self._home.keep(self.children)
+
+
+async def open_home(incarnation: Incarnation, timeout: float) -> Home:
+    """The home of the supervisor that `incarnation` is, made at its first start."""
+    kept = incarnation.context.kept
+    home = kept.home
+    if home is None:
+        home = Home(timeout)
+        await incarnation.context.supervisor.core.children.nursery.start(home.run)
+        kept.home = home
+        kept.at_rest(home.expire)
+        kept.when_dropped(home.close)
+    home.incarnation = incarnation
+    return home

@@ -1,0 +1,508 @@
+"""One incarnation of a child: its scopes, its start, its one exit reason.
+
+Guarantees: `run` never lets a child's failure out (T4): whatever leaves the child's code becomes one `ExitReason`, in
+`_fault`, and the cell ends with it on every path, before `settled` and `ended` tell anybody. `Cancelled` is never a
+crash and never swallowed (T3): exceptions are classified outside the scope that was cancelled, where Trio has taken
+its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system (T5). A child that was stopped
+or killed before its first step never runs (T6).
+
+Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
+those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
+
+An actor's own coroutines are caught where they are awaited, not in `_contained`: each frame in between is one more to
+pass at each of its wake-ups.
+
+Ready: `started` was called. Ending before is a start failure, in whatever way (T7).
+
+Not here: waiting for the child with a time limit (`core`), restarts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import trio
+
+from proctor.runtime.errors import MailboxFull
+from proctor.runtime.events import ChildReady
+from proctor.runtime.exits import (
+    Crash,
+    DeliveryError,
+    Exit,
+    ExitReason,
+    Killed,
+    NoProc,
+    Normal,
+    RuntimeFault,
+    Shutdown,
+    is_clean,
+    normalised,
+    without_directive,
+)
+from proctor.runtime.messaging.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
+from proctor.runtime.messaging.actor_loop import Ended, live, raise_one_of
+from proctor.runtime.messaging.endpoint import OWN, Stoppable
+from proctor.runtime.messaging.mailbox import Mailbox
+from proctor.runtime.messaging.messages import Info
+from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.persistent_state import Kept
+from proctor.runtime.messaging.refs import open_cell
+from proctor.runtime.messaging.tree_context import first_leaf
+from proctor.runtime.spec import ChildSpec
+from proctor.runtime.supervision.grace import EndClock
+from proctor.runtime.tracebacks import drop_locals
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Message
+    from proctor.runtime.messaging.links import ExitSignal
+    from proctor.runtime.messaging.messages import Call
+    from proctor.runtime.messaging.tree_context import System
+    from proctor.runtime.supervision.health import Watch
+    from proctor.runtime.supervision.supervisor import AnySupervisor
+
+Result = TypeVar("Result")
+
+
+class Warden(Stoppable, Protocol):
+    """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
+
+    @property
+    def left(self) -> Mapping[str, Kept]:
+        """Each such name with who owed it."""
+        ...
+
+
+class Bridge:
+    """A `start` that ends by itself when asked (S74): it sets `warden` before it first waits.
+
+    So no scope has to stand between it and its task, which a child that starts and ends in a millisecond would notice.
+    """
+
+    __slots__ = ()
+
+
+class Incarnation:
+    """One run of one child, from its start to its end."""
+
+    _background: trio.Nursery
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        path: str,
+        system: System,
+        kept: Kept,
+        number: int,
+        supervisor: AnySupervisor,
+        report: Callable[[Incarnation], None],
+    ) -> None:
+        self.spec = spec
+        self.number = number
+        self._args = spec.args
+        self.mailbox: Mailbox[Message] | None = None
+        if isinstance(spec.start, type) and issubclass(spec.start, Actor):
+            self.mailbox = Mailbox(spec.mailbox, spec.overflow)
+        self.cell = open_cell(path, system, self, self.mailbox)
+        self.cell.linked = self
+        self._take_over(kept)
+        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
+        self.warden: Warden | None = None
+        self.last_words = b""
+        self.actor: Actor | None = None
+        self.settled, self.ended = Once(), Once()
+        self.has_started = self.is_ready = self.ignored = False
+        self.started_at = self.ended_at = self.beaten_at = 0.0
+        self.patience: trio.CancelScope | None = None
+        self.watch: Watch | None = None
+        self.grace, self.own_grace = spec.grace, spec.own_grace
+        self._clock: EndClock | None = None
+        self._last_reply: tuple[Call, object] | None = None
+        self._cause: Crash | None = None
+        self._verdict: Crash | None = None
+        self._stopped: ExitReason | None = None
+        self._killed = self._terminating = False
+        self._run_scope: trio.CancelScope | None = None
+        self._kill_scope: trio.CancelScope | None = None
+        self._report = report
+
+    def _take_over(self, kept: Kept) -> None:
+        mail = kept.take_mail()
+        error: DeliveryError = NoProc(self.cell.ref)
+        if self.mailbox is not None and self.spec.keep_mailbox:
+            self.cell.keeper = kept
+            mail, error = self.mailbox.preload(mail), MailboxFull(self.cell.ref)
+        for message in mail:  # the spec has changed since: there is less room, or mail is kept no more
+            message.undelivered(self.cell, error)
+
+    @property
+    def reason(self) -> ExitReason | None:
+        """Why it ended; `None` before."""
+        return self.cell.exit
+
+    def owns(self, nursery: trio.Nursery) -> bool:
+        """Whether tasks of `nursery` are the actor's, but not waited for by its hooks."""
+        return self.actor is not None and nursery in (self._background, getattr(self.actor, "nursery", None))
+
+    def opened(self, nursery: trio.Nursery) -> None:
+        """The tasks of an actor run in `nursery`, its hooks beside them: a stop cancels both."""
+        self._run_scope = nursery.cancel_scope
+
+    @trio.lowlevel.enable_ki_protection
+    def started(self, value: object = None) -> None:
+        """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
+        if self.has_started:
+            raise RuntimeError(f"{self.cell.path} was started already")
+        self.has_started, self.cell.info = True, value
+        self.is_ready, self.started_at = True, trio.current_time()
+        self.beaten_at = self.started_at
+        self.settled.set()
+
+    def extend(self, seconds: float) -> None:
+        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        if not self.has_started and self.patience is not None:
+            self.patience.deadline = max(self.patience.deadline, trio.current_time() + seconds)
+
+    def beat(self) -> None:
+        """Alive, for the next `watchdog` seconds (X6)."""
+        self.beaten_at = trio.current_time()
+
+    def ready(self, is_ready: bool = True) -> None:
+        """Mark as ready or not, for who looks (X5). Raises `RuntimeError` before `started`."""
+        if not self.has_started:
+            raise RuntimeError(f"{self.cell.path} has not started yet")
+        if is_ready != self.is_ready and self.cell.exit is None:
+            self.is_ready = is_ready
+            marked = ChildReady(path=self.cell.path, ref=self.cell.ref, ready=is_ready)
+            self.cell.system.events.emit(marked)
+
+    async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
+        """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
+        CONTEXT.set(self.context)
+        time_up = TimeUp()
+        self.cell.system.timers.judge_at(trio.current_time() + timeout, time_up)
+        outcome = await self._contained(partial(_ask, probe, time_up))
+        if outcome is None:
+            return trio.TooSlowError(f"no answer within {timeout:g} s")
+        if isinstance(outcome, Normal):
+            return None
+        return outcome.error if isinstance(outcome, Crash) else Exit(outcome)
+
+    @trio.lowlevel.enable_ki_protection
+    def stop(self, reason: ExitReason) -> None:
+        """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
+        if self._stopped is not None:
+            return
+        self._stopped = reason
+        self._begin_end()
+        self._end_probes()
+        if self.warden is not None:
+            self.warden.stop(reason)
+        elif self.mailbox is not None and self.spec.drain and self.has_started and is_clean(reason):
+            self.mailbox.refuse()
+        else:
+            self._cancel_run(reason)
+
+    def ending(self) -> None:
+        """It begins to end, and handles nothing more."""
+        self._begin_end()
+        if self.mailbox is not None:
+            self.mailbox.halt()
+
+    def _begin_end(self) -> None:
+        self.cell.refuse()
+        # not where a coroutine is closed after its event loop: no clock runs there
+        if self._clock is None and self.cell.exit is None and trio.lowlevel.in_trio_run():
+            self._clock = EndClock(self, self.own_grace)
+
+    def reply_at_end(self, call: Call, value: object) -> None:
+        """Answer `call` in the step in which it ends, after its `terminate`; not if it is killed before (M20)."""
+        self._last_reply = call, value
+
+    def shut_down(self, reason: ExitReason) -> None:
+        """Stop it by its `shutdown`: asked, with that time to end in, or killed if there is none (S37, S38)."""
+        if self.grace != "brutal_kill":
+            self.stop(reason)
+        if self.grace == "brutal_kill" or self.grace == 0:
+            self.kill()
+
+    def _cancel_run(self, reason: ExitReason) -> None:
+        if self.mailbox is not None:
+            self.mailbox.halt()
+        if self._run_scope is not None:
+            self._run_scope.cancel(reason=str(reason))
+
+    def hear_exit(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to (M27); a supervisor does not."""
+        if self.spec.type == "supervisor":
+            return False
+        if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
+            self.mailbox.put_in_order(Info(signal))
+        elif not isinstance(signal.reason, Normal):
+            self.stop(without_directive(signal.reason))
+        return True
+
+    def condemn(self, verdict: Crash) -> bool:
+        """However it ends from here, `verdict` is the reason (X6, X7); False if its end was begun already."""
+        if self._stopped is not None or self._killed or self._terminating or self.reason is not None:
+            return False
+        self._verdict = verdict
+        return True
+
+    @trio.lowlevel.enable_ki_protection
+    def kill(self) -> None:
+        """End it by force."""
+        begins, self._killed = not self._killed, True
+        self.ending()
+        if begins and self._clock is not None:
+            self._clock.begin_kill()
+        self._end_probes()
+        if self.warden is not None:
+            self.warden.kill()
+        elif self._kill_scope is not None:
+            self._kill_scope.cancel(reason="killed")
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it was killed, though it may live."""
+        return self._killed
+
+    def kill_overdue(self) -> None:
+        """Its time to end in is over: kill it. What had crashed before ends with its crash, which says more."""
+        self._verdict = self._verdict or self._cause
+        self.kill()
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """The whole life, for a task of its own."""
+        self.cell.task = task = trio.lowlevel.current_task()
+        CONTEXT.set(self.context)
+        OWN.set(self.cell)
+        reason = self._stopped
+        try:
+            try:
+                if reason is None and not self._killed:
+                    reason = await self._life(task)
+            except BaseException as error:  # noqa: BLE001  # see _fault
+                reason = self._fault(error, task)
+            if reason is not None and self._owes_terminate():
+                reason = await self._contained(partial(self._terminated_alone, reason))
+        finally:
+            # also when the scope around the supervisor was cancelled; not in a coroutine that is closed after its
+            # event loop: there is nobody to tell, and no time to ask for
+            if _runs(task):
+                self._end_probes()
+                self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
+
+    def _end_probes(self) -> None:
+        if self.watch is not None:
+            self.watch.end_probes()
+
+    def _judged(self, reason: ExitReason) -> ExitReason:
+        if self._verdict is None:
+            return reason
+        if isinstance(reason, Crash) and reason.error is not self._verdict.error:
+            self._verdict.error.__context__ = reason.error
+        return self._verdict
+
+    def _end(self, reason: ExitReason) -> None:
+        self.ended_at = trio.current_time()
+        self.actor = None  # refs and events lead here, and may be kept for long
+        if isinstance(reason, Crash):
+            drop_locals(reason.error)
+        if self._clock is not None:
+            self._clock.stop()
+        if self._last_reply is not None and not self._killed:
+            call, value = self._last_reply
+            call.reply(value)  # before the cell closes, which fails the calls that have no answer
+        self.cell.close(reason)
+        self.ended.set()
+        self.settled.set()
+        self._report(self)
+
+    def _life(self, task: trio.lowlevel.Task) -> Awaitable[ExitReason | None]:
+        if self.mailbox is not None:
+            return self._run_before_background(task)
+        return self._run_bridge() if isinstance(self.spec.start, Bridge) else self._run_until_killed()
+
+    async def _run_bridge(self) -> ExitReason | None:
+        return self._unless_ignored(await self._run_function())
+
+    async def _run_until_killed(self) -> ExitReason | None:
+        with trio.CancelScope() as self._kill_scope:
+            return await self._contained(self._run_until_stopped) or self._stopped or Normal()
+        return None
+
+    async def _run_until_stopped(self) -> ExitReason | None:
+        with trio.CancelScope() as self._run_scope:
+            return self._unless_ignored(await self._run_function())
+        return None
+
+    async def _run_before_background(self, task: trio.lowlevel.Task) -> ExitReason | None:
+        try:
+            async with trio.open_nursery() as self._background:
+                self._kill_scope = self._background.cancel_scope
+                try:
+                    ended = self._unless_ignored(await self._live())
+                except BaseException as error:  # noqa: BLE001  # see _fault
+                    ended = self._fault(error, task)
+                reason = await self._terminated(ended or self._stopped or Normal())
+                self._background.cancel_scope.cancel(reason="the actor ended")
+                return reason
+        except BaseExceptionGroup as group:
+            raise_one_of(group)
+            raise
+        return None
+
+    async def _terminated_alone(self, reason: ExitReason) -> ExitReason | None:
+        with trio.CancelScope() as self._kill_scope:
+            return await self._terminated(reason)
+        return None
+
+    def _owes_terminate(self) -> bool:
+        return self.actor is not None and self.has_started and not self._killed and not self._terminating
+
+    async def _terminated(self, reason: ExitReason) -> ExitReason:
+        if self.actor is None or not self._owes_terminate():
+            return reason
+        self._terminating = True
+        self._cause = reason if isinstance(reason, Crash) else None
+        hook = partial(self._terminate, self.actor, reason)
+        return _both(reason, await self._contained(hook) or reason)
+
+    async def _terminate(self, actor: Actor, reason: ExitReason) -> ExitReason:
+        hook = actor.terminate(normalised(reason))
+        try:
+            await _unprotected_wait(hook)
+        except KeyboardInterrupt as error:
+            if not _is_unbegun(hook):
+                raise
+            self.cell.system.interrupt(error)  # it came between the hook and us, and costs nobody a clean-up
+            await hook
+        return reason
+
+    def _unless_ignored(self, ended: Ended) -> ExitReason | None:
+        if isinstance(ended, Ignore):
+            self.ignored = not self.has_started
+            return Normal()
+        return ended
+
+    def _live(self) -> Awaitable[Ended]:
+        self.actor = actor = self.spec.start()
+        actor.bind(self.context, self.cell, self._background)
+        return live(actor, self._take_args(), self.cell, self)
+
+    async def _run_function(self) -> Ended:
+        returned = await _unprotected(self._begin)
+        return IGNORE if returned is IGNORE else Normal()
+
+    def _begin(self) -> Awaitable[object]:
+        started: Awaitable[object] = self.spec.start(*self._take_args(), task_status=self)
+        return started
+
+    def _take_args(self) -> tuple[Any, ...]:
+        args, self._args = self._args, ()  # from here on they are the child's to keep or to let go
+        return args
+
+    async def _contained(self, body: Callable[[], Awaitable[Result]]) -> Result | ExitReason:
+        task = trio.lowlevel.current_task()
+        try:
+            return await body()
+        except BaseException as error:  # noqa: BLE001  # see _fault
+            return self._fault(error, task)
+
+    def _fault(self, error: BaseException, task: trio.lowlevel.Task) -> ExitReason:
+        """What it means that `error` left code of the child that ran in `task`: a crash (T4), whatever its class.
+
+        But an interrupt is told to the system (T5), and what is not of the child's doing is raised again: the
+        cancellation of a scope around it, and whatever comes out of a coroutine that is closed after its event loop.
+        """
+        if not _runs(task):
+            raise error
+        if isinstance(error, Exception):
+            return _reason(error)
+        interrupted = self.cell.system.take_interrupt(error)
+        cancelled = _cancelled_in(error)
+        # an effective deadline in the past is Trio's word for a scope around us that was cancelled
+        if cancelled is not None and trio.current_effective_deadline() == -math.inf:
+            raise cancelled if interrupted else error
+        if interrupted:
+            return Shutdown("interrupted")
+        return Crash(error if cancelled is None else _stray(error))
+
+
+@trio.lowlevel.disable_ki_protection
+async def _unprotected(fn: Callable[..., Awaitable[Result]], *args: Any) -> Result:
+    return await fn(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+async def _unprotected_wait(hook: Awaitable[None]) -> None:
+    await hook
+
+
+def _is_unbegun(hook: Awaitable[None]) -> bool:
+    return inspect.iscoroutine(hook) and inspect.getcoroutinestate(hook) == inspect.CORO_CREATED
+
+
+class TimeUp:
+    """The end of a check's time: cancels `scope`, unless it is `over`."""
+
+    def __init__(self) -> None:
+        self.scope, self.over = trio.CancelScope(), False
+
+    def ring(self) -> None:
+        """Cancel the check."""
+        self.scope.cancel(reason="no answer in time")
+
+
+async def _ask(probe: Callable[[], Awaitable[object]], time_up: TimeUp) -> ExitReason | None:
+    try:
+        with time_up.scope:
+            said = await _unprotected(probe)
+            return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
+    except Exit as error:  # ends no child from here
+        return Crash(error)
+    finally:
+        time_up.over = True
+    return None
+
+
+def _runs(task: trio.lowlevel.Task) -> bool:
+    """Whether `task` goes on. Python closes the coroutine of one that does not by a `GeneratorExit`, in any place."""
+    return trio.lowlevel.in_trio_task() and trio.lowlevel.current_task() is task
+
+
+def _cancelled_in(error: BaseException) -> BaseException | None:
+    whole: object = error
+    if isinstance(whole, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", whole).subgroup(trio.Cancelled)
+    return error if isinstance(error, trio.Cancelled) else None
+
+
+def _stray(error: BaseException) -> RuntimeFault:
+    fault = RuntimeFault("a cancellation was raised whose scope is not around the child")
+    fault.__cause__ = error
+    return fault
+
+
+def _reason(error: Exception) -> ExitReason:
+    if isinstance(error, Exit):
+        return error.reason
+    whole: object = error
+    if isinstance(whole, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", whole)
+        leaf = first_leaf(group)
+        if isinstance(leaf, Exit) and group.split(Exit)[1] is None:
+            return leaf.reason
+    return Crash(error)
+
+
+def _both(before: ExitReason, after: ExitReason) -> ExitReason:
+    """A crash in `terminate` is the reason, with the crash that led there as its context."""
+    if isinstance(before, Crash) and isinstance(after, Crash) and after.error is not before.error:
+        after.error.__context__ = after.error.__context__ or before.error
+    return after

@@ -1,0 +1,266 @@
+"""The children of one supervisor: held, started, stopped, dropped.
+
+Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind
+(S8, S11); a start that is aborted or takes too long is ended first (D5, X4): a worker is killed, a supervisor stops its
+children that are ready (S10, S72). `stop` returns when the child is dead, whatever that takes: asked, then killed by
+its clock (`grace`) when its time is over (S36-S39), then waited for (S44). Events follow the
+state they describe (X11).
+
+Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
+`awaited` are the children that are waited for right now, each with the event that ends the wait. Down children are
+held for a later start unless `forgetful`.
+
+Not here: which child is started or stopped, and when (`core`, `decide`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime import events
+from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
+from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
+from proctor.runtime.messaging.lateness import wait_in_time
+from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.persistent_state import Kept
+from proctor.runtime.spec import ChildSpec
+from proctor.runtime.supervision import decide
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import ChildState, Slot
+from proctor.runtime.supervision.deadlock import waited_for
+from proctor.runtime.supervision.health import Watch
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.tree_context import System
+    from proctor.runtime.supervision.supervisor import AnySupervisor
+
+
+class Children:
+    """What a supervisor holds. `nursery` is where they run, set by its loop; `hear` is told of each end."""
+
+    nursery: trio.Nursery
+
+    def __init__(
+        self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
+    ) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.awaited: dict[Incarnation, Once] = {}
+        self.forgetful = False
+        self.left: dict[str, Kept] = {}
+        self._path, self._system, self._handle, self._hear = path, system, handle, hear
+        self._aborted = self._killed = False
+        self._starting: Incarnation | None = None
+
+    def abort_start(self) -> None:
+        """End the wait for a start under way; none follows."""
+        self._aborted = True
+        if self._starting is not None:
+            self._starting.settled.release()
+
+    def kill(self) -> None:
+        """Kill all that run, whatever grace they are in."""
+        self._killed = True
+        self.kill_all(self.slots.values())
+
+    def kill_all(self, slots: Iterable[Slot]) -> None:
+        """Kill what runs at `slots`, and what supervisors there have left behind."""
+        for slot in slots:
+            incarnation = slot.incarnation
+            if slot.kept.home is not None:
+                slot.kept.home.kill()
+            if incarnation is not None:
+                incarnation.kill()
+
+    def waits_for_current_task(self) -> bool:
+        """Whether the current task holds up a start or stop under way, so that waiting here would never end."""
+        return any(not self.awaited[child].is_set() for child in waited_for() if child in self.awaited)
+
+    async def start(self, slot: Slot) -> Incarnation:
+        """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
+        slot.count += 1
+        spec = slot.spec
+        incarnation = Incarnation(
+            spec, self.path_of(spec), self._system, slot.kept, slot.count, self._handle, self._hear
+        )
+        self._register(slot, incarnation)
+        slot.begin(incarnation)
+        self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
+        late = await self._await_start(incarnation, spec.start_timeout)
+        if late is not None:
+            self._not_started(slot, incarnation, late)
+        elif incarnation.has_started:
+            slot.running()
+            self._settle(slot, slot.names - {slot.spec.name})  # they did not come back with it
+            started = events.ChildStarted(
+                path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
+            )
+            self._system.events.emit(started)
+            self._watch(slot, incarnation)
+        elif incarnation.ignored:
+            self._ignored(slot)
+        else:
+            self._not_started(slot, incarnation, incarnation.reason or Killed())
+        return incarnation
+
+    def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
+        watched = incarnation.spec.watchdog is not None or incarnation.spec.probe is not None
+        if watched and incarnation.reason is None:
+            incarnation.watch = Watch(incarnation, self._system)
+            incarnation.watch.begin(self.nursery)
+
+    def path_of(self, spec: ChildSpec) -> str:
+        """The place of a child in the tree."""
+        return f"{self._path}/{spec.id}"
+
+    def _register(self, slot: Slot, incarnation: Incarnation) -> None:
+        ref, registry = incarnation.cell.ref, self._system.registry
+        try:
+            registry.register("/" + ref.path, ref)
+            if slot.spec.name is not None:
+                registry.register(slot.spec.name, ref)
+                registry.expect(slot.spec.name, slot.kept)
+                slot.names |= {slot.spec.name}
+        except AlreadyRegistered as error:
+            incarnation.cell.close(Killed())
+            taken = AlreadyStarted(slot.spec.id, error.ref)
+            slot.ended(taken.reason, "down")
+            self._system.events.emit(events.StartFailed(path=ref.path, reason=taken.reason))
+            raise taken from None
+
+    async def _await_start(self, incarnation: Incarnation, limit: float | None) -> ExitReason | None:
+        self.awaited[incarnation] = incarnation.settled
+        self._starting = incarnation
+        took = await self._settled(incarnation, limit)
+        self._starting = None
+        late: ExitReason | None = None
+        if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
+            too_slow = None if self._aborted else took
+            await self._abort(incarnation)
+            if too_slow is None:
+                late = incarnation.reason or Killed()
+            else:
+                late = Crash(StartTimeout(too_slow, incarnation.last_words))
+        del self.awaited[incarnation]
+        incarnation.patience = None
+        return late
+
+    async def _abort(self, incarnation: Incarnation) -> None:
+        # children of a supervisor that are ready already get their own `shutdown`, within that of the supervisor
+        is_partly_ready = incarnation.spec.type == "supervisor" and incarnation.warden is not None
+        await self._end(incarnation, by_force=not is_partly_ready)
+
+    async def _settled(self, incarnation: Incarnation, limit: float | None) -> float | None:
+        if limit is None:
+            await incarnation.settled.wait()
+            return None
+        begun = trio.current_time()
+        incarnation.patience = patience = trio.CancelScope(deadline=begun + limit)
+        await wait_in_time(incarnation.settled, patience)
+        return round(patience.deadline - begun, 6)
+
+    def _ignored(self, slot: Slot) -> None:
+        slot.ended(None, "down")
+        self.come_to_rest(slot)
+
+    def come_to_rest(self, slot: Slot) -> None:
+        """The child is down and no restart is owed: a temporary one is dropped, another held (S9, S49)."""
+        if slot.spec.restart == "temporary":
+            self.drop(slot.spec.id)
+        else:
+            self.rest(slot)
+
+    def rest(self, slot: Slot) -> None:
+        """Hold a child that is down, and tell what it kept; a forgetful supervisor drops it (S67)."""
+        slot.at_rest = True
+        if self.forgetful:
+            self.drop(slot.spec.id)
+        else:
+            self._call(slot, slot.kept.resting)
+
+    def leave(self) -> None:
+        """The supervisor ends, after its children: forget them. Names that are due stay so for its parent (X17)."""
+        for slot in self.slots.values():
+            self.left.update(dict.fromkeys(slot.names, slot.kept))
+            slot.names = frozenset()
+        self.drop(*self.slots)
+
+    def drop(self, *ids: str) -> None:
+        """Forget children that are down, and what they kept."""
+        for slot in [self.slots.pop(id) for id in ids]:
+            self._call(slot, slot.kept.resting + slot.kept.dropped)
+
+    def _call(self, slot: Slot, left: Iterable[Callable[[], object]]) -> None:
+        self._settle(slot, slot.names)
+        for fn in left:
+            try:
+                fn()
+            except BaseException as error:  # noqa: BLE001  # a child's code, run in the supervisor's task
+                if not self._system.take_interrupt(error):
+                    self._system.events.emit(events.KeptFailed(path=self.path_of(slot.spec), error=error))
+
+    def _settle(self, slot: Slot, names: frozenset[str]) -> None:
+        slot.names -= names
+        for name in names:
+            self._system.registry.settle(name, slot.kept)
+
+    def ended(self, slot: Slot, incarnation: Incarnation, reason: ExitReason, state: ChildState) -> None:
+        """The end of the child's incarnation is seen."""
+        slot.ended(reason, state)
+        self._inherit(slot, incarnation)
+
+    def _inherit(self, slot: Slot, incarnation: Incarnation) -> None:
+        if incarnation.warden is None:
+            return
+        for name, owner in incarnation.warden.left.items():
+            if self._system.registry.pass_on(name, owner, slot.kept):
+                slot.names |= {name}
+
+    def _not_started(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
+        self.ended(slot, incarnation, reason, "down")
+        self._system.events.emit(events.StartFailed(path=self.path_of(slot.spec), reason=reason))
+        raise StartError(slot.spec.id, reason)
+
+    async def stop_all(self, slots: Iterable[Slot]) -> None:
+        """Stop children one after another, each dead before the next is asked (S36)."""
+        for slot in list(slots):
+            await self.stop(slot)
+
+    async def stop_together(self, slots: Iterable[Slot]) -> None:
+        """Stop children all at once, each by its own `shutdown` (S65)."""
+        async with trio.open_nursery() as nursery:
+            for slot in list(slots):
+                nursery.start_soon(self.stop, slot)
+
+    @trio.lowlevel.enable_ki_protection
+    async def stop(self, slot: Slot) -> None:
+        """Stop a child by its `shutdown`, and wait for its death, however long that takes (S38, S44)."""
+        incarnation = slot.incarnation
+        if incarnation is None:
+            slot.state = "down"
+            if slot.kept.home is not None:
+                await slot.kept.home.stop("brutal_kill" if self._killed else slot.spec.grace)
+            return
+        slot.state = "stopping"
+        self.awaited[incarnation] = incarnation.ended
+        await self._end(incarnation, by_force=False)
+        del self.awaited[incarnation]
+        self._stopped(slot, incarnation)
+
+    async def _end(self, incarnation: Incarnation, *, by_force: bool) -> None:
+        if self._killed or by_force:
+            incarnation.kill()
+        else:
+            incarnation.shut_down(Shutdown())
+        await incarnation.ended.wait()
+
+    def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
+        reason = incarnation.reason or Killed()
+        self.ended(slot, incarnation, reason, "down")
+        path, ref = incarnation.cell.path, incarnation.cell.ref
+        self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
+        spec = slot.spec
+        if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):
+            self._system.events.emit(events.ShutdownFailed(path=path, ref=ref, reason=reason))

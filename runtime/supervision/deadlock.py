@@ -1,0 +1,40 @@
+"""Whose end has to wait for the current task (S56): for whom waiting there would be waiting for itself.
+
+A task counts for the child in whose task it runs or that waits for it, and so for every supervisor above. What an
+actor runs in its own nurseries does not count: that is cancelled when the actor ends, and holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import trio
+
+from proctor.runtime.messaging.actor import CONTEXT
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_scope import HOME
+
+
+def waited_for() -> Iterator[Incarnation]:
+    """The incarnations that cannot end before the current task goes on, innermost first."""
+    task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+    nursery: trio.Nursery | None = None
+    while task is not None:
+        incarnation = _living_in(task)
+        if incarnation is not None:
+            if nursery is not None and incarnation.owns(nursery):
+                return
+            yield incarnation
+        nursery = task.parent_nursery
+        task = None if nursery is None else nursery.parent_task
+
+
+def _living_in(task: trio.lowlevel.Task) -> Incarnation | None:
+    home = task.context.get(HOME)
+    if home is not None and home.task is task:  # it stands in for the supervisor whose children it owns
+        return home.incarnation
+    context = task.context.get(CONTEXT)
+    control = None if context is None else context.ref.cell.control
+    if isinstance(control, Incarnation) and control.cell.task is task:
+        return control
+    return None

@@ -1,0 +1,239 @@
+"""A supervisor of children that come and go: one_for_one, keyed by `Ref` (S63).
+
+Guarantees: a child that is not to be restarted is forgotten, whatever its kind and whoever ended it (S66, S67), so
+that finished children cost nothing (S68); all that it holds runs or is to be restarted, which is what `max_children`
+counts (S64). Its children are stopped all together, each by its own `shutdown` (S65). Starting, restarting and
+terminating are done one at a time, as in every supervisor (S55).
+
+Ids need not be unique, places in the tree must be: a child whose id is taken is held under the id and a number, as
+in `worker-2`. That is its `id` from then on, over restarts too.
+
+Invariants: `slots` holds no child that is down, but for the time in which its end is dealt with. A child is known by
+the `Ref` of its last incarnation that was ready; an earlier one is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+
+import attrs
+
+from proctor.runtime.errors import MaxChildren, NotFound
+from proctor.runtime.messaging.refs import Ref
+from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
+from proctor.runtime.supervision.grace import LateStop
+from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.root import open_root
+from proctor.runtime.supervision.supervisor import AnySupervisor, following, nested_spec, run_nested
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Cell
+    from proctor.runtime.messaging.tree_context import System
+    from proctor.runtime.supervision.child import Incarnation
+
+
+Handle = TypeVar("Handle", bound="DynamicSupervisor")
+
+
+class DynamicCore(Core):
+    """One incarnation of a dynamic supervisor."""
+
+    def __init__(
+        self,
+        flags: DynamicFlags,
+        handle: Callable[[DynamicCore], AnySupervisor],
+        cell: Cell,
+        system: System,
+    ) -> None:
+        super().__init__((), flags, cell, system, lambda _: handle(self))
+        self.children.forgetful = True
+        self._limit, self._extra = flags.max_children, flags.extra_arguments
+        self._numbers = count(2)
+
+    async def start_child(self, spec: ChildSpec) -> Incarnation:
+        """S63, S64, S67."""
+        check_significance(spec, self.flags.auto_shutdown)
+        if self._limit is not None and len(self.slots) >= self._limit:
+            raise MaxChildren(self.path, self._limit)
+        return await super().start_child(self._placed(spec))
+
+    async def start(self, spec: ChildSpec) -> Ref:
+        """Ask for a start; a child whose starter is cancelled meanwhile is stopped, as nobody has its `Ref`."""
+        return (await self.ask(partial(self.start_child, spec), self._withdraw)).cell.ref
+
+    async def _withdraw(self, incarnation: Incarnation) -> None:
+        slot = self.slots.get(incarnation.spec.id)
+        if slot is not None and slot.incarnation is incarnation:
+            await self.children.stop(slot)
+            self.children.drop(slot.spec.id)
+
+    def _placed(self, spec: ChildSpec) -> ChildSpec:
+        id = spec.id
+        while id in self.slots:
+            id = f"{spec.id}-{next(self._numbers)}"
+        if id == spec.id and not self._extra:
+            return spec
+        return attrs.evolve(spec, id=id, args=(*self._extra, *spec.args))
+
+    async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
+        """S73."""
+        await super().change(specs, given)
+        self._limit = given.get("max_children", self._limit)
+
+    async def terminate(self, ref: Ref) -> tuple[LateStop, ...]:
+        """S66."""
+        slot = self.slots.get(ref.path.rpartition("/")[2])
+        if slot is None or slot.latest is not ref:
+            raise NotFound(ref.path)
+        with self.system.late.report(ref.path) as report:
+            await self.children.stop(slot)
+        self.children.drop(slot.spec.id)
+        return report.events
+
+
+class DynamicSupervisor(AnySupervisor):
+    """The handle on a supervisor whose children come and go, each known by its `Ref` (S63)."""
+
+    def __init__(self, core: DynamicCore) -> None:
+        super().__init__(core)
+        self._dynamic = core
+
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
+        super().follow(core)
+        self._dynamic = cast("DynamicCore", core)
+
+    async def start_child(self, spec: ChildSpec) -> Ref:
+        """Start a child, of any id (S63); of a start that ignores, the `Ref` has ended already (S67).
+
+        Cancelled, it leaves no child: one that is being started is stopped when it is ready. Raises `InvalidSpec`,
+        `MaxChildren` (S64), `StartError`; `AlreadyStarted` if the spec's `name` is taken.
+        """
+        return await self._dynamic.start(spec)
+
+    async def terminate_child(self, ref: Ref) -> tuple[LateStop, ...]:
+        """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
+
+        Returns what did not end in time, of the child and of what is below it: see `late`.
+
+        Raises `NotFound` if it is gone already, or never was a child of this supervisor, and `TypeError` for what is no
+        `Ref`: ids need not be unique here.
+        """
+        if not isinstance(ref, Ref):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a child of {self.path!r} is known by the Ref of its start, got {ref!r}")
+        return await self._core.ask(partial(self._dynamic.terminate, ref))
+
+    async def change(
+        self,
+        *,
+        max_children: int | Literal["as it is"] | None = "as it is",
+        intensity: int | None = None,
+        period: float | None = None,
+    ) -> None:
+        """Go on with other flags, those given (S73); `max_children=None` sets no limit any more.
+
+        Nothing is started or stopped: children above a lower limit stay, and no more are started until there is room.
+        Raises `InvalidSpec`, and then nothing has changed. Of a nested supervisor this holds until it is restarted.
+        """
+        flags = {"intensity": intensity, "period": period}
+        given: dict[str, object] = {name: value for name, value in flags.items() if value is not None}
+        if max_children != "as it is":
+            given["max_children"] = max_children
+        await self._core.ask(partial(self._core.change, (), given))
+
+
+@attrs.frozen
+class NestedDynamic:
+    """The `start` of a dynamic supervisor that is a child."""
+
+    flags: DynamicFlags
+    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor
+
+    async def __call__(self, *, task_status: Incarnation) -> None:
+        """Run it in the child's task."""
+        cell = task_status.cell
+        handle = following(cell, self.handle)
+        await run_nested(DynamicCore(self.flags, handle, cell, cell.system), task_status)
+
+
+def dynamic_supervisor_spec(
+    id: str,
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    **spec: Any,
+) -> ChildSpec:
+    """A dynamic supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
+
+    Its handle is `above.supervisor(path, DynamicSupervisor)`. `auto_shutdown` is `"never"` (S5).
+    """
+    flags = DynamicFlags(
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+    )
+    return nested_spec(id, NestedDynamic(flags), spec)
+
+
+@overload
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = ...,
+    extra_arguments: Iterable[Any] = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    seed: int | None = ...,
+) -> AbstractAsyncContextManager[DynamicSupervisor]: ...
+
+
+@overload
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = ...,
+    extra_arguments: Iterable[Any] = ...,
+    intensity: int = ...,
+    period: float = ...,
+    auto_shutdown: AutoShutdown = ...,
+    name: str | None = ...,
+    handle: Callable[[DynamicCore], Handle],
+    seed: int | None = ...,
+) -> AbstractAsyncContextManager[Handle]: ...
+
+
+def open_dynamic_supervisor(
+    *,
+    max_children: int | None = None,
+    extra_arguments: Iterable[Any] = (),
+    intensity: int = 1,
+    period: float = 5.0,
+    auto_shutdown: AutoShutdown = "never",
+    name: str | None = None,
+    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor,
+    seed: int | None = None,
+) -> AbstractAsyncContextManager[AnySupervisor]:
+    """A root dynamic supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
+
+    At most `max_children` run or wait for a restart at a time. `extra_arguments` come before each spec's own, at
+    restarts too. `period` is in seconds; `auto_shutdown` is `"never"` (S5). `handle` builds what the `with` gives, a
+    `DynamicSupervisor` or one of its subclasses. The same `seed` gives the same random delays of back-off (X16).
+    Raises `InvalidSpec` before anything starts; leaving raises `MaxRestartsExceeded` (S35).
+    """
+    flags = DynamicFlags(
+        intensity=intensity,
+        period=period,
+        auto_shutdown=auto_shutdown,
+        max_children=max_children,
+        extra_arguments=extra_arguments,
+    )
+    return open_root(partial(DynamicCore, flags, handle), name or "root", seed=seed)

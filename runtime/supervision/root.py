@@ -1,0 +1,199 @@
+"""The owner of a root supervisor's loop: what stands between it and the program around it.
+
+Guarantees (T2): a cancellation from outside reaches the body and a sentinel only; the sentinel asks for a stop, the
+loop stops the children in order behind a shield, and the cancellation goes on. An exception of the body comes out
+as it is, after the children have stopped. Giving up cancels the body and raises `MaxRestartsExceeded` (S35). An
+interrupt inside any child stops the whole tree in order and comes out bare; a second one kills (T5).
+
+Invariant: `ended` is set on every path out of `serve`, so whoever waits behind the shield is released.
+
+The shield is bounded by the children's `shutdown` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from proctor.runtime.errors import StartError
+from proctor.runtime.exits import ExitReason, Shutdown
+from proctor.runtime.messaging.refs import open_cell
+from proctor.runtime.messaging.tree_context import System
+from proctor.runtime.protected import protected_context
+from proctor.runtime.supervision.decide import RESTARTS, RestartTable
+from proctor.runtime.supervision.loop import Core
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.endpoint import Cell
+    from proctor.runtime.supervision.supervisor import AnySupervisor
+
+ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
+"""The roots of this Trio run, for whoever has to kill them all."""
+
+
+class Root:
+    """What a root supervisor needs beside its core: who owns the loop, and the scope of the body."""
+
+    def __init__(
+        self,
+        make: Callable[[Cell, System], Core],
+        name: str,
+        system: System,
+    ) -> None:
+        self.system = system
+        self.body = trio.CancelScope()
+        self.settled, self.ended = trio.Event(), trio.Event()
+        cell = open_cell(name, system, _ControlOfRoot(self), None)
+        self.core = make(cell, system)
+        system.on_interrupt = self._interrupted
+        self.error: BaseException | None = None
+        self._interrupts = 0
+
+    def _interrupted(self) -> None:
+        self._interrupts += 1
+        self.body.cancel(reason="interrupted")
+        if self._interrupts == 1:
+            self.core.stop(Shutdown("interrupted"))
+        else:
+            self.core.kill()
+
+    @trio.lowlevel.enable_ki_protection
+    async def serve(self) -> None:
+        """Run the loop, behind the shield."""
+        roots = ROOTS.get()
+        if roots is None:
+            ROOTS.set(roots := {})
+        roots[self.core] = None
+        try:
+            with trio.CancelScope(shield=True):
+                await self._run_with_deadlines()
+        finally:
+            del roots[self.core]
+            self._close()
+
+    async def _run_with_deadlines(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self.system.timers.nursery = nursery
+            nursery.start_soon(self.system.deadlines.run)
+            await self.core.run(self.settled.set)
+            nursery.cancel_scope.cancel(reason="the supervisor ended")
+
+    def _close(self) -> None:
+        self.core.cell.close(self.core.reason)
+        self.system.events.close()
+        if self.core.failure is not None:
+            self.body.cancel(reason="the supervisor gave up")
+        self.ended.set()
+        self.settled.set()
+
+    @trio.lowlevel.enable_ki_protection
+    async def sentinel(self) -> None:
+        """Be the one task that a cancellation from outside reaches."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.core.stop(Shutdown())
+
+    async def wait(self, event: trio.Event) -> None:
+        """Wait for `event` behind a shield; an interrupt meanwhile is noted, and the second kills (T5)."""
+        with trio.CancelScope(shield=True):
+            while not event.is_set():
+                try:
+                    await event.wait()
+                except KeyboardInterrupt as error:
+                    self.system.interrupt(error)
+
+    async def wait_started(self) -> None:
+        """Wait until the body may run. Raises what stands in its way."""
+        await self.wait(self.settled)
+        if self.core.failure is not None:
+            raise self.core.failure from self.core.failure.__cause__
+        if self.system.interrupted is not None:
+            raise self.system.interrupted
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        except KeyboardInterrupt as error:
+            self.system.interrupt(error)
+            await self.wait(self.ended)
+            raise
+        if not self.core.was_ready:  # one of its children stopped it
+            self.error = StartError(self.core.path, self.core.reason)
+            raise self.error
+
+    @asynccontextmanager
+    async def supervised(self) -> AsyncGenerator[None, None]:
+        """Run the body; afterwards, whatever became of it, stop the children and wait for that."""
+        try:
+            with self.body:
+                yield
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001  # raised by raise_outcome, outside the nursery's group
+            self.note(error)
+        finally:
+            self.core.stop(Shutdown())
+            await self.wait(self.ended)
+
+    def note(self, error: BaseException) -> None:
+        """Keep what the body raised."""
+        self.error = error
+        self.system.take_interrupt(error)
+
+    def raise_outcome(self) -> None:
+        """Raise what the whole came to, bare; nothing if it ended well."""
+        if self.system.interrupted is not None:
+            raise self.system.interrupted from None
+        failure = self.core.failure
+        if failure is not None and (self.error is None or isinstance(self.error, Exception)):
+            raise failure from (
+                self.error or failure.__cause__
+            )  # the body failed because its tree did, if it did
+        if self.error is not None:
+            raise self.error
+
+
+class _ControlOfRoot:
+    """The control of a root's cell: the core is made after its cell."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def stop(self, reason: ExitReason) -> None:
+        self._root.core.stop(reason)
+
+    def kill(self) -> None:
+        self._root.core.kill()
+
+    def ending(self) -> None:
+        self._root.core.cell.refuse()
+        self._root.system.registry.end()
+
+
+@protected_context
+async def open_root(
+    make: Callable[[Cell, System], Core],
+    name: str,
+    restarts: RestartTable = RESTARTS,
+    seed: int | None = None,
+) -> AsyncGenerator[AnySupervisor, None]:
+    """A root supervisor, made by `make` for its cell and its tree, for the length of an `async with`."""
+    # a child started in a cancelled scope would run to its first checkpoint (T6)
+    await trio.lowlevel.checkpoint_if_cancelled()
+    root = Root(make, name, System(restarts, seed))
+    try:
+        async with trio.open_nursery() as outer:
+            outer.start_soon(root.sentinel)
+            outer.start_soon(root.serve)
+            await root.wait_started()
+            async with root.supervised():
+                yield root.core.handle
+            outer.cancel_scope.cancel(reason="the supervisor ended")
+    except BaseExceptionGroup as group:
+        # a SIGINT that the nursery's own wait was given, all else having ended
+        root.system.take_interrupt(group)
+        raise
+    finally:
+        root.raise_outcome()

@@ -1,0 +1,335 @@
+"""Functions run as children of a dynamic supervisor, with a result for whoever started them (S70).
+
+Guarantees: a task's end is told by its exit reason, as every child's; its value is there when the reason is `Normal`,
+and it is delivered once. `async_` ties task and block: an abnormal end of the task, or one that somebody else asked
+for, cancels the block and is raised from it; a block left by an exception or a cancellation ends its task and waits
+for that; one left otherwise waits for the task. `async_nolink` ties nothing. A start whose caller is cancelled
+meanwhile leaves no task.
+
+A task runs in the context of its supervisor, not of its caller (T17): what it needs is passed as arguments. A stop
+cancels it, as a kill does; a function has no hooks between the two.
+
+Invariant: a task's `ref` is known before its function runs.
+
+Not here: tasks over many items (`task_stream`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, TypeVarTuple, Unpack, cast
+
+import trio
+
+from proctor.runtime.errors import ActorExited, CallTimeout, ResultTaken
+from proctor.runtime.exits import Crash, ExitReason, Normal, Shutdown
+from proctor.runtime.messaging.deadlines import until
+from proctor.runtime.messaging.lateness import lateness
+from proctor.runtime.messaging.monitors import Down, watch
+from proctor.runtime.protected import protected_context
+from proctor.runtime.spec import (
+    WORKER_SHUTDOWN,
+    ChildSpec,
+    DynamicFlags,
+    Grace,
+    OnTimeout,
+    Restart,
+    StreamOptions,
+)
+from proctor.runtime.supervision.dynamic import DynamicCore, NestedDynamic
+from proctor.runtime.supervision.grace import LateStop
+from proctor.runtime.supervision.root import open_root
+from proctor.runtime.supervision.supervisor import AnySupervisor, nested_spec
+from proctor.runtime.supervision.task_stream import TaskStream, open_task_stream
+
+if TYPE_CHECKING:
+    from proctor.runtime.messaging.refs import Ref
+    from proctor.runtime.supervision.child import Incarnation
+    from proctor.runtime.supervision.loop import Core
+
+Args = TypeVarTuple("Args")
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+
+class Task(Generic[T]):
+    """A function that runs as a child, and its result: `await task`, once."""
+
+    ref: Ref
+    """The one incarnation: to monitor, to end."""
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work: Callable[[], Awaitable[T]] | None = work
+        self._value: T | None = None
+        self._delivery: Literal["open", "awaited", "done"] = "open"
+        self._dismissed = False
+
+    async def run(self, *, task_status: Incarnation) -> None:
+        """The body of the child. For its supervisor."""
+        self.ref = task_status.cell.ref
+        task_status.started()
+        work, self._work = self._work, None
+        if work is not None:
+            begun = work()
+            del work  # and with it the arguments, else kept as long as it runs
+            self._value = await begun
+
+    async def wait(self, timeout: float | None = None) -> T:
+        """Wait, at most `timeout` seconds, for its end: what the function returned. For one caller, once.
+
+        Raises `ActorExited` with the reason of any other end, a crash as its cause; `CallTimeout`, and the task goes
+        on and can be waited for again, as after a cancellation; `ResultTaken` if the result was delivered, be it as
+        an error, or another waits for it.
+        """
+        if self._delivery != "open":
+            raise ResultTaken(self.ref)
+        self._delivery = "awaited"
+        try:
+            with trio.CancelScope(deadline=until(timeout)):
+                await self.wait_ended()
+        finally:
+            self._delivery = "open"
+        if self.ref.exit_reason is None:
+            raise CallTimeout(self.ref, timeout or 0.0)
+        return self.take()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self.wait().__await__()
+
+    def take(self) -> T:
+        """The result of a task that has ended, without waiting; raises as `wait` does."""
+        if self._delivery != "open":
+            raise ResultTaken(self.ref)
+        self._delivery = "done"
+        if not isinstance(self.ref.exit_reason, Normal):
+            raise self.failure()
+        value, self._value = self._value, None
+        return cast("T", value)
+
+    async def wait_ended(self) -> ExitReason:
+        """Wait for its end, however that comes; the result stays where it is. By anybody, as often as wanted."""
+        with self.ref.monitor() as monitor:
+            await monitor
+        assert self.ref.exit_reason is not None
+        return self.ref.exit_reason
+
+    async def shutdown(self, grace: Grace = WORKER_SHUTDOWN) -> ExitReason:
+        """End it, and wait until it has: asked, and after `grace` seconds killed, or killed at once. Why it ended.
+
+        The block it is tied to goes on. If it ended by itself before, its result is still there.
+        """
+        self._dismissed = self._dismissed or self.ref.exit_reason is None
+        if grace != "brutal_kill":
+            self.ref.exit(Shutdown())
+            with trio.move_on_after(grace) as asked:
+                return await self.wait_ended()
+            with trio.move_on_after(lateness(asked.deadline)):
+                return await self.wait_ended()
+        self.ref.kill()
+        return await self.wait_ended()
+
+    async def dismiss(self) -> None:
+        """Ask it to end, and wait until it has, whatever cancels the caller. Nothing happens if it has ended."""
+        if self.ref.exit_reason is None:
+            self._dismissed = True
+            self.ref.exit(Shutdown())
+            with trio.CancelScope(shield=True):
+                await self.wait_ended()
+
+    async def abandon(self) -> None:
+        """Its start was given up: end it as `dismiss` does, or have it never begin."""
+        self._work = None
+        if hasattr(self, "ref"):
+            await self.dismiss()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended otherwise than by returning, and not because its owner ended it."""
+        return not (isinstance(self.ref.exit_reason, Normal | None) or self._dismissed)
+
+    def failure(self) -> ActorExited:
+        """The error for its end, a crash as its cause."""
+        reason = self.ref.exit_reason
+        assert reason is not None
+        error = ActorExited(self.ref, reason)
+        error.__cause__ = reason.error if isinstance(reason, Crash) else None
+        return error
+
+
+class _Tie:
+    """Cancels a block when its task fails."""
+
+    def __init__(self, task: Task[Any], block: trio.CancelScope) -> None:
+        self._task, self._block = task, block
+
+    def deliver(self, down: Down) -> None:
+        if self._task.failed:
+            self._block.cancel(reason=str(down))
+
+
+class TaskSupervisor(AnySupervisor):
+    """The handle on a supervisor of tasks (S70): async functions that are run as its children."""
+
+    def __init__(self, core: DynamicCore) -> None:
+        super().__init__(core)
+        self._dynamic = core
+
+    def follow(self, core: Core) -> None:
+        """Stand for another incarnation of the same supervisor. For the runtime."""
+        super().follow(core)
+        self._dynamic = cast("DynamicCore", core)
+
+    async def start_child(
+        self,
+        fn: Callable[[Unpack[Args]], Awaitable[object]],
+        *args: *Args,
+        restart: Restart = "temporary",
+        shutdown: Grace = WORKER_SHUTDOWN,
+    ) -> Ref:
+        """Run `await fn(*args)` as a child whose result nobody waits for; it is restarted only if `restart` says so.
+
+        Raises `MaxChildren`, and what every request raises.
+        """
+        return await self._dynamic.start(
+            ChildSpec(_id(fn), _forgetful, (fn, *args), restart=restart, shutdown=shutdown)
+        )
+
+    async def terminate_child(self, ref: Ref) -> tuple[LateStop, ...]:
+        """Stop the task whose last incarnation is `ref`, and forget it (S66): what did not end in time, see `late`.
+
+        Raises `NotFound` if it is gone.
+        """
+        return await self._core.ask(partial(self._dynamic.terminate, ref))
+
+    async def async_nolink(
+        self,
+        fn: Callable[[Unpack[Args]], Awaitable[T]],
+        *args: *Args,
+        shutdown: Grace = WORKER_SHUTDOWN,
+    ) -> Task[T]:
+        """Run `await fn(*args)` as a task that is not tied to the caller: it outlives it, and its crash is an
+        `ActorExited` for whoever awaits it.
+
+        `shutdown` is what the supervisor grants it at a stop. Raises `MaxChildren`, and what every request raises.
+        """
+        task: Task[T] = Task(partial(fn, *args))
+        started = False
+        try:
+            await self._dynamic.start(ChildSpec(_id(fn), task.run, restart="temporary", shutdown=shutdown))
+            started = True
+        finally:
+            if not started:
+                await task.abandon()
+        return task
+
+    @protected_context
+    async def async_(
+        self,
+        fn: Callable[[Unpack[Args]], Awaitable[T]],
+        *args: *Args,
+        shutdown: Grace = WORKER_SHUTDOWN,
+    ) -> AsyncGenerator[Task[T], None]:
+        """Run `await fn(*args)` as a task tied to the block: `async with tasks.async_(fn, *args) as task`.
+
+        If the task ends otherwise than by returning, and not by its own `shutdown`, the block is cancelled and
+        raises `ActorExited`, a crash as its cause. Leaving the block by an exception ends the task; leaving it
+        otherwise waits for it. Entering raises `MaxChildren`, and what every request raises.
+        """
+        task = await self.async_nolink(fn, *args, shutdown=shutdown)
+        try:
+            with trio.CancelScope() as block:
+                watch(_Tie(task, block), task.ref, task.ref.cell)
+                yield task
+                await task.wait_ended()
+        finally:
+            await task.dismiss()
+        if task.failed:
+            raise task.failure()
+
+    def async_stream(
+        self,
+        items: Iterable[Item] | AsyncIterable[Item],
+        fn: Callable[[Item], Awaitable[T]],
+        *,
+        max_concurrency: int | None = None,
+        ordered: bool = True,
+        timeout: float | None = 5.0,
+        on_timeout: OnTimeout = "exit",
+    ) -> AbstractAsyncContextManager[TaskStream[Item, T]]:
+        """Run `await fn(item)` as a task for each of `items`, and iterate over the outcomes (S71).
+
+        `async with tasks.async_stream(urls, fetch) as outcomes: async for outcome in outcomes: ...`. At most
+        `max_concurrency` items, left out: the number of processors, are taken and not yet handed out as outcomes;
+        so items may be endless, and a consumer that is slow stops the taking. Outcomes come in the order of the
+        items unless `ordered=False`. Each item may take `timeout` seconds.
+
+        A crash of an item cancels the block and is raised from it as `ActorExited`; an item's time-out as
+        `TaskTimeout`, with `on_timeout="kill"` it is an outcome, `TaskExit`, instead. Leaving the block ends the
+        tasks that are left, and closes `items` if they are a generator. Raises `InvalidSpec`.
+        """
+        options = _options(max_concurrency, ordered, timeout, on_timeout)
+        return open_task_stream(lambda item: self.async_nolink(fn, item), items, options, linked=True)
+
+    def async_stream_nolink(
+        self,
+        items: Iterable[Item] | AsyncIterable[Item],
+        fn: Callable[[Item], Awaitable[T]],
+        *,
+        max_concurrency: int | None = None,
+        ordered: bool = True,
+        timeout: float | None = 5.0,
+        on_timeout: OnTimeout = "exit",
+    ) -> AbstractAsyncContextManager[TaskStream[Item, T]]:
+        """`async_stream` in which the crash of an item is an outcome, `TaskExit`, and the others go on."""
+        options = _options(max_concurrency, ordered, timeout, on_timeout)
+        return open_task_stream(lambda item: self.async_nolink(fn, item), items, options, linked=False)
+
+
+def _options(
+    max_concurrency: int | None, ordered: bool, timeout: float | None, on_timeout: OnTimeout
+) -> StreamOptions:
+    at_once = (os.cpu_count() or 1) if max_concurrency is None else max_concurrency
+    return StreamOptions(max_concurrency=at_once, ordered=ordered, timeout=timeout, on_timeout=on_timeout)
+
+
+def _id(fn: object) -> str:
+    return getattr(fn, "__name__", "task")
+
+
+async def _forgetful(fn: Callable[..., Awaitable[object]], *args: Any, task_status: Incarnation) -> None:
+    task_status.started()
+    begun = fn(*args)
+    del fn, args  # else kept as long as it runs
+    await begun
+
+
+def task_supervisor_spec(
+    id: str, *, max_children: int | None = None, intensity: int = 1, period: float = 5.0, **spec: Any
+) -> ChildSpec:
+    """A task supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
+
+    Its handle is `above.supervisor(path, TaskSupervisor)`.
+    """
+    flags = DynamicFlags(max_children=max_children, intensity=intensity, period=period)
+    return nested_spec(id, NestedDynamic(flags, TaskSupervisor), spec)
+
+
+def open_task_supervisor(
+    *,
+    max_children: int | None = None,
+    intensity: int = 1,
+    period: float = 5.0,
+    name: str | None = None,
+    seed: int | None = None,
+) -> AbstractAsyncContextManager[TaskSupervisor]:
+    """A root task supervisor for the length of an `async with`; leaving it ends the tasks that are left.
+
+    At most `max_children` tasks at a time. `intensity` and `period`, in seconds, are for tasks that `start_child`
+    was told to restart. `seed` fixes what is random in the tree (X16). Raises `InvalidSpec`.
+    """
+    flags = DynamicFlags(max_children=max_children, intensity=intensity, period=period)
+    opened = open_root(partial(DynamicCore, flags, TaskSupervisor), name or "root", seed=seed)
+    return cast("AbstractAsyncContextManager[TaskSupervisor]", opened)

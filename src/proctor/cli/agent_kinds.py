@@ -1,0 +1,90 @@
+"""The kinds of agents the command line knows, as data."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from proctor.actors.errors import BadOption
+from proctor.actors.plan.option_checks import near
+from proctor.actors.plan.plan import (
+    AgentOptions,
+    Plan,
+    acp_plan,
+    claude_plan,
+    codex_plan,
+    gemini_plan,
+    opencode_plan,
+    scripted_plan,
+)
+
+
+@attrs.frozen
+class Kind:
+    """`argument` is what stands after the colon, None where nothing may; `plan` makes the plan of it."""
+
+    argument: str | None
+    plan: Callable[[str, AgentOptions], Plan]
+
+
+def _claude(_: str, options: AgentOptions) -> Plan:
+    return claude_plan("claude", options)
+
+
+def _scripted(script: str, options: AgentOptions) -> Plan:
+    if "executable" in options:
+        raise BadOption("--executable means nothing to scripted: it brings its own program")
+    return scripted_plan("scripted", script, options)
+
+
+def _codex(_: str, options: AgentOptions) -> Plan:
+    return codex_plan("codex", options)
+
+
+def _opencode(_: str, options: AgentOptions) -> Plan:
+    return opencode_plan("opencode", options)
+
+
+def _gemini(_: str, options: AgentOptions) -> Plan:
+    return gemini_plan("gemini", options)
+
+
+def _acp(command: str, options: AgentOptions) -> Plan:
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise BadOption(f"agent 'acp:{command}': {str(error).lower()}") from None
+    return acp_plan("acp", argv, options)
+
+
+KINDS: Mapping[str, Kind] = {
+    "claude": Kind(None, _claude),
+    "codex": Kind(None, _codex),
+    "opencode": Kind(None, _opencode),
+    "gemini": Kind(None, _gemini),
+    "acp": Kind("COMMAND", _acp),
+    "scripted": Kind("FILE", _scripted),
+}
+
+
+def spelled_kinds() -> list[str]:
+    """Each kind as one writes it: `claude`, `scripted:FILE`."""
+    return [f"{name}:{kind.argument}" if kind.argument else name for name, kind in KINDS.items()]
+
+
+def plan_of(agent: str, options: AgentOptions) -> Plan:
+    """The plan of `kind` or `kind:argument`. Raises `BadOption`, or `ScriptError` for a script."""
+    name, colon, argument = agent.partition(":")
+    kind = KINDS.get(name)
+    known = ", ".join(spelled_kinds())
+    if kind is None:
+        guess = near(name, KINDS)
+        hint = f"{guess}; known: {known}" if "did you mean" in guess else f"; known: {known}"
+        raise BadOption(f"unknown agent {agent!r}{hint}")
+    if kind.argument and not argument:
+        raise BadOption(f"agent {agent!r} needs a {kind.argument}: write {name}:{kind.argument}")
+    if colon and not kind.argument:
+        raise BadOption(f"agent {agent!r}: nothing may stand after {name!r}; known: {known}")
+    return kind.plan(argument, options)

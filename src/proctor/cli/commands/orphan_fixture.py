@@ -1,0 +1,63 @@
+"""A runtime made to be killed: `python -m proctor.cli.commands.orphan_fixture FOLDER CHILDREN`.
+
+Each child is a guarded program; every second one starts a process in a session of its own and one more whose parent
+ends at once. `ready` on stdout says that all of them run. It ends with its stdin, should nobody kill it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import trio
+
+from proctor.runtime import ChildSpec, open_supervisor, run
+from proctor.runtime.processes.ledger import open_ledger
+from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes.stopping import Step
+
+PROGRAM = """
+import os, sys, time
+def away(orphaned):
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if orphaned and os.fork():
+            os._exit(0)
+        time.sleep(600)
+        os._exit(0)
+    if orphaned:
+        os.waitpid(child, 0)
+if sys.argv[1] == "family":
+    away(False)
+    away(True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+SHARE = 2
+
+
+async def child(word: str, *, task_status: trio.TaskStatus[None]) -> None:
+    """Run the program; ready when it is."""
+    command = Command((sys.executable, "-I", "-S", "-c", PROGRAM, word), os.environ)
+    async with open_process(command, guard=True, marker=word, ladder=(Step("kill"),)) as process:
+        await process.receive()
+        task_status.started()
+        await process.wait()
+
+
+async def main(folder: str, children: int) -> None:
+    """Start them all, say so, and wait for the end."""
+    specs = [
+        ChildSpec(f"child-{n}", child, ("alone" if n % SHARE else "family",), restart="temporary")
+        for n in range(children)
+    ]
+    async with open_ledger(Path(folder)), open_supervisor(specs):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+
+
+if __name__ == "__main__":
+    run(main, sys.argv[1], int(sys.argv[2]))

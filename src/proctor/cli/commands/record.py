@@ -1,0 +1,280 @@
+"""`proctor record`: a command line run by hand, unchanged for both sides, with a recording that can be replayed.
+
+Guarantees: the program gets the bytes of our stdin and its end, its environment is ours, its output comes out as it was,
+and its status is ours. What it says is on disk before it is passed on, and is taken from it at once: a reader of ours
+that sleeps costs disk, not memory, and does not hold the program up. Signals are passed on and are the program's to
+answer. It stands below a guard, so that nothing of it is left when it ends, or when we do, however that happens.
+
+The program has pipes, not our terminal: what needs one to draw on does not work here. The values of environment
+variables are not recorded; what is typed, said, or given as an argument is.
+
+stdout, stderr and the recording are three facts: where nobody reads our stdout any more the program is stopped, as a
+closed pipe would stop it; where nobody reads our stderr, what it says there is recorded all the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, BadOption, RecordingFailed
+from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE
+from proctor.actors.process.orphans import noted
+from proctor.actors.recording.recording import Recording, RunDirectory
+from proctor.cli.codes import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE
+from proctor.cli.interrupts import heeded
+from proctor.cli.recordings import make_room, state_directory
+from proctor.cli.ui.output import Output, OutputFailed
+from proctor.cli.verdicts import status_of
+from proctor.protocols import opencode
+from proctor.protocols.claude import CLAUDE
+from proctor.protocols.codex import CODEX
+from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal
+from proctor.runtime.processes.private import make_directory, open_private
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import (
+    NotExecutable,
+    NotFound,
+    ProcessError,
+    ProcessGone,
+    StdinClosed,
+)
+
+PASSED_ON = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+DIALECTS: Mapping[str, str] = {
+    CLAUDE_CODE.program: CLAUDE.name,
+    CODEX_CLI.program: CODEX.name,
+    OPENCODE.program: opencode.OPENCODE.name,
+    GEMINI.program: "gemini",
+}
+"""What a program is called, and how its wire is called in `meta.json`."""
+_CHUNK = 64 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class RecordOptions:
+    """The words of the command line. `directory` None: a new one in the user's state folder."""
+
+    command: tuple[str, ...]
+    directory: str | None = None
+
+
+def record_command(options: RecordOptions) -> int:
+    """Run the program and return the exit status that is to be ours."""
+    return trio.run(_main, options)
+
+
+async def _main(options: RecordOptions) -> int:
+    screen = Output(2)
+    try:
+        async with noted(screen.say), _folder(options) as recording:
+            return await Session(options.command, recording, screen).run()
+    except (NotFound, NotExecutable) as error:
+        await screen.say(" ".join(str(error).split()))
+        return NOT_INSTALLED
+    except (AgentError, OutputFailed, ProcessError) as error:
+        await screen.say(" ".join(str(error).split()))
+        return status_of(error)
+
+
+@asynccontextmanager
+async def _folder(options: RecordOptions) -> AsyncGenerator[Recording]:
+    """Where it is recorded: the next incarnation of the directory that was named, or the first of a new one."""
+    if options.directory is None:
+        root = state_directory()
+        directory = RunDirectory(root, Path(options.command[0]).name)
+        try:
+            yield directory.open_incarnation()
+        finally:
+            directory.close()
+            await make_room(root)
+        return
+    named, lock = _occupied(options.directory)
+    try:
+        yield Recording(_next(named))
+    finally:
+        os.close(lock)
+
+
+def _next(folder: Path) -> Path:
+    numbers = [int(inner.name) for inner in folder.iterdir() if inner.name.isdecimal()]
+    return folder / str(max(numbers, default=0) + 1)
+
+
+def _occupied(name: str) -> tuple[Path, int]:
+    """The directory of this name and its lock, which is held until its descriptor is closed."""
+    folder = Path(os.path.expanduser(name)).absolute()
+    try:
+        make_directory(folder, parents=True, exist_ok=True)
+        lock = open_private(folder / "lock", os.O_RDWR)
+    except OSError as error:
+        raise RecordingFailed(str(folder), error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BadOption(f"{str(folder)!r} is being recorded to by somebody else") from None
+    return folder, lock
+
+
+class Spool:
+    """What was recorded so far of one stream, on its way to our reader at the reader's own pace."""
+
+    def __init__(self, path: Path, out: Output) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._out = out
+        self._news = trio.Event()
+        self._over = False
+
+    def stir(self, *, over: bool = False) -> None:
+        """There is more on disk; `over`: and no more will come."""
+        self._over = self._over or over
+        self._news.set()
+
+    async def copy(self) -> None:
+        """Write what comes until all is written. Raises `BrokenPipeError` and `OutputFailed`."""
+        offset = 0
+        try:
+            while True:
+                self._news, over = trio.Event(), self._over
+                while part := os.pread(self._fd, _CHUNK, offset):
+                    await self._out.write(part)
+                    offset += len(part)
+                if over:
+                    return
+                if not self._over:
+                    await self._news.wait()
+        finally:
+            os.close(self._fd)
+
+
+class Session:
+    """One program from its start to its end. `frames` counts its lines; `status` is what we end with instead of its
+    own, None for its own."""
+
+    def __init__(self, argv: tuple[str, ...], recording: Recording, screen: Output) -> None:
+        self._argv, self._recording = argv, recording
+        self._out = Spool(recording.path / "stdout.ndjson", Output(1))
+        self._err = Spool(recording.path / "stderr.txt", screen)
+        self._frames = 0
+        self._status: int | None = None
+        self._told = False
+        self._process: Process
+
+    async def run(self) -> int:
+        """The exit status. Raises what keeps the program from starting, and `RecordingFailed`."""
+        program = Path(self._argv[0]).name
+        names = sorted(os.environ)
+        cli, number = DIALECTS.get(program, program), int(self._recording.path.name)
+        self._recording.begin(cli=cli, argv=self._argv, environment=names, incarnation=number)
+        command = Command(self._argv, os.environ)
+        ended: ExitReason | None = None
+        try:
+            with trio.open_signal_receiver(*heeded(*PASSED_ON)) as signals:
+                async with open_process(command, guard=True, on_stderr=self._take_stderr) as self._process:
+                    ended = await self._live(signals)
+        finally:
+            self._close(ended)
+        return _code(ended) if self._status is None else self._status
+
+    async def _live(self, signals: AsyncIterator[int]) -> ExitReason:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._pass_on, signals)
+            nursery.start_soon(self._feed)
+            async with trio.open_nursery() as outward:
+                outward.start_soon(self._show)
+                outward.start_soon(self._show_errors)
+                await self._pump()
+                ended = await self._process.wait()
+                self._out.stir(over=True)
+                await self._process.stop()
+                self._err.stir(over=True)
+            nursery.cancel_scope.cancel("the program has ended")
+        return ended
+
+    async def _pass_on(self, signals: AsyncIterator[int]) -> None:
+        async for number in signals:
+            self._told = True
+            self._process.signal(number)
+
+    async def _feed(self) -> None:
+        """Our stdin to the program's, and its end."""
+        while data := await trio.to_thread.run_sync(_read, abandon_on_cancel=True):
+            self._recording.stdin(data)
+            try:
+                await self._process.send(data)
+            except (ProcessGone, StdinClosed):
+                return
+        self._process.close_stdin()
+
+    async def _pump(self) -> None:
+        while data := await self._process.receive():
+            self._recording.stdout(data, self._frames)
+            self._frames += data.count(b"\n")
+            self._out.stir()
+
+    def _take_stderr(self, data: bytes) -> None:
+        self._recording.stderr(data)
+        self._err.stir()
+
+    async def _show(self) -> None:
+        try:
+            await self._out.copy()
+        except BrokenPipeError:
+            self._status = STDOUT_GONE
+            self._process.begin_stop()
+
+    async def _show_errors(self) -> None:
+        with suppress(BrokenPipeError, OutputFailed):
+            await self._err.copy()
+
+    def _close(self, ended: ExitReason | None) -> None:
+        alone = not self._told and self._status is None and ended is not None
+        facts: dict[str, object] = {
+            "exit": str(ended),
+            "stopper": "nobody" if alone else "owner",
+            "stdout_lines": self._frames,
+        }
+        if alone:
+            facts["exit_code"] = _raw(ended)
+        self._recording.close(**facts)
+
+
+def _read() -> bytes:
+    stdin: object = sys.stdin
+    try:
+        return b"" if stdin is None else os.read(0, _CHUNK)
+    except OSError:
+        return b""  # a terminal that went away, or one that we may not read
+
+
+def _raw(ended: ExitReason | None) -> int:
+    """The status as `waitpid` has it: negative for a signal."""
+    match ended:
+        case Normal():
+            return 0
+        case ExitStatus(code=int(code)):
+            return code
+        case ExitStatus(signal=int(number)):
+            return -number
+        case Killed():
+            return -signal.SIGKILL
+        case _:
+            return FAILED
+
+
+def _code(ended: ExitReason | None) -> int:
+    """The status as a shell has it."""
+    raw = _raw(ended)
+    return raw if raw >= 0 else BY_SIGNAL - raw

@@ -1,0 +1,315 @@
+"""`proctor serve`: agents as tools of the Model Context Protocol, over stdio or HTTP.
+
+In this order, each step logged: look for the command lines and start the fleet, make the tools, serve. A command line
+that is missing, and an agent of the fleet that does not start, is left out; the log and the server's instructions say
+why. stdout is the protocol's alone.
+
+It ends when stdin ends (exit status 0), and on a signal (SIGTERM: 0): calls that run are cancelled and answered, their
+agents go down their ladders, and what has not gone after `PATIENCE` is killed: clients wait four seconds in all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.fleet.fleet import Fleet, load_fleet
+from proctor.actors.gateways.mcp.server import GRACE, IDLE, ToolsetServer
+from proctor.actors.limits.account_book import AccountBook
+from proctor.actors.operations.health import Checks, adapters_of, troubles
+from proctor.actors.operations.metrics import Metrics, agents_in
+from proctor.actors.plan.environment import parse_env
+from proctor.actors.plan.permissions import Policy
+from proctor.actors.process.orphans import noted
+from proctor.actors.scripted import ScriptError
+from proctor.actors.serving.agent_tools import Terms
+from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.serving.toolset import ServedTool, Toolset
+from proctor.actors.specs import open_supervisor
+from proctor.actors.web_server.listening import endpoint
+from proctor.cli.absent import Absent
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.commands.submissions import SUBMISSION_TOOLS, Submissions, submission_tools
+from proctor.cli.daemon import run_daemon
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.recordings import account_book, keep_room, state_directory
+from proctor.cli.supervision_log import FleetLog
+from proctor.cli.tokens import token_for, token_of
+from proctor.cli.tools import ONE_SHOT, Offer
+from proctor.cli.ui.output import Output
+from proctor.cli.verdicts import refused
+from proctor.runtime.errors import MaxRestartsExceeded
+
+if TYPE_CHECKING:
+    from proctor.actors.gateways.http import Check
+    from proctor.cli.http_server import Doorway
+
+SUBMITTING = "Answers of a declared shape are handed in by submit; validate checks one, example shows one."
+PATIENCE = GRACE / 2
+"""Seconds from the wish to stop until what has not gone is killed."""
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.frozen(kw_only=True)
+class ServeOptions:
+    """The words of the command line, typed. `agents` empty: those of `ONE_SHOT`, or none beside a fleet."""
+
+    http: str | None = None
+    fleet: str | None = None
+    agents: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    permission: Policy = "deny"
+    timeout: float = 300.0
+    env: tuple[str, ...] = ()
+    record: str | None = None
+    recorded: bool = True
+    sessions: str | None = None
+    session_ttl: float | None = None
+    limit: int | None = None
+    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    schema: str | None = None
+    submit_to: str | None = None
+    probes: str | None = None
+    client_ttl: float = IDLE
+    token_env: str | None = None
+    no_token: bool = False
+    metrics: bool = False
+
+
+def serve_command(options: ServeOptions) -> int:
+    """Serve and return the exit status."""
+    return run_daemon(_main, options)
+
+
+async def _main(options: ServeOptions) -> int:
+    try:
+        service = Service(options)
+    except (AgentError, ScriptError) as error:
+        return await refused(error, Output(2))
+    return await interruptible(service.run, told=_told, beside=partial(keep_room, service.record))
+
+
+async def _told(text: str) -> None:
+    _log.info("%s", text)
+
+
+class Service:
+    """One `proctor serve`. Raises `BadOption`, `FleetFaults` or `ScriptError` before anything starts."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self.record = _record(options)
+        named_others = options.fleet is not None or options.schema is not None
+        self._agents = options.agents or (() if named_others else ONE_SHOT)
+        self._doorway, self._probes = _doorway(options), _probes(options)
+        self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet)).degrading()
+        self._absent = None if self._fleet is None else Absent(self._fleet, self.record)
+        self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
+        self._metrics = _metrics(options, self._fleet)
+        if options.limit is not None and options.limit < 1:
+            raise BadOption(f"--limit must be 1 or more, got {options.limit}")
+        self._terms = _terms(options, self.record)
+        self._client_ttl = options.client_ttl
+        self._offer, of_schema = Offer(), Offer()
+        self._submissions = _submissions(options, of_schema)  # first: what is wrong is said alone
+        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
+        self._offer.one_shots(self._agents, self._terms)
+        self._offer.tools.extend(of_schema.tools)
+        self._shutdown = trio.Event()
+        self._kill_tree: Callable[[], None] | None = None
+        self._status = OK
+
+    async def run(self, interrupts: Interrupts) -> int:
+        """Start, serve, stop. Returns the exit status."""
+        interrupts.kill = self._kill
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, interrupts)
+            nursery.start_soon(self._hurry)
+            try:
+                async with noted(_told), AsyncExitStack() as stack:
+                    await self._open_sessions(stack)
+                    stack.enter_context(self._accounts)
+                    await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))
+            except AgentError as error:
+                self._status = await refused(error, Output(2))
+            nursery.cancel_scope.cancel("nothing is served any more")
+            if self._submissions is not None:
+                self._submissions.close()
+        _log.info("stopped")
+        return self._status
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        if self._terms.sessions is not None:
+            try:
+                await stack.enter_async_context(self._terms.sessions)
+            except OSError as error:  # a call that names one is told so
+                _log.warning("there is no place for sessions: %s", error)
+
+    async def _listen(self, interrupts: Interrupts) -> None:
+        with interrupts.scope:
+            await trio.sleep_forever()
+        self._shutdown.set()
+
+    async def _hurry(self) -> None:
+        await self._shutdown.wait()
+        await trio.sleep(PATIENCE)
+        self._kill()
+
+    def _kill(self) -> None:
+        for run in self._terms.live:
+            run.kill()
+        if self._kill_tree is not None:
+            self._kill_tree()
+
+    # -- the fleet
+
+    async def _with(self, fleet: Fleet, around: trio.Nursery) -> None:
+        try:
+            async with open_supervisor((), name=fleet.name, **fleet.tree()) as supervisor:
+                self._kill_tree = supervisor.ref.kill
+                if self._metrics is not None:
+                    await around.start(self._metrics.follow, supervisor)
+                if self._absent is not None:
+                    await around.start(FleetLog(fleet, self._absent, _log).follow, supervisor)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
+                    await self._offer.fleet(supervisor, fleet, self._terms, self.record)
+                    nursery.cancel_scope.cancel("the fleet has started")
+                await self._serve()
+        except MaxRestartsExceeded as error:
+            await Output(2).say(f"{fleet.name} gave up: {error.message}")
+            self._status = FAILED
+
+    async def _until_shutdown(self, scope: trio.CancelScope) -> None:
+        await self._shutdown.wait()
+        scope.cancel("a signal came while the fleet started")
+
+    # -- serving
+
+    async def _serve(self) -> None:
+        toolset = Toolset(self._offer.tools)
+        _log.info("offers %s", ", ".join(tool.name for tool in toolset.tools) or "nothing")
+        make = partial(
+            ToolsetServer,
+            "proctor",
+            toolset,
+            version=version("proctor"),
+            instructions=self._instructions(),
+            shutdown=self._shutdown,
+            idle=self._client_ttl,
+        )
+        checks = Checks(adapters_of(self._offer.plans)).by_name()
+        alarms: dict[str, Check] = {"agents": partial(troubles, self._offer.agents)}
+        if self._absent is not None:
+            alarms["fleet"] = self._absent.check
+        around = (checks, alarms, self._gather(toolset), self._shutdown)
+        if self._doorway is not None:
+            await self._doorway.serve(make, *around)
+            return
+        async with trio.open_nursery() as nursery:
+            if self._probes is not None:
+                await nursery.start(self._probes.serve_probes, *around)
+            _log.info("serves stdin and stdout")
+            await make().serve_stdio()
+            nursery.cancel_scope.cancel("nothing is served any more")
+
+    def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
+        if self._metrics is None:
+            return None
+        from proctor.actors.operations.prometheus import Exposition  # another extra's
+
+        pools = self._terms.pools.statistics
+        return Exposition(
+            self._metrics, lambda: toolset.counts, pools, lambda: self._accounts.expenses
+        ).expose
+
+    def _instructions(self) -> str:
+        names = ", ".join(tool.name for tool in self._offer.tools if tool.name not in SUBMISSION_TOOLS)
+        lines = [] if self._submissions is None else [SUBMITTING]
+        if names:
+            lines += [
+                f"Coding agents as tools: {names}.",
+                f"They work below these folders: {self._terms.roots}.",
+            ]
+        elif not lines:
+            lines.append("No coding agent can be offered.")
+        return "\n".join([*lines, *(f"Not offered: {line}" for line in self._offer.absent)])
+
+
+def _doorway(options: ServeOptions) -> Doorway | None:
+    if options.http is not None:
+        return _doorway_at(options.http, options)
+    token_of(options.token_env)
+    if options.metrics and options.probes is None:
+        raise BadOption(
+            "--metrics are served over HTTP: say where with --http, or beside stdio with --probes"
+        )
+    return None
+
+
+def _probes(options: ServeOptions) -> Doorway | None:
+    if options.probes is None:
+        return None
+    if options.http is not None:
+        raise BadOption("--probes are for a server over stdio: --http has them beside the protocol")
+    return _doorway_at(options.probes, options)
+
+
+def _doorway_at(address: str, options: ServeOptions) -> Doorway:
+    from proctor.cli.http_server import Doorway  # another extra's: stdio does without
+
+    where = endpoint(address)
+    return Doorway(where, token_for(where, options.token_env, no_token=options.no_token))
+
+
+def _submissions(options: ServeOptions, offer: Offer) -> Submissions | None:
+    """The file of answers, and the tools that fill it among what is offered."""
+    if options.schema is None or options.submit_to is None:
+        if (options.schema, options.submit_to) != (None, None):
+            raise BadOption(
+                "--schema and --submit-to go together: what is to be handed in, and where it goes"
+            )
+        return None
+    submissions = Submissions.opened(options.submit_to)
+    offer.tools.extend(map(ServedTool.of, submission_tools(options.schema, submissions)))
+    return submissions
+
+
+def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:
+    if not options.metrics:
+        return None
+    return Metrics({} if fleet is None else agents_in(fleet.specs(), fleet.name))
+
+
+def _record(options: ServeOptions) -> Path | None:
+    if not options.recorded:
+        return None
+    return state_directory() if options.record is None else Path(options.record)
+
+
+def _terms(options: ServeOptions, record: Path | None) -> Terms:
+    env = parse_env(options.env, os.environ)
+    kept = options.sessions is not None
+    return Terms(
+        roots=Roots(options.roots or (Path.cwd(),)),
+        pools=Pools(limit=options.limit, limits=options.limits),
+        sessions=Sessions(
+            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
+        ),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        options={"env": env, "record": record, "permission": options.permission},
+        timeout=options.timeout,
+    )

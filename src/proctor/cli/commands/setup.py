@@ -1,0 +1,181 @@
+"""`proctor setup`: this very proctor as an MCP server in the configuration of the clients that are here.
+
+One line a client says what was done and in which file; below it are the lines of ours that came or went, never what
+stands around them. A client that fails does not keep the others from being done; the status says that one did.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from proctor.actors.errors import BadOption, FleetFaults
+from proctor.actors.fleet.fleet import load_fleet
+from proctor.actors.plan.environment import parse_env
+from proctor.actors.scripted import ScriptError
+from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.setup.registration import (
+    CLIENTS,
+    Aim,
+    Client,
+    Deed,
+    Registration,
+    Wish,
+    is_present,
+    register,
+)
+from proctor.cli.agent_kinds import plan_of
+from proctor.cli.codes import FAILED, OK, STDOUT_GONE
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.ui.output import Output, OutputFailed
+from proctor.cli.ui.text import printable
+from proctor.cli.verdicts import refused
+
+AIMS: Mapping[tuple[bool, bool], Aim] = {
+    (False, False): "register",
+    (False, True): "seize",
+    (True, False): "remove",
+    (True, True): "clear",
+}
+"""Is it to be removed x by force → what is wanted."""
+
+SAID: Mapping[tuple[Deed, bool], str] = {
+    ("add", False): "registered",
+    ("add", True): "would register",
+    ("replace", False): "updated",
+    ("replace", True): "would update",
+    ("take_out", False): "removed",
+    ("take_out", True): "would remove",
+}
+"""What was done x only to be told → in words."""
+
+
+@attrs.frozen(kw_only=True)
+class SetupOptions:
+    """The words of the command line, typed."""
+
+    clients: tuple[str, ...] = ()
+    name: str = "proctor"
+    fleet: str | None = None
+    agents: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    permission: str | None = None
+    env: tuple[str, ...] = ()
+    remove: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+def setup_command(options: SetupOptions) -> int:
+    """Register or remove, tell it client by client, and return the exit status: 1 when one failed."""
+    return trio.run(_main, options)
+
+
+async def _main(options: SetupOptions) -> int:
+    screen = Output(2)
+    return await interruptible(partial(_shown, options, screen), told=screen.say, beside=trio.sleep_forever)
+
+
+async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) -> int:
+    try:
+        wish = _wish(options)
+        with interrupts.scope:
+            return await _set_up(options, wish, Output(1))
+    except BrokenPipeError:
+        return STDOUT_GONE
+    except (BadOption, FleetFaults, ScriptError) as error:
+        return await refused(error, screen)
+    except OutputFailed as error:
+        await screen.say(str(error))
+    return FAILED  # that, or interrupted: the signal has its own status
+
+
+def _wish(options: SetupOptions) -> Wish:
+    argv = (*own_command(sys.argv[0]), "serve", *_served(options))
+    aim = AIMS[options.remove, options.force]
+    return Wish(argv=argv, aim=aim, name=options.name, dry_run=options.dry_run)
+
+
+def _served(options: SetupOptions) -> Iterator[str]:
+    """The words of `proctor serve` that are registered, each checked. Raises `BadOption`, `FleetFaults` or `ScriptError`."""
+    if options.fleet is not None:
+        yield from ("--fleet", str(_fleet(options.fleet)))
+    for agent in options.agents:
+        yield from ("--agents", _agent(agent))
+    for folder in Roots(tuple(options.roots)).folders if options.roots else ():
+        yield from ("--root", str(folder))
+    if options.permission is not None:
+        yield from ("--permission", options.permission)
+    named = {
+        item.partition("=")[0]: "" for item in options.env
+    }  # what is not set here may be where the client is
+    parse_env(options.env, named)
+    for item in options.env:
+        yield from ("--env", item)
+
+
+def _agent(agent: str) -> str:
+    """The kind as it is called from any folder."""
+    kind, colon, rest = agent.partition(":")
+    if kind == "scripted" and colon:
+        agent = f"{kind}:{Path(rest).absolute()}"
+    plan_of(agent, {})
+    return agent
+
+
+def _fleet(name: str) -> Path:
+    path = Path(name).absolute()
+    load_fleet(path)
+    return path
+
+
+def own_command(started: str) -> tuple[str, ...]:
+    """What starts this proctor: its script where it was started by one (`started`), else its interpreter. A link stays a
+    link: what installs programs turns it to the next version."""
+    script = Path(started).absolute()
+    if script.name == "proctor" and script.is_file() and os.access(script, os.X_OK):
+        return (str(script),)
+    return (sys.executable, "-m", "proctor")
+
+
+async def _set_up(options: SetupOptions, wish: Wish, out: Output) -> int:
+    names = dict.fromkeys(options.clients) or CLIENTS
+    chosen = [CLIENTS[name] for name in names]
+    done = [await _one(client, options, wish, out) for client in chosen]
+    if all(each is None for each in done):
+        return FAILED
+    return FAILED if any(each is not None and each.error for each in done) else OK
+
+
+async def _one(client: Client, options: SetupOptions, wish: Wish, out: Output) -> Registration | None:
+    """What came of it, None for a client that is not here and was not named."""
+    if not options.clients and not options.remove and not is_present(client, os.environ):
+        text = f"not installed; --client {client.name} registers all the same"
+        await _tell(out, [f"{client.name:9} {text}"])
+        return None
+    made = await register(client, wish, os.environ)
+    await _tell(out, told(made, options))
+    return made
+
+
+def told(made: Registration, options: SetupOptions) -> Iterable[str]:
+    """A registration in lines."""
+    where = "" if made.path is None else f"{made.path}"
+    if made.error is not None:
+        yield f"{made.client:9} FAILED {where}: {made.error}"
+        yield from (f"{'':9}   add by hand: {line}" for line in made.by_hand)
+        return
+    kept = "was not registered" if options.remove else "is registered already"
+    yield f"{made.client:9} {SAID.get((made.deed, options.dry_run), kept)} in {where}"
+    yield from (f"{'':9}   {line}" for line in made.lines)
+
+
+async def _tell(out: Output, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    await out.write(printable(text).encode("utf-8", "replace"))

@@ -1,0 +1,82 @@
+"""`proctor serve --schema FILE`: the tools by which a client hands in answers that fit a schema.
+
+Guarantees: an answer is accepted when it stands whole in the file that was named, as a line of JSON of its own, and is on
+the disk. One that cannot be written is not accepted, leaves no part of it there, and the client is told why.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import msgspec
+
+from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.structured.schemas import Schema, schema_of
+from proctor.actors.structured.submit import schema_tools
+from proctor.actors.tools.tools import Tool
+from proctor.protocols.lenient import Refusal
+from proctor.runtime.processes.private import open_private
+from proctor.runtime.processes.tags import write_all
+
+SUBMISSION_TOOLS = frozenset(("submit", "validate", "example"))
+"""Their names."""
+
+
+class NotKept(AgentError):
+    """An answer fits and could not be written, so it is not accepted."""
+
+
+@attrs.define
+class Submissions:
+    """The file of accepted answers, opened once: it is the same one whatever is put in its place."""
+
+    path: Path
+    fd: int
+
+    @classmethod
+    def opened(cls, name: str) -> Submissions:
+        """At the end of this file, which is made if it is not there. Raises `BadOption`."""
+        path = Path(name).expanduser().absolute()
+        try:
+            return cls(path, open_private(path, os.O_WRONLY | os.O_APPEND))
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise BadOption(f"--submit-to {name!r} cannot be written: {why}") from None
+
+    def accept(self, value: Any) -> None:
+        """Append a line. Raises `NotKept`."""
+        before = os.fstat(self.fd).st_size
+        try:
+            write_all(self.fd, msgspec.json.encode(value) + b"\n")
+            os.fsync(self.fd)  # whoever was told that it was accepted finds it after a crash
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self.fd, before)
+            raise NotKept(
+                f"{str(self.path)!r} cannot be written: {error.strerror}; hand it in again later"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.fd)
+
+
+def submission_tools(schema: str, submissions: Submissions) -> tuple[Tool, Tool, Tool]:
+    """`submit`, `validate` and `example` for the JSON schema in this file. Raises `BadOption`."""
+    return schema_tools(_read(schema), submissions.accept)
+
+
+def _read(name: str) -> Schema:
+    try:
+        declared = msgspec.json.decode(Path(name).expanduser().read_bytes())
+    except OSError as error:
+        raise BadOption(f"--schema {name!r} cannot be read: {error.strerror}") from None
+    except Refusal as error:
+        raise BadOption(f"--schema {name!r} is no JSON: {error}") from None
+    if not isinstance(declared, dict):
+        raise BadOption(f"--schema {name!r} must hold a JSON schema, an object")
+    return schema_of(cast("dict[str, Any]", declared))

@@ -1,0 +1,265 @@
+"""`proctor web`: a fleet that runs, served over HTTP.
+
+In this order: the socket is bound, the server answers (`/readyz` says that the agents start), the agents start and are
+given their prompts. It ends on a signal, or when the root of the fleet ends. An agent that cannot start, or is restarted too
+often, is left out: the others are served, `/readyz` and the agent's state say why. `strict` ends with the first of them.
+
+The first signal stops it in order: no new turns, `grace` for those that run, then they are interrupted and every
+client is told why; then the agents go down their ladders. What has not gone `LAST` seconds after the grace is killed,
+and so is everything at the second signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from trio_util import wait_any
+
+from proctor.actors.agent.handle import Agent
+from proctor.actors.errors import AgentError, BadOption
+from proctor.actors.fleet.fleet import load_fleet
+from proctor.actors.gateways.http import (
+    Entrance,
+    Gateway,
+    Hooks,
+    Rooms,
+    Steering,
+    application,
+    check_door,
+    open_gateway,
+)
+from proctor.actors.gateways.http.schemas import TurnRequest
+from proctor.actors.gateways.openai import routes
+from proctor.actors.operations.health import Checks, adapters_of
+from proctor.actors.operations.metrics import Metrics, agents_in
+from proctor.actors.operations.prometheus import Exposition
+from proctor.actors.plan.plan import Plan
+from proctor.actors.process.orphans import noted
+from proctor.actors.serving.completion import CompletionModel
+from proctor.actors.serving.in_flight import Visits
+from proctor.actors.serving.pool import Pools
+from proctor.actors.serving.sessions import Sessions
+from proctor.actors.specs import Supervisor, open_supervisor, plan_of
+from proctor.actors.transport.transport import ProcessTransport
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
+from proctor.actors.web_server.server import serve
+from proctor.cli.absent import Absent
+from proctor.cli.codes import FAILED, OK
+from proctor.cli.daemon import run_daemon
+from proctor.cli.interrupts import Interrupts, interruptible
+from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
+from proctor.cli.start_fleet import children_of, locate_some, started
+from proctor.cli.supervision_log import FleetLog
+from proctor.cli.tokens import announce, token_for
+from proctor.cli.ui.output import Output
+from proctor.cli.ui.text import WHOLE, one_line
+from proctor.cli.verdicts import refused, status_of
+from proctor.runtime.errors import MaxRestartsExceeded
+from proctor.runtime.exits import DeliveryError
+
+LAST = 0.2
+"""Seconds after the grace in which agents may still leave by themselves."""
+
+_log = logging.getLogger("proctor.web")
+
+
+@attrs.frozen(kw_only=True)
+class WebOptions:
+    """The words of the command line, typed. `grace` in seconds."""
+
+    fleet: str
+    listen: str | None = None
+    token_env: str | None = None
+    no_token: bool = False
+    origins: tuple[str, ...] = ()
+    grace: float = 10.0
+    metrics: bool = False
+    sessions: str | None = None
+    session_ttl: float | None = None
+    limit: int | None = None
+    limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    strict: bool = False
+
+
+def web_command(options: WebOptions) -> int:
+    """Serve the fleet of this file and return the exit status."""
+    return run_daemon(_main, options)
+
+
+async def _main(options: WebOptions) -> int:
+    errors = Output(2)
+    try:
+        service = Service(options, errors)
+        with bound(service.where) as opened:
+            async with noted(errors.say):
+                return await interruptible(
+                    partial(service.run, opened),
+                    told=errors.say,
+                    beside=partial(keep_room, state_directory()),
+                )
+    except AgentError as error:
+        return await refused(error, errors)
+
+
+class Service:
+    """One `proctor web`. Raises `BadOption` or `FleetFaults` before anything starts."""
+
+    def __init__(self, options: WebOptions, errors: Output) -> None:
+        self._options = options
+        self._errors = errors
+        fleet = load_fleet(Path(options.fleet))
+        self._fleet = fleet if options.strict else fleet.degrading()
+        self._absent = Absent(self._fleet, state_directory())
+        self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
+        self._token = token_for(self.where, options.token_env, no_token=options.no_token)
+        check_door(self.where, self._token.value)
+        self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
+        self._plans = {
+            name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
+        }
+        locate_some(self._plans.values(), strict=options.strict)
+        self._rooms = _rooms(options, self._plans)
+        self._accounts = account_book(self._fleet.name)
+        self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
+        self._shutdown = trio.Event()
+        self._stopping: float | None = None
+        self._late = trio.CancelScope()
+        self._kill_tree: Callable[[], None] = self._rooms.kill
+        self._status = OK
+
+    async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
+        """Serve, start, wait, stop. Returns the exit status."""
+        server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
+        async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+            nursery.start_soon(self._kill_late)
+            await self._open_sessions(stack)
+            stack.enter_context(self._accounts)
+            try:
+                async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
+                    self._kill_tree = interrupts.kill = partial(self._kill, sup)
+                    await nursery.start(self._metrics.follow, sup)
+                    await nursery.start(FleetLog(self._fleet, self._absent, _log).follow, sup)
+                    await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
+            except MaxRestartsExceeded as error:
+                await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
+                self._status = FAILED
+            nursery.cancel_scope.cancel("the fleet has stopped")
+        seconds = round(trio.current_time() - (self._stopping or trio.current_time()), 3)
+        _tell("server stopped", {"fleet": self._fleet.name, "seconds": seconds})
+        return self._status
+
+    async def _serve(
+        self, server: Callable[..., Any], where: Endpoint, sup: Supervisor, scope: trio.CancelScope
+    ) -> None:
+        agents = {name: sup.agent(name) for name in self._members}
+        async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
+            gateway.probes.not_ready = "the agents start"
+            app = Entrance(
+                application(gateway), where, token=self._token.value, origins=self._options.origins
+            )
+            await serving.start(partial(server, app))
+            await announce(self._errors, f"serving {self._fleet.name} on {_shown(where)}", self._token)
+            _tell("server started", {"fleet": self._fleet.name, "address": _shown(where)})
+            with scope:
+                await self._work(sup, gateway)
+            self._stopping = now = trio.current_time()
+            self._late.deadline = now + self._options.grace + LAST
+            _tell("server stopping", {"fleet": self._fleet.name, "grace": self._options.grace})
+            await gateway.drain(self._options.grace)
+            self._shutdown.set()
+
+    async def _kill_late(self) -> None:
+        with self._late:
+            await trio.sleep_forever()
+        self._kill_tree()
+
+    def _kill(self, sup: Supervisor) -> None:
+        self._rooms.kill()
+        sup.ref.kill()
+
+    async def _open_sessions(self, stack: AsyncExitStack) -> None:
+        try:
+            await stack.enter_async_context(self._rooms.sessions)
+        except OSError as error:  # a turn that names one is told so
+            _log.warning("there is no place for sessions: %s", error)
+
+    async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
+        async with trio.open_nursery() as nursery:
+            if await self._start(sup, gateway, nursery):
+                gateway.probes.not_ready = None
+                await wait_any(sup.wait_stopped, self._absent.wait_gone)
+            nursery.cancel_scope.cancel("nothing is left to be served")
+        if self._absent.is_all:
+            await self._errors.say(f"no agent of {self._fleet.name} is left: {self._absent.summary}")
+            self._status = self._absent.status or FAILED
+
+    async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
+        try:
+            for child in children_of(self._fleet):
+                if (cause := await started(sup, child, state_directory())) is None:
+                    self._absent.started(child)
+                elif self._options.strict:
+                    await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
+                    self._status = status_of(cause)
+                    return False
+                else:
+                    await self._absent.leave_out(sup, child, cause, nursery)
+        except DeliveryError:  # the root has ended meanwhile
+            return False
+        for name, member in self._members.items():
+            if member.prompt is not None and name not in self._absent.why:
+                gateway.turns.begin(
+                    gateway.agent(name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
+                )
+        return True
+
+    def _exposition(self) -> Exposition:
+        pools = self._rooms.pools.statistics
+        return Exposition(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses)
+
+    def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
+        paths = {member.name: path[1:] for path, member in self._fleet.members("")}
+        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
+        return Hooks(
+            checks=Checks(adapters_of(self._plans)).by_name(),
+            alarms={"fleet": self._absent.check},
+            absent=self._absent.why,
+            metrics=self._exposition().expose if self._options.metrics else None,
+            routes=routes(models, visits),
+            visits=visits,
+            rooms=self._rooms,
+            steering=Steering(sup, paths),
+            tell=_tell,
+        )
+
+
+def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
+    kept = options.sessions is not None
+    if options.limit is not None and options.limit < 1:
+        raise BadOption(f"--limit must be 1 or more, got {options.limit}")
+    return Rooms(
+        sessions=Sessions(
+            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
+        ),
+        plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
+        pools=Pools(limit=options.limit, limits=options.limits),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+    )
+
+
+def _tell(what: str, facts: Mapping[str, Any]) -> None:
+    words = " ".join(f"{name}={value}" for name, value in facts.items())
+    _log.info("%s: %s", what, words, extra={"event": f"http_{what.replace(' ', '_')}", **facts})
+
+
+def _shown(where: Endpoint) -> str:
+    return str(where) if where.path is not None else f"http://{where}"

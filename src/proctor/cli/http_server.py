@@ -1,0 +1,90 @@
+"""`proctor serve --http`: the protocol at `/mcp`, and beside it `/healthz`, `/readyz` and `/metrics` of `proctor web`.
+
+Who may come in is what is so there, by the same code. Loaded only to serve HTTP: it needs that extra.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import attrs
+import trio
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from proctor.actors.gateways.http import Check, Entrance, Looks, Probes, check_door
+from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
+from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
+from proctor.actors.web_server.server import serve
+from proctor.cli.tokens import Token, announce
+from proctor.cli.ui.output import Output
+
+Make = Callable[..., ToolsetServer]
+Gather = Callable[[], Awaitable[bytes]]
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.frozen
+class Doorway:
+    """Where a toolset is served. Raises `BadOption` for an address that others can reach without a token."""
+
+    where: Endpoint
+    token: Token = attrs.field(factory=Token)
+
+    def __attrs_post_init__(self) -> None:
+        check_door(self.where, self.token.value)
+
+    async def serve(
+        self,
+        make: Make,
+        checks: Mapping[str, Check],
+        alarms: Mapping[str, Check],
+        gather: Gather | None,
+        shutdown: trio.Event,
+    ) -> None:
+        """Serve what `make` makes of the routes, until `shutdown` is set. `checks` and `alarms` as for `Looks`; `gather` gives `/metrics`, None: there are none."""
+        with bound(self.where) as opened:
+            async with trio.open_nursery() as nursery:
+                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
+                nursery.start_soon(_told, shutdown, probes)
+                door = partial(_entered, where=here, token=self.token.value)
+                server = make(routes=probes.routes())
+                async with trio.open_nursery() as serving:
+                    await serving.start(partial(server.serve_http, opened, door=door))
+                    address = str(here) if here.path else f"http://{here}{PATH}"
+                    _log.info("serves %s", address)
+                    await announce(Output(2), f"serves {address}", self.token)
+                nursery.cancel_scope.cancel("nothing is served any more")
+
+    async def serve_probes(
+        self,
+        checks: Mapping[str, Check],
+        alarms: Mapping[str, Check],
+        gather: Gather | None,
+        shutdown: trio.Event,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve `/healthz`, `/readyz` and `/metrics` alone, until cancelled; the rest as for `serve`."""
+        with bound(self.where) as opened:
+            async with trio.open_nursery() as nursery:
+                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
+                nursery.start_soon(_told, shutdown, probes)
+                app = _entered(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
+                await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
+                address = str(here) if here.path else f"http://{here}"
+                _log.info("serves probes at %s", address)
+                await announce(Output(2), f"serves probes at {address}", self.token)
+                task_status.started()
+                await trio.sleep_forever()
+
+
+def _entered(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:
+    return Entrance(application, where, token=token)
+
+
+async def _told(shutdown: trio.Event, probes: Probes) -> None:
+    await shutdown.wait()
+    probes.stopping = "the server is stopping"

@@ -1,0 +1,100 @@
+"""What `proctor serve` offers: a tool for each kind of agent that is there, and one for each agent of the fleet.
+
+What is not there is left out and named with its reason; only wrong words and a wrong file end the command.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from proctor.actors import specs
+from proctor.actors.agent.handle import Agent
+from proctor.actors.errors import NotExecutable, NotInstalled
+from proctor.actors.fleet.fleet import Fleet
+from proctor.actors.plan.plan import Plan
+from proctor.actors.serving.agent_tools import Terms, one_shot, standing
+from proctor.actors.serving.toolset import ServedTool
+from proctor.actors.specs import Supervisor
+from proctor.cli.agent_kinds import plan_of
+from proctor.cli.start_fleet import Child, agents_of, children_of, started
+from proctor.cli.ui.text import WHOLE, one_line
+from proctor.runtime.exits import DeliveryError
+
+ONE_SHOT = ("claude", "codex", "opencode", "gemini")
+"""The kinds that are offered where none are named."""
+TITLES: Mapping[str, str] = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "opencode": "OpenCode",
+    "gemini": "the Gemini CLI",
+    "acp": "a coding agent",
+    "scripted": "a scripted agent, which needs no model,",
+}
+_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+_log = logging.getLogger("proctor.serve")
+
+
+@attrs.define
+class Offer:
+    """The tools so far, the plans of the agents behind them, those of the fleet (`agents`), and a line for each agent that is left out."""
+
+    tools: list[ServedTool] = attrs.field(factory=list[ServedTool])
+    plans: dict[str, Plan] = attrs.field(factory=dict[str, Plan])
+    agents: dict[str, Agent] = attrs.field(factory=dict[str, Agent])
+    absent: list[str] = attrs.field(factory=list[str])
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Go on without it."""
+        self.absent.append(f"{name}: {one_line(why, WHOLE)}")
+        _log.warning("%s is not offered: %s", name, " ".join(why.split()))
+
+    def one_shots(self, agents: Sequence[str], terms: Terms) -> None:
+        """A tool for each kind, spelled as for `proctor run`. Raises `BadOption` or `ScriptError`."""
+        for agent in agents:
+            kind = agent.partition(":")[0]
+            plan = partial(plan_of, agent)
+            made = plan(terms.options)
+            try:
+                program = made.locate()
+            except (NotInstalled, NotExecutable) as error:
+                self.leave_out(kind, str(error))
+            else:
+                _log.info("%s is there: %s", kind, " ".join(program) or agent)
+                about = f"Have {TITLES[kind]} carry out a prompt in a folder, and give its final answer."
+                self.plans[kind] = made
+                self.tools.append(one_shot(kind, about, plan, terms))
+
+    async def fleet(self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None) -> None:
+        """Start the fleet's children in their order, and make a tool of each agent."""
+        for child in children_of(fleet):
+            members = agents_of(child)
+            if (why := await _why_not(supervisor, child, record)) is not None:
+                for name in [member.name for member in members] or [child.name]:
+                    self.leave_out(name, str(why))
+                continue
+            for member in members:
+                _log.info("%s has started", member.name)
+                about = f"Ask the agent {member.name!r}, which keeps its conversation from call to call."
+                agent = supervisor.agent(member.name)
+                self.plans[member.name] = specs.plan_of(member.spec(record))
+                self.agents[member.name] = agent
+                self.tools.append(standing(tool_name(member.name), about, agent, terms))
+
+
+def tool_name(agent: str) -> str:
+    """The name of the tool that asks this agent: what clients do not take in a name becomes `_`."""
+    return f"ask_{_CHARACTER.sub('_', agent)}"
+
+
+async def _why_not(supervisor: Supervisor, child: Child, record: Path | None) -> Exception | None:
+    try:
+        return await started(supervisor, child, record)
+    except DeliveryError as error:
+        return error

@@ -1,0 +1,1 @@
+"""What commands draw and ask on a terminal."""

@@ -1,0 +1,170 @@
+"""The fleet as a table: one row per supervisor and agent, and under it what happened last.
+
+Pure: the tree, the agents' status and the story in, something for rich to draw out. `summary` is the closing table,
+as plain text for any terminal, pipe or file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from time import localtime, strftime
+from typing import TypeAlias
+
+from rich.cells import cell_len
+from rich.console import ConsoleDimensions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proctor.actors.agent.states import Status
+from proctor.cli.ui.fleet_log import Line, Tone, Watched
+from proctor.cli.ui.text import money, one_line, printable
+from proctor.cli.verdicts import OUTCOMES
+from proctor.runtime.supervision.child_table import TreeNode
+
+Row: TypeAlias = tuple[str | Text, ...]
+STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "faint": "dim"}
+STATES: Mapping[str, str] = {
+    "working": "green",
+    "idle": "green",
+    "blocked": "yellow",
+    "parked": "yellow",
+    "stalled": "red",
+    "backoff": "yellow",
+    "failed": "red",
+}
+
+
+TITLES = ("", "state", "why", "start", "turns", "cost", "last words")
+LEFT_OUT = ("last words", "why", "cost", "turns", "start")
+"""Columns in the order in which a narrow terminal loses them; the state is never cut."""
+WORDS = 12
+"""The fewest columns of a terminal in which last words say anything."""
+LINES = 3
+"""The fewest lines of the story below the table."""
+PAGE = 4.0
+"""Seconds that a page of a table is shown which has more rows than the terminal."""
+
+
+def told_line(at: float, line: Line, width: int) -> str:
+    """`14:05:09  phoenix  killed by SIGKILL in mid-turn`. `at` is in Unix seconds, `width` that of the longest name."""
+    return f"{strftime('%H:%M:%S', localtime(at))}  {line.who:<{width}}  {line.text}"
+
+
+def board(
+    tree: TreeNode,
+    statuses: Mapping[str, Status],
+    agents: Mapping[str, Watched],
+    lines: Sequence[tuple[float, Line]],
+    size: ConsoleDimensions,
+    now: float = 0.0,
+) -> RenderableType:
+    """What a terminal of this size shows at `now` (seconds): of a table that is longer, one page after the other."""
+    rows, page = _page(list(_rows(tree, statuses, agents)), size.height, now)
+    room = max(1, size.height - len(rows) - 4)
+    width = max((len(line.who) for _, line in lines), default=0)
+    tail = [
+        Text(told_line(at, line, width), STYLES[line.tone], no_wrap=True, overflow="ellipsis")
+        for at, line in lines[-room:]
+    ]
+    return Group(_table(rows, size.width), Text(page, "dim"), *tail, Text("Ctrl-C stops the fleet", "dim"))
+
+
+def _page(rows: Sequence[Row], height: int, now: float) -> tuple[Sequence[Row], str]:
+    room = max(1, height - LINES - 4)
+    if len(rows) <= room:
+        return rows, ""
+    first = int(now / PAGE) % -(-len(rows) // room) * room
+    shown = rows[first : first + room]
+    return shown, f"rows {first + 1} to {first + len(shown)} of {len(rows)}"
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    needed = [max(cell_len(str(cell)) for cell in column) for column in zip(TITLES, *rows, strict=True)]
+    shown = list(range(len(TITLES)))
+    needed[-1] = WORDS
+    for title in LEFT_OUT:
+        if sum(needed[n] + 1 for n in shown) - 1 <= width:
+            break
+        shown.remove(TITLES.index(title))
+    rest = width - sum(needed[n] + 1 for n in shown if n != 0)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
+    for n in shown:
+        most = max(1, rest) if n == 0 else None
+        ratio = 1 if n == len(TITLES) - 1 else None
+        table.add_column(TITLES[n], no_wrap=True, overflow="ellipsis", max_width=most, ratio=ratio)
+    for row in rows:
+        table.add_row(*(row[n] for n in shown))
+    return table
+
+
+def _rows(
+    node: TreeNode, statuses: Mapping[str, Status], agents: Mapping[str, Watched], depth: int = 0
+) -> Iterator[Row]:
+    name = f"{'  ' * depth}{node.id}"
+    if node.path in agents:
+        yield _agent_row(name, node, statuses.get(node.path), agents[node.path])
+    else:
+        yield Text(name, "bold"), Text(node.state, "dim"), "", "", "", "", ""
+    for child in node.children:
+        yield from _rows(child, statuses, agents, depth + 1)
+
+
+def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watched) -> Row:
+    state, why = word_of(node, status)
+    plural = "s" if node.restarts > 1 else ""
+    restarts = f" ({node.restarts} restart{plural})" if node.restarts else ""
+    return (
+        name,
+        Text(state, STATES.get(state, "dim")),
+        one_line(why, 40),
+        f"{node.incarnation}{restarts}",
+        str(watched.turns),
+        money(watched.cost_usd),
+        Text(watched.words),
+    )
+
+
+def word_of(node: TreeNode, status: Status | None) -> tuple[str, str]:
+    """An agent's state and its evidence: its own word while it runs, else its supervisor's."""
+    if status is not None and node.state == "running":
+        return status.state, status.evidence
+    words = {"restarting": "backoff", "down": "stopped", "running": "idle"}
+    return words.get(node.state, node.state), "" if node.exit is None else str(node.exit)
+
+
+def summary(agents: Mapping[str, Watched], root: str) -> list[str]:
+    """The closing table, one line per agent below a line of titles."""
+    rows = [("agent", "result", "starts", "turns", "cost", "last words")]
+    for path, watched in agents.items():
+        starts = str(watched.incarnation)
+        cost = money(watched.cost_usd)
+        name = path.removeprefix(f"{root}/")
+        rows.append((name, result(watched), starts, str(watched.turns), cost, watched.words))
+    widths = [max(len(row[n]) for row in rows) for n in range(5)]
+    return [
+        "  ".join((*(f"{cell:<{widths[n]}}" for n, cell in enumerate(row[:5])), row[5])).rstrip()
+        for row in rows
+    ]
+
+
+def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
+    """The last answer of each agent that gave one, whole, with its session to go on with, and where its work is kept."""
+    lines: list[str] = []
+    for path, watched in agents.items():
+        text = "" if watched.answer is None else watched.answer.text.strip()
+        places = {"recording": watched.recording, "worktree": watched.worktree}
+        kept = [f"  {what}: {printable(place)}" for what, place in places.items() if place is not None]
+        if not text and not kept:
+            continue
+        session = (watched.answer.session_id if watched.answer is not None else None) or watched.session
+        lines += ["", f"{path.removeprefix(f'{root}/')}{f' (session {session})' if session else ''}:"]
+        lines += [f"  {printable(line)}" for line in text.splitlines()]
+        lines += kept
+    return lines
+
+
+def result(watched: Watched) -> str:
+    """How an agent's prompt ended, in a word or two."""
+    if watched.answer is not None:
+        return OUTCOMES[watched.answer.outcome][1]
+    return "no answer" if watched.failure is not None else "-"

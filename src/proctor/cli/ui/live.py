@@ -1,0 +1,59 @@
+"""A picture of what runs, redrawn on a terminal a few times a second, that cannot stall what it shows.
+
+It is drawn into memory and written by a thread: a terminal that does not read (Ctrl-S, a slow line) stops the
+picture, not the tree. The terminal's screen is given back on every way out, within half a second.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+from rich.console import Console, ConsoleDimensions, RenderableType
+from rich.live import Live
+
+from proctor.cli.ui.output import Output
+
+HERTZ = 4.0
+_GOODBYE = 0.5
+
+
+def size_of(fd: int) -> ConsoleDimensions:
+    """Columns and lines of a terminal; one that says 0 has 80 and 24. Raises `BrokenPipeError` when it has gone."""
+    try:
+        size = os.get_terminal_size(fd)
+    except OSError as error:
+        raise BrokenPipeError(error.errno, error.strerror) from None
+    return ConsoleDimensions(size.columns or 80, size.lines or 24)
+
+
+async def live_view(render: Callable[[ConsoleDimensions], RenderableType], fd: int = 1) -> None:
+    """Show `render(size)`, drawn anew each time for a terminal of this size, until cancelled.
+
+    Raises `BrokenPipeError` when the terminal has gone.
+    """
+    buffer, out = io.StringIO(), Output(fd)
+    console = Console(file=buffer, force_terminal=True)
+    live = Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop")
+    console.size = size_of(fd)
+    live.start()
+    try:
+        while True:
+            console.size = size_of(fd)
+            live.update(render(console.size), refresh=True)
+            await out.write(_taken(buffer))
+            await trio.sleep(1 / HERTZ)
+    finally:
+        live.stop()
+        with trio.move_on_after(_GOODBYE, shield=True), suppress(BrokenPipeError):
+            await out.write(_taken(buffer))
+
+
+def _taken(buffer: io.StringIO) -> bytes:
+    data = buffer.getvalue().encode("utf-8", "replace")
+    buffer.seek(0)
+    buffer.truncate()
+    return data

@@ -1,0 +1,138 @@
+"""Questions to the person at the terminal: one at a time, on stderr, answered through /dev/tty.
+
+What is not a clear yes is a no: another word, an empty line, the end of the input, a terminal that is not in front of
+us. What was typed before the question was shown does not answer it. The deadline is the policy's, around the whole.
+
+`a` allows the tool from now on in this run, by a rule that is shown; `d` denies with a reason that is told to the model.
+A tool that writes a file is shown with what it would change. A tool that asks its user is a menu, whatever the rules
+allow: nothing but a person can choose.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import termios
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from proctor.actors.plan.permissions import Rule, Verdict, verdict_of
+from proctor.cli.ui.diffs import changes
+from proctor.cli.ui.menus import Item, items_of
+from proctor.cli.ui.output import Output
+from proctor.cli.ui.text import printable, tool_use
+from proctor.protocols.vocabulary import ApprovalRequested
+
+TERMINAL = "/dev/tty"
+WIDTH = 2000
+"""Characters of a tool's use that are shown: what is approved must be seen."""
+
+LINES = 400
+"""Lines of a diff that are shown; how many more there are is told."""
+
+CHOICE = "allow? [y/N, a: always in this run, d: deny and say why] "
+_DENIED = "denied at the terminal"
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+
+
+class Questions:
+    """An approval policy: `await questions(question)` → a `Verdict`. `rules` answer before the person; `cwd` is where the
+    paths of a tool begin."""
+
+    def __init__(self, shown: Output, rules: Sequence[Rule] = (), cwd: Path | None = None) -> None:
+        self._shown = shown
+        self._rules = list(rules)
+        self._cwd = cwd or Path()
+        self._turn = trio.Lock()
+
+    async def __call__(self, question: ApprovalRequested) -> Verdict:
+        """Ask. Never raises for what a terminal does."""
+        async with self._turn:
+            items = items_of(question)
+            ruled = verdict_of(self._rules, question.tool)
+            if ruled is not None and not (ruled.allow and items):
+                return ruled
+            try:
+                return await (self._choose(question, items) if items else self._approve(question))
+            except OSError as error:
+                return Verdict(False, f"the terminal cannot be asked: {error.strerror or error}")
+
+    async def _approve(self, question: ApprovalRequested) -> Verdict:
+        shown = tool_use(question.tool, question.input, WIDTH)
+        diff = partial(changes, question.tool, question.input, self._cwd)
+        lines = await trio.to_thread.run_sync(diff, abandon_on_cancel=True)
+        before = "" if lines is None else _coloured(lines)
+        with _terminal() as fd:
+            match await self._line(fd, f"{before}{shown} — {CHOICE}"):
+                case None:
+                    return Verdict(False, "nobody can be asked: proctor runs in the background")
+                case "y" | "yes":
+                    return Verdict(True)
+                case "a" | "always":
+                    return await self._always(question.tool)
+                case "d" | "deny":
+                    why = (await self._line(fd, "why? ", lower=False)) or ""
+                    return Verdict(False, f"{_DENIED}: {why}" if why else _DENIED)
+                case _:
+                    return Verdict(False, _DENIED)
+
+    async def _always(self, tool: str) -> Verdict:
+        rule = Rule(glob.escape(tool), True)
+        self._rules.insert(0, rule)
+        await self._shown.say(f"from now on in this run: --allow {rule.tool}")
+        return Verdict(True)
+
+    async def _choose(self, question: ApprovalRequested, items: Sequence[Item]) -> Verdict:
+        """One item after the other; nothing chosen denies the whole."""
+        answers = dict[str, str]()
+        with _terminal() as fd:
+            for item in items:
+                typed = await self._line(fd, printable(item.shown()), lower=False)
+                if not typed:
+                    return Verdict(False, "nothing was chosen at the terminal")
+                answers[item.question] = item.chosen(typed)
+        return Verdict(True, input={**question.input, "answers": answers})
+
+    async def _line(self, fd: int, text: str, *, lower: bool = True) -> str | None:
+        """What is typed now, None in the background."""
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            return None
+        termios.tcflush(fd, termios.TCIFLUSH)
+        await self._shown.write(text.encode("utf-8", "replace"))
+        await trio.lowlevel.wait_readable(fd)
+        typed = os.read(fd, 4096).decode("utf-8", "replace").strip()
+        return typed.lower() if lower else typed
+
+
+def _coloured(lines: Sequence[str]) -> str:
+    colours = {"+": _GREEN, "-": _RED}
+    shown = [f"{colours.get(line[:1], '')}{_plain(line)}{_PLAIN}\n" for line in lines[:LINES]]
+    if len(lines) > LINES:
+        shown.append(f"… and {len(lines) - LINES} more lines\n")
+    return "".join(shown)
+
+
+def _plain(line: str) -> str:
+    return printable(line.replace("\n", " "))
+
+
+def can_ask(shown: Output) -> bool:
+    """Is there a person: does one read what is shown, and is there a terminal to answer at?"""
+    try:
+        with _terminal():
+            return shown.is_terminal
+    except OSError:
+        return False
+
+
+@contextmanager
+def _terminal() -> Generator[int]:
+    fd = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,148 @@
+"""What a run shows as text: the answer as it is written, and short lines about what happens meanwhile.
+
+Pure: events in, text out. `Transcript` keeps what one run has shown so far, so that a block whose pieces were shown
+is not shown again, a piece that was taken back is told apart from what follows, and the last line is whole. A note
+never lands in the middle of a line on a terminal that shows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from proctor.actors.durations import spelled
+from proctor.cli.ui.text import WHOLE, one_line, printable, tool_use
+from proctor.protocols import vocabulary as v
+
+VOID = "attempt_void"
+SILENT_NOTICES = frozenset({"sent", "background_tasks", "parked", "resumed"})
+
+
+def _started(event: v.Started) -> str:
+    facts = (
+        f"model {event.model}" if event.model else "",
+        f"version {event.version}" if event.version else "",
+    )
+    return one_line(", ".join(fact for fact in (f"session {event.session_id}", *facts) if fact))
+
+
+def _retrying(event: v.Retrying) -> str:
+    of = f" of {event.max_attempts}" if event.max_attempts is not None else ""
+    status = f" ({event.status})" if event.status is not None else ""
+    why = f": {event.error}{status}" if event.error or status else ""
+    return one_line(f"retrying in {spelled(event.delay)}, attempt {event.attempt}{of}{why}")
+
+
+def _tool_result(event: v.ToolResult) -> str | None:
+    return one_line(f"the tool failed: {event.text}") if event.is_error else None
+
+
+def _notice(event: v.Notice) -> str | None:
+    if event.code in SILENT_NOTICES:
+        return None
+    return one_line(event.text or event.code.replace("_", " "), WHOLE)
+
+
+_LINES: Mapping[type, Callable[[Any], str | None]] = {
+    v.Started: _started,
+    v.ToolCall: lambda event: tool_use(event.name, event.input),
+    v.ToolResult: _tool_result,
+    v.Retrying: _retrying,
+    v.LimitReached: lambda event: one_line(f"usage limit reached{f' ({event.kind})' if event.kind else ''}"),
+    v.Notice: _notice,
+    v.Garbled: lambda event: one_line(
+        f"a line that is no frame ({event.reason}, {event.size} bytes): {event.head}"
+    ),
+}
+
+
+def line_of(event: v.AnyEvent) -> str | None:
+    """The short line about an event, None for one that a person need not see."""
+    tell = _LINES.get(type(event))
+    line = tell(event) if tell is not None else None
+    return f"  {line}" if line and getattr(event, "parent", None) else line
+
+
+@attrs.frozen
+class Shown:
+    """What one batch of events adds to the two streams."""
+
+    out: str
+    err: str
+
+
+@attrs.define
+class Transcript:
+    """`safe`: stdout is a terminal, so control characters are shown. `shared`: stderr goes to that terminal too.
+    `dim`: notes are set in faint type. `quiet`: there are no notes."""
+
+    safe: bool = False
+    shared: bool = False
+    dim: bool = False
+    quiet: bool = False
+    _streamed: int = 0
+    _mid_line: bool = False
+    _said: bool = False
+    _out: list[str] = attrs.field(factory=list[str])
+    _err: list[str] = attrs.field(factory=list[str])
+
+    def take(self, events: Sequence[v.AnyEvent]) -> list[Shown]:
+        """What these events add, in order; notes and text alternate only where both go to one terminal."""
+        shown = list[Shown]()
+        for event in events:
+            self._add(event)
+            if self.shared and self._err:
+                shown.append(self._flush())
+        shown.append(self._flush())
+        return [part for part in shown if part.out or part.err]
+
+    def finish(self, text: str) -> Shown:
+        """The end of the run; `text` is its answer, shown when nothing was."""
+        if not self._said and text:
+            self._write(text)
+        self._end_line()
+        return self._flush()
+
+    def _add(self, event: v.AnyEvent) -> None:
+        match event:
+            case v.TextDelta(parent=None):
+                self._streamed += len(event.text)
+                self._write(event.text)
+            case v.Text(parent=None):
+                self._whole(event.text)
+            case v.Notice(code=code, data=data) if code == VOID and data.get("parent") is None:
+                self._streamed = 0
+                self._end_line()
+                self._note("what was said last is void: the attempt failed and is repeated")
+            case _:
+                if line := line_of(event):
+                    self._note(line)
+
+    def _whole(self, text: str) -> None:
+        rest, self._streamed = text[self._streamed :], 0
+        self._write(rest)
+        self._end_line()
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.append(printable(text) if self.safe else text)
+            self._said, self._mid_line = True, not text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._mid_line:
+            self._out.append("\n")
+            self._mid_line = False
+
+    def _note(self, line: str) -> None:
+        if self.quiet:
+            return
+        broken = "\n" if self.shared and self._mid_line else ""
+        self._err.append(f"{broken}\x1b[2m{line}\x1b[0m\n" if self.dim else f"{broken}{line}\n")
+
+    def _flush(self) -> Shown:
+        shown = Shown("".join(self._out), "".join(self._err))
+        self._out.clear()
+        self._err.clear()
+        return shown
