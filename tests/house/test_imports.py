@@ -60,7 +60,7 @@ VIOLATIONS: Mapping[str, tuple[str, str]] = {
 
 COMMAND_LINES = ("claude", "codex", "acp", "opencode")
 
-PACKAGES = (
+ACTORS = (
     *(
         "agent",
         "fleet",
@@ -86,7 +86,7 @@ SKELETON: Mapping[str, tuple[str, ...]] = {
         *("delivery", "disk", "durations", "error_kinds", "errors", "expense", "outcomes"),
         *("replay", "runs", "specs"),
     ),
-    **{f"actors/{name}": ("module",) for name in PACKAGES},
+    **{f"actors/{name}": ("module",) for name in ACTORS},
     "actors/agent": ("agent",),
     "actors/serving": ("pool",),
     "actors/gateways": ("mcp", "http", "control"),
