@@ -1,4 +1,4 @@
-"""A tree's numbers in the Prometheus text format, under names that stay: `docs/metrics.md` says what each means.
+"""A tree's numbers in the Prometheus text format, under names that stay: `docs/reference/metrics.md` says what each means.
 
 `FAMILIES` is the whole list. Each tree has a registry of its own, so that two trees in one program know nothing of each
 other. Labels are an agent's path and kind and a few fixed words, never a session or anything that was said.

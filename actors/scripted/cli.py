@@ -2,7 +2,7 @@
 
     python -I -S cli.py --script FILE [--fault SPEC]... [--speed N] [the flags of the real CLI]
 
-FILE is a script (NDJSON) or a recorded run. docs/scripted.md tells the format and the faults. A mistake in either
+FILE is a script (NDJSON) or a recorded run. docs/reference/scripts.md tells the format and the faults. A mistake in either
 ends the program with exit 2 and one line on stderr.
 
 This file is only the door. It runs under -I and -S, where neither site-packages nor the package exist, and must answer

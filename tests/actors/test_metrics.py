@@ -23,7 +23,7 @@ from proctor.runtime.supervision.supervisor import supervisor_spec
 from tests.actors.far_end import Step, write_script
 from tests.actors.spoken import spoken_plan
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.tree import ROOT, listed
 
-PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")))
 FOLDERS = "actors|bench|docs|examples|protocols|runtime|src|tests|typings"
 NAMED = re.compile(r"(?<![\w.\"'/-])proctor(?:\.[A-Za-z_]\w*)+")
 COMMANDS = ROOT / "src" / "proctor" / "cli" / "app.py"
@@ -89,14 +89,37 @@ def test_a_page_speaks_of_no_module_or_file_that_is_not_there(page: str) -> None
     assert sorted(name for name in files if not any((root / name).exists() for root in roots)) == []
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", text_of("README.md")))
-    assert {page for page in PAGES if page.startswith("docs/")} - linked == set()
+def anchors(page: str) -> set[str]:
+    """The fragments that lead to the headings of a page, as GitHub names them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text_of(page), flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_into_a_page_leads_to_one_of_its_headings(page: str) -> None:
+    linked = re.findall(r"\]\(([^):\s]*)#([\w-]+)\)", text_of(page))
+    folder = (ROOT / page).parent
+    targets = [(path, (folder / path).resolve() if path else ROOT / page, anchor) for path, anchor in linked]
+    missing = [
+        f"{path}#{anchor}"
+        for path, target, anchor in targets
+        if target.suffix == ".md" and anchor not in anchors(target.relative_to(ROOT).as_posix())
+    ]
+    assert missing == []
+
+
+def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:
+    index = set(re.findall(r"\]\(([\w/-]+\.md)\)", text_of("docs/README.md")))
+    pages = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")} - {"README.md"}
+    assert pages - index == set()
+    assert "](docs/README.md)" in text_of("README.md")
 
 
 def test_every_command_has_a_section() -> None:
     commands = re.findall(r"app\.command\((\w+)\)", COMMANDS.read_text())
-    sections = re.findall(r"^## proctor (\w+)", text_of("docs/cli.md"), re.MULTILINE)
+    sections = re.findall(r"^## proctor (\w+)", text_of("docs/reference/command-line.md"), re.MULTILINE)
     assert len(commands) > 5
     assert sorted(commands) == sorted(sections)
 

@@ -1,11 +1,11 @@
-"""The names that docs/metrics.md promises."""
+"""The names that docs/reference/metrics.md promises."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def names_promised() -> set[str]:

@@ -93,9 +93,9 @@ PRINTED = (
 )
 
 
-@pytest.mark.parametrize("number", range(len(blocks("docs/supervision.md"))))
+@pytest.mark.parametrize("number", range(len(blocks("docs/explanation/supervision.md"))))
 def test_the_code_of_the_supervision_page_runs_as_it_stands(number: int) -> None:
-    codes = blocks("docs/supervision.md")
+    codes = blocks("docs/explanation/supervision.md")
     assert len(codes) == len(PRINTED)
     before, after = AROUND.get(number, ("", ""))
     code = before + codes[number] + after

@@ -1,4 +1,4 @@
-"""The promises of docs/semantics.md: each program on the page runs as it stands and asserts what its section says."""
+"""The promises of docs/explanation/semantics.md: each program on the page runs as it stands and asserts what its section says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "semantics.md").read_text()
 SECTIONS = {section.split("\n")[0]: section for section in PAGE.split("\n## ")[1:]}
 PROGRAMS = {
     title: code

@@ -146,7 +146,7 @@ def _notices() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
-    yield "`proctor.actors.error_kinds.fault_of` gives the last column: what to do is in [completion.md](completion.md#chunks-and-errors).\n"
+    yield "`proctor.actors.error_kinds.fault_of` gives the last column: what to do is in [completion models](guides/completion.md#chunks-and-errors).\n"
     rows = (
         (
             f"`{kind.__name__}`",

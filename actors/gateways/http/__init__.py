@@ -1,4 +1,4 @@
-"""Agents of a running tree over HTTP: their states, turns, events and open questions; see docs/http.md.
+"""Agents of a running tree over HTTP: their states, turns, events and open questions; see docs/guides/serve-over-http.md.
 
 async with open_gateway({"a": sup.agent("a")}) as gateway:
     await serve(Entrance(application(gateway), where), bound, shutdown=shutdown)
