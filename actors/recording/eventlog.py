@@ -3,11 +3,12 @@
 Guarantees: an appended event is never changed; each reader sees every event from its position on, in order; a slow reader
 costs disk, never memory, and never slows the writer (R050, R053). A bounded window of the newest events is kept in
 memory; the log is a file of NDJSON, read back when a reader has fallen behind the window. With a `limit` the oldest
-segments of the file go first: a reader that is behind what is left gets one `Notice` with the code `events_dropped`, whose
-`data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
+segments of the file go first. A reader that stands where events are missing, because they were removed or a disk that was full
+did not take them, gets one `Notice` with the code `events_dropped`, whose `data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
 machine leaves it, is gone on with behind its last whole event.
 
-Positions are counted from 0 over the life of the log, through every restart of its agent. `append` does not wait;
+Positions are counted from 0 over the life of the log, through every restart of its agent, and are the same for whoever opens its
+file later: what is missing has its positions, too. `append` does not wait;
 it wakes the readers that do. Events travel in batches: a reader's iterator hands a batch out with one task switch at
 most.
 
@@ -31,6 +32,8 @@ from proctor.actors.recording.segments import SegmentedFile, nameless
 from proctor.protocols.lenient import encoded_loosely
 from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
+GAP = "events_dropped"
+"""The code of the notice in the place of events that are missing."""
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
 _STRIDE = 256 * 2**10
@@ -84,7 +87,7 @@ class EventLog:
         self.path = path
         self._failed = failed
         self._written = True
-        self._lost = self._floor = 0
+        self._lost = 0  # while nothing is written: the first event that is not on disk
         self._limit = limit
         self._limits = (window, window_bytes)
         self._share = (min(_FEW, window // _SHARES), window_bytes // _SHARES)
@@ -113,7 +116,7 @@ class EventLog:
     @property
     def first(self) -> int:
         """The oldest position that can still be read."""
-        return max(self._floor, min(self._start, self._file.first))
+        return self._readable_from(0)
 
     @property
     def closed(self) -> bool:
@@ -154,8 +157,7 @@ class EventLog:
         position = max(self._lost, self._start)
         if position > self._lost:
             self._file.begin_at(position)
-            self._index = [(position, self._file.end)]
-            self._floor = position
+            self._index.append((position, self._file.end))
         while position < self._end:
             events = self._window_from(position)
             self._write(self._encode(events), position, len(events))
@@ -198,22 +200,36 @@ class EventLog:
         self, position: int, hint: tuple[int, int] = (-1, 0)
     ) -> tuple[Sequence[AnyEvent], tuple[int, int]]:
         """Some events from `position` on, and a hint that makes the read after them quick. Does not wait."""
-        if position >= self._end or position < self.first:
+        if position >= self._end:
             return (), hint
         if position >= self._start:
             return self._window_from(position), hint
+        if self._readable_from(position) > position:
+            return (), hint
         return self._file_from(position, hint)
 
     def missing(self, position: int) -> Notice | None:
         """What a reader at `position` is to be told in the place of the events that were removed; None when it is there."""
-        first = self.first
-        if position >= first:
+        following = self._readable_from(position)
+        if following == position:
             return None
-        limit = "" if self._limit is None else f": the log holds at most {self._limit} bytes"
-        if first == self._floor:
-            limit = ": the disk did not take them"
-        text = f"the events {position} to {first - 1} were removed before they were read{limit}"
-        return Notice(HOST, None, "events_dropped", text, {"since": position, "next": first})
+        reason = "the disk did not take them"
+        if position < self._file.first:
+            limit = "" if self._limit is None else f" (the log holds at most {self._limit} bytes)"
+            reason = f"they were removed{limit}, or {reason}"
+        text = f"the events {position} to {following - 1} are missing: {reason}"
+        return Notice(HOST, None, GAP, text, {"since": position, "next": following})
+
+    def _readable_from(self, position: int) -> int:
+        """The first position from this one on whose event is there: in memory, or on disk."""
+        if position >= self._start:
+            return position
+        position = max(position, self._file.first)
+        unwritten = [] if self._written else [(self._lost, self._start)]
+        for since, following in (*self._file.holes, *unwritten):
+            if since <= position < following:
+                position = following
+        return min(position, self._start)
 
     def statistics(self) -> LogStatistics:
         waiting = self._lot.statistics().tasks_waiting
@@ -259,8 +275,6 @@ class EventLog:
             gone = self._batches.pop(oldest)
             self._held -= gone.size
             self._start = oldest + len(gone.events)
-        if not self._written and self._start > self._lost:
-            self._floor = self._start
 
     def _is_too_wide(self) -> bool:
         most, most_bytes = self._limits
@@ -280,13 +294,15 @@ class EventLog:
 
     def _file_from(self, position: int, hint: tuple[int, int]) -> tuple[list[AnyEvent], tuple[int, int]]:
         first, offset = hint if hint[0] == position else self._place(position)
+        holes = dict(self._file.holes)
         while data := self._whole_lines(offset):
             events = self._decode(data)
             skip = position - first
             first, offset = first + len(events), offset + len(data)
+            first = holes.get(first, first)  # a read never goes past the end of a segment
             if skip < len(events):
                 return events[skip:], (first, offset)
-        if position >= self.first:
+        if self._readable_from(position) == position:
             raise RecordingFailed(str(self.path), OSError(errno.EIO, "somebody has changed the event log"))
         return [], (-1, 0)  # somebody has removed it: what is missing is told
 
@@ -360,8 +376,8 @@ class Cursor:
     def _fetch(self) -> Sequence[AnyEvent]:
         log = self._log
         while True:
-            if self._fetched < log.first and (gap := log.missing(self._fetched)) is not None:
-                self._fetched = log.first
+            if (gap := log.missing(self._fetched)) is not None:
+                self._fetched = gap.data["next"]
                 return (gap,)
             events, self._hint = log.read(self._fetched, self._hint)
             self._fetched += len(events)

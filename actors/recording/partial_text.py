@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from proctor.actors.delivery import CLIPPED
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.eventlog import GAP, EventLog
 from proctor.protocols import vocabulary as v
 
 EVENTS = 20_000
@@ -17,14 +17,20 @@ _BETWEEN = "\n\n"
 def text_of(log: EventLog, since: int, until: int) -> tuple[str, bool]:
     """The text that the agent wrote in its own voice between two positions, and whether some of it is missing: only the
     last is kept, and what the log has dropped is gone."""
-    begin = max(since, until - EVENTS, log.first)
-    text = _BETWEEN.join(_blocks(_events(log, begin, until)))
-    return text[-CLIPPED:], begin > since or len(text) > CLIPPED
+    begin = max(since, until - EVENTS)
+    events = [*_events(log, begin, until)]
+    is_whole = begin == since and not any(isinstance(event, v.Notice) and event.code == GAP for event in events)
+    text = _BETWEEN.join(_blocks(events))
+    return text[-CLIPPED:], not is_whole or len(text) > CLIPPED
 
 
 def _events(log: EventLog, position: int, until: int) -> Iterator[v.AnyEvent]:
     hint = (-1, 0)
     while position < until:
+        if (gap := log.missing(position)) is not None:
+            yield gap
+            position = gap.data["next"]
+            continue
         try:
             events, hint = log.read(position, hint)
         except RecordingFailed:  # the failure that is being reported may be the disk's

@@ -2,11 +2,12 @@
 
     events.ndjson               what is being written
     events.0-5321.ndjson        units 0 to 5320, written before
+    events.6000-6000.ndjson     an empty marker: what follows begins with unit 6000
 
 Guarantees: what is appended is there whole or not at all, and the file can be appended to after a disk that was full: what
-a failed write has left is cut off. Units (events, lines) are counted over all segments, removed ones included, and so are
-bytes: a place in the file stays what it was. A segment ends at the end of a line. A segment that somebody else has
-removed is lost, and nothing else is.
+a failed write has left is cut off. Units (events, lines) are counted over all segments, those that were removed or never
+written included, and so are bytes: a place in the file stays what it was, and a unit keeps its number for whoever opens the
+file later. A segment ends at the end of a line. A segment that somebody else has removed is lost, and nothing else is.
 
 A rotation that the system refuses is put off, and does not fail the write that wanted it.
 """
@@ -71,7 +72,15 @@ class SegmentedFile:
     @property
     def first(self) -> int:
         """The first unit that is still there."""
-        return self._old[0].first if self._old else self._first
+        return next((segment.first for segment in self._old if segment.size), self._first)
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """What is missing between units that are there: the first of it, and the first unit behind it."""
+        held = [segment for segment in self._old if segment.size]
+        behind = (*(segment.first for segment in held[1:]), self._first)
+        pairs = zip(held, behind, strict=False)
+        return [(before.end, first) for before, first in pairs if before.end < first]
 
     @property
     def begin(self) -> int:
@@ -90,7 +99,8 @@ class SegmentedFile:
 
     def starts(self) -> list[tuple[int, int]]:
         """The first unit and the place of each segment, the current one's last."""
-        return [*((segment.first, segment.begin) for segment in self._old), (self._first, self._begin)]
+        old = ((segment.first, segment.begin) for segment in self._old if segment.size)
+        return [*old, (self._first, self._begin)]
 
     def append(self, data: bytes, units: int | None = None) -> None:
         """Write all of `data`, which ends `units` units (None: as many as lines), or nothing. Raises `RecordingFailed`."""
@@ -126,15 +136,18 @@ class SegmentedFile:
 
     def drop_oldest(self) -> bool:
         """Remove the oldest segment; False when only the one being written is left, or the system refuses."""
-        if not self._old:
+        if not any(segment.size for segment in self._old):
             return False
-        segment = self._old[0]
+        segment, is_last = self._old[0], len(self._old) == 1
         try:
+            # before the last name that has a number goes: without one, units would be counted from 0 again
+            marker = self._marker(self._first) if is_last else None
             segment.path.unlink(missing_ok=True)
         except OSError:  # it stays known: a file that nobody counts would leave a hole behind it
             return False
         self._old.popleft()
         self.held -= segment.size
+        self._old.extend([] if marker is None else [marker])
         return True
 
     def close(self) -> None:
@@ -167,12 +180,23 @@ class SegmentedFile:
         Raises `RecordingFailed`."""
         if self._torn:
             self._cut()
-        if self._size:
-            try:
+        try:
+            if self._size:
                 self._divide()
-            except OSError as error:
-                raise RecordingFailed(str(self.path), error) from error
+            marker = self._marker(unit)
+        except OSError as error:
+            raise RecordingFailed(str(self.path), error) from error
+        self._old.extend([] if marker is None else [marker])
         self._first = self.units = unit
+
+    def _marker(self, unit: int) -> Segment | None:
+        """An empty segment whose name says which unit follows; None where the whole folder was removed."""
+        path = self._place_of(unit, unit)
+        try:
+            os.close(open_private(path, _FLAGS))
+        except FileNotFoundError:
+            return None
+        return Segment(path, unit, unit, self._begin, 0)
 
     def _rotate(self) -> None:
         assert self._segment is not None
@@ -182,7 +206,8 @@ class SegmentedFile:
 
     def _divide(self) -> None:
         fresh, fd = self.path.with_name(f"{self.path.name}.new"), -1
-        done = Segment(self._place_of(), self._first, self.units, self._begin, self._size)
+        place = self._place_of(self._first, self.units)
+        done = Segment(place, self._first, self.units, self._begin, self._size)
         try:
             restore_directory(self.path.parent, parents=False)
             # opened before anything is renamed: no descriptor left must not cost what is there
@@ -200,8 +225,8 @@ class SegmentedFile:
         self._old.append(done)
         self._first, self._begin, self._size = self.units, self.end, 0
 
-    def _place_of(self) -> Path:
-        return self.path.with_name(f"{self.path.stem}.{self._first}-{self.units}{self.path.suffix}")
+    def _place_of(self, first: int, end: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}.{first}-{end}{self.path.suffix}")
 
     def _find_earlier(self) -> None:
         self._size = os.fstat(self.fd).st_size

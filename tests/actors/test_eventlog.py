@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
+from tests.actors.full_disk import disk_at
 
 
 def deltas(first: int, count: int, size: int = 10) -> list[AnyEvent]:
@@ -291,3 +292,74 @@ async def test_an_event_that_a_full_disk_cut_short_is_not_in_the_way_of_the_next
     log.close()
     assert await everything(log) == deltas(0, 6)
     log.release()
+
+
+@pytest.mark.parametrize("limit", [None, 400_000], ids=["one file", "segments"])
+@pytest.mark.parametrize("before", [0, 40], ids=["nothing before", "events before"])
+async def test_positions_behind_a_gap_are_the_same_when_the_log_is_read_from_disk_later(
+    before: int, limit: int | None, tmp_path: Path
+) -> None:
+    path, failures = tmp_path / "events.ndjson", list[RecordingFailed]()
+    log = EventLog(path, window=10, limit=limit, failed=failures.append)
+    with disk_at(tmp_path) as disk:
+        log.append(deltas(0, before, size=1000))
+        disk.full = True
+        for number in range(before, 100):
+            log.append(deltas(number, 1, size=1000))
+        disk.full = False
+        log.resume()
+        log.append(deltas(100, 30, size=1000))
+        log.close()
+    seen = await everything(log)
+    log.release()
+    later = EventLog(path, window=10, limit=limit)
+    later.close()
+    assert (len(failures), later.end) == (1, 130)
+    assert await everything(later) == seen
+    for each in range(95, 130):
+        assert await everything(later, each) == deltas(each, 130 - each, size=1000)
+    gap = seen.pop(before)
+    assert isinstance(gap, Notice)
+    assert gap.data == {"since": before, "next": 130 - len(seen) + before}
+    assert "the disk did not take them" in gap.text
+    behind = gap.data["next"]
+    assert seen == [*deltas(0, before, size=1000), *deltas(behind, 130 - behind, size=1000)]
+    later.release()
+
+
+async def test_positions_stay_when_all_older_segments_are_gone_and_the_log_is_read_later(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "events.ndjson"
+    log = EventLog(path, window=1, limit=8_000)
+    for number in range(10):
+        log.append(deltas(number, 1, size=1000))
+    log.append(deltas(10, 1, size=20_000))  # has no room beside any other
+    log.append(deltas(11, 1, size=20_000))
+    log.release()
+    later = EventLog(path, limit=8_000)
+    later.close()
+    assert (later.first, later.end) == (11, 12)
+    assert await everything(later, 11) == deltas(11, 1, size=20_000)
+    later.release()
+
+
+async def test_a_log_that_goes_on_behind_a_gap_twice_has_both_gaps_for_every_reader(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    log = EventLog(path, window=4, failed=lambda _: None)
+    with disk_at(tmp_path) as disk:
+        for full, first in ((False, 0), (True, 20), (False, 40), (True, 60), (False, 80)):
+            disk.full = full
+            if not full:
+                log.resume()
+            for number in range(first, first + 20):
+                log.append(deltas(number, 1))
+    log.close()
+    seen = await everything(log)
+    gaps = [(seen.index(event), event.data) for event in seen if isinstance(event, Notice)]
+    log.release()
+    later = EventLog(path)
+    later.close()
+    assert await everything(later) == seen
+    assert [(place, data["since"]) for place, data in gaps] == [(20, 20), (20 + 1 + 60 - gaps[0][1]["next"], 60)]
+    later.release()

@@ -44,8 +44,14 @@ def test_the_oldest_segments_go_first_and_places_stay(tmp_path: Path) -> None:
     assert (file.first, file.begin, file.held) == (30, 300, 50)
     assert file.read(320, 10) == line(32)
     assert file.read(100, 10) == b""
-    assert len([*tmp_path.iterdir()]) == 1
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {
+        "a.ndjson": 50,
+        "a.30-30.ndjson": 0,  # by which whoever opens it later knows that it begins with unit 30
+    }
     file.close()
+    later = SegmentedFile(tmp_path / "a.ndjson", segment=100)
+    assert (later.first, later.drop_oldest()) == (30, False)
+    later.close()
 
 
 def test_a_segment_ends_at_the_end_of_a_line_unless_a_line_has_none(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Frames:
         if found is not None and found[1] <= limit:
             return found
         if (gap := self.log.missing(position)) is not None:
-            first = self.log.first
+            first = gap.data["next"]
             # under the position before the next event: who reconnects with it goes on where we do
             return frame(gap.__struct_config__.tag, self._encode(gap), first - 1), first
         events, self._hint = self.log.read(position, self._hint)
