@@ -225,8 +225,9 @@ class Book:
     def on_recording(self, failure: RecordingFailed | None) -> None:
         """Nothing is recorded any more, or it is again."""
         if failure is None:
-            self.evolve(not_recorded="")
-            self.note("recording_resumed", "it is recorded again")
+            place = str(self.directory.path) if self.directory.kept else None
+            self.evolve(not_recorded="", recording=place)
+            self.note("recording_resumed", f"it is recorded again{'' if place is None else f', in {place}'}")
         else:
             self.evolve(not_recorded=str(failure))
             self.note("recording_failed", str(failure))

@@ -164,6 +164,11 @@ class EventLog:
             self._lost = position = position + len(events)
         self._written = True
 
+    def move_to(self, path: Path) -> None:
+        """Go on in a copy of its file at `path`, unseen by readers. Raises `RecordingFailed`, and is then where it was."""
+        self._file.move_to(path)
+        self.path = path
+
     def _write(self, data: bytes, position: int, count: int) -> None:
         file, place = self._file, self._file.end
         file.append(data, count)

@@ -79,7 +79,8 @@ class RunDirectory:
     bytes (None: without limit).
 
     With `listen` a failure to record is no failure of what is recorded: it is told, and nothing is written until a new
-    incarnation can be recorded again, which is told as None. `required`: one that cannot be is refused.
+    incarnation can be recorded again, which is told as None. `required`: one that cannot be is refused. Where it could not be
+    made for want of room, it is temporary until there is room for a new incarnation: then it moves, with its event log.
 
     `path` is where it records, `scratch` what its processes have for themselves: always temporary. Both are made again
     where something has removed them, as cleaners of temporary folders do.
@@ -98,8 +99,9 @@ class RunDirectory:
     ) -> None:
         self.kept = root is not None
         self.failure: RecordingFailed | None = None
-        self._homeless: RecordingFailed | None = None
+        self._homeless: Path | None = None  # where it is to be as soon as there is room
         self._listen, self._required = listen, required
+        self._agent = agent
         self._share = None if limit is None else limit // 2
         self._closed: deque[tuple[Path, int]] = deque()
         self._closed_bytes = 0
@@ -112,7 +114,7 @@ class RunDirectory:
         except RecordingFailed as error:
             if required or root is None or shortage_of(error) is None:
                 raise
-            self.kept, self.failure, self._homeless = False, error, error
+            self.kept, self.failure, self._homeless = False, error, root
             self._make(None, agent)
 
     def _make(self, root: Path | None, agent: str) -> None:
@@ -155,16 +157,35 @@ class RunDirectory:
         return self._current
 
     def _recording(self) -> Recording:
-        if self._homeless is not None:
-            raise self._homeless
+        root = self._homeless or self.path
         try:
+            if self._homeless is not None:
+                self._move_to(self._homeless)
             self._renew()
         except OSError as error:
-            raise RecordingFailed(str(self.path), error) from error
+            raise RecordingFailed(str(root), error) from error
         if self._log is not None:
             self._log.resume()
         path, failed = self.path / str(self.incarnations), None if self._listen is None else self._tell
         return Recording(path, limit=self._share, grown=self._make_room, failed=failed)
+
+    def _move_to(self, root: Path) -> None:
+        """Go on below `root`, with all events so far; what its processes have for themselves stays where it is.
+
+        The copy is made at once, before there is another event: at most half of `limit`, once in a life.
+        """
+        path, lock = _make(root, self._agent), -1
+        try:
+            lock = _new_lock(path)
+            if self._log is not None:
+                self._log.move_to(path / "events.ndjson")
+        except (OSError, RecordingFailed):
+            if lock >= 0:
+                os.close(lock)
+            shutil.rmtree(path, ignore_errors=True)  # the next incarnation tries again, in a folder of its own
+            raise
+        os.close(self._lock)
+        self.path, self._lock, self.kept, self._homeless = path, lock, True, None
 
     def _tell(self, failure: RecordingFailed | None) -> None:
         before, self.failure = self.failure, failure
@@ -440,7 +461,11 @@ def _make(root: Path | None, agent: str) -> Path:
     make_directory(root, parents=True, exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     path = make_temporary_directory(f"{stamp}-{name}-", root)
-    tag_folder(path, RUN, path.name)
+    try:
+        tag_folder(path, RUN, path.name)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)  # without its tag nothing would ever remove it
+        raise
     return path
 
 

@@ -25,11 +25,12 @@ import attrs
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.processes.private import open_private
-from proctor.runtime.processes.tags import restore_directory
+from proctor.runtime.private import open_private
+from proctor.runtime.tags import restore_directory, write_all
 
 _LONGEST = 2
 """Segments' lengths after which one ends also in the middle of a line."""
+_CHUNK = 2**20
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
 
 
@@ -198,6 +199,22 @@ class SegmentedFile:
             return None
         return Segment(path, unit, unit, self._begin, 0)
 
+    def move_to(self, path: Path) -> None:
+        """Go on in a copy at `path`: each unit and each place stays what it was. Raises `RecordingFailed`, and is then where
+        it was."""
+        if self._torn:
+            self._cut()
+        try:
+            for segment in self._old:
+                with suppress(FileNotFoundError):  # removed under us, and found to be when it is read
+                    os.close(_copied(segment.path, path.with_name(segment.path.name)))
+            fd = _copied(self.fd, path)
+        except OSError as error:
+            raise RecordingFailed(str(path), error) from error
+        os.close(self.fd)
+        self.fd, self.path = fd, path
+        self._old = deque(attrs.evolve(old, path=path.with_name(old.path.name)) for old in self._old)
+
     def _rotate(self) -> None:
         assert self._segment is not None
         if self._line_ended or self._size >= _LONGEST * self._segment:
@@ -265,6 +282,25 @@ def _take_back(fresh: Path, done: Path, path: Path) -> None:
         if not path.exists():
             os.rename(done, path)
         fresh.unlink(missing_ok=True)
+
+
+def _copied(source: Path | int, path: Path) -> int:
+    """A descriptor of a new file with what is in the other."""
+    begin = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) if isinstance(source, Path) else source
+    fd = -1
+    try:
+        fd, place = open_private(path, _FLAGS | os.O_EXCL), 0
+        while data := os.pread(begin, _CHUNK, place):
+            write_all(fd, data)
+            place += len(data)
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        raise
+    finally:
+        if begin != source:
+            os.close(begin)
+    return fd
 
 
 def _read(path: Path, offset: int, size: int) -> bytes:

@@ -17,16 +17,18 @@ import pytest
 
 @attrs.define
 class Disk:
-    """What lies below `folder`. `full` may be set and unset; `refused` counts the calls that failed."""
+    """What lies below `folder`. `full` may be set and unset; `refused` counts the calls that failed. It becomes full by the
+    call that needs room when `room` others have had some."""
 
     folder: Path
     full: bool = False
+    room: int | None = None
     refused: int = 0
     errno: int = errno.ENOSPC
 
     def refuses(self, path: object) -> bool:
         """Whether a call that needs room at `path`, a name or a descriptor, fails now."""
-        if not self.full:
+        if not self.full and self.room is None:
             return False
         try:
             if isinstance(path, int):
@@ -36,8 +38,12 @@ class Disk:
             inside = Path(str(path)).absolute().is_relative_to(self.folder)
         except OSError:
             return False
-        self.refused += inside
-        return inside
+        if inside and self.room is not None:
+            self.room -= 1
+            self.full = self.full or self.room < 0
+        refused = inside and self.full
+        self.refused += refused
+        return refused
 
 
 def _call(

@@ -18,12 +18,14 @@ import trio
 import proctor
 from proctor.actors.error_kinds import RESPONSES, fault_of, is_transient
 from proctor.actors.errors import CompletionError, RecordingFailed
-from proctor.actors.opencode_server.server import opencode_server
-from proctor.actors.operations.health import troubles
-from proctor.actors.plan.plan import BACKOFF
-from proctor.actors.recording.eventlog import EventLog
-from proctor.runtime.processes.process_errors import SpawnFailed
-from proctor.runtime.processes.shortage import SHORTAGES
+from proctor.actors.eventlog import EventLog
+from proctor.actors.health import troubles
+from proctor.actors.plan import BACKOFF
+from proctor.actors.recording import RunDirectory
+from proctor.actors.server import opencode_server
+from proctor.protocols.vocabulary import Text
+from proctor.runtime.process_errors import SpawnFailed
+from proctor.runtime.shortage import SHORTAGES
 from tests.actors.far_end import codes, log_of, write_script
 from tests.actors.full_disk import disk_at
 
@@ -148,6 +150,67 @@ async def test_an_agent_starts_where_its_recording_finds_no_room(tmp_path: Path)
             assert "No space left on device" in (await agent.status()).not_recorded
     assert disk.refused > 0
     assert not (tmp_path / "runs").exists()
+
+
+async def test_an_agent_begun_on_a_full_disk_is_recorded_from_the_next_process_on_for_which_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    temporary, runs = tmp_path / "tmp", tmp_path / "runs"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    caplog.set_level("INFO", "proctor")
+    with disk_at(runs) as disk:
+        disk.full = True
+        async with proctor.open_supervisor([agent_below(tmp_path)], intensity=2) as sup:
+            agent = sup.agent("a")
+            await agent.ask("one")
+            await kill(sup)
+            await agent.ask("two")
+            full, refused = await agent.status(), disk.refused
+            disk.full = False
+            await kill(sup)
+            await agent.ask("three")
+            roomy, events = await agent.status(), await log_of(agent)
+            [run] = runs.iterdir()
+            assert b"three" in (run / "3" / "stdout.ndjson").read_bytes()
+            kept = EventLog(run / "events.ndjson")
+            kept.close()
+            assert [event async for event in kept.cursor(0)] == events
+            kept.release()
+    assert (full.recording, "No space left on device" in full.not_recorded) == (None, True)
+    assert refused > 1  # it was tried for the second process, too
+    assert (roomy.recording, roomy.not_recorded) == (str(run), "")
+    assert codes(events).count("recording_failed") == codes(events).count("recording_resumed") == 1
+    [record] = [record for record in caplog.records if getattr(record, "event", "") == "recording_resumed"]
+    assert str(run) in record.getMessage()
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+async def test_a_recording_that_cannot_move_to_its_place_stays_whole_where_it_was(
+    nth: int, tmp_path: Path
+) -> None:
+    runs, failures = tmp_path / "runs", list[RecordingFailed | None]()
+    with disk_at(runs) as disk:
+        disk.full = True
+        run = RunDirectory(runs, "a", limit=2**20, listen=failures.append, required=False)
+        log = run.open_log()
+        for number in range(1500):
+            log.append([Text(number, "1.1", "." * 500)])
+        disk.full, disk.room = False, nth
+        run.open_incarnation().close()
+        before = [path.name for path in runs.glob("*")]
+        disk.full, disk.room = False, None
+        run.open_incarnation().close()
+    [kept] = runs.iterdir()
+    assert (failures[-1], run.path, run.kept) == (None, kept, True)
+    assert before in ([], [kept.name])  # nothing half of a failed attempt is left
+    for reads in (log, EventLog(kept / "events.ndjson", limit=2**19)):
+        reads.close()
+        seen = [event.frame async for event in reads.cursor(reads.first)]
+        assert seen == [*range(reads.first, 1500)]
+        reads.release()
+    run.close()
 
 
 async def test_an_agent_that_must_be_recorded_is_failed_until_there_is_room(tmp_path: Path) -> None:
