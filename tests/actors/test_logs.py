@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 import proctor
 from proctor.actors.process.agent_log import FACTS
 from proctor.actors.runs import run
-from proctor.actors.specs import plan_of
+from proctor.actors.trees import agent_spec, plan_of
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
+from tests.actors.spoken import spoken_plan
 
 ASKED, SAID = "what-only-the-caller-knows", "what-only-the-agent-says"
 TALK: Sequence[Step] = (
@@ -83,6 +86,65 @@ async def test_nothing_is_logged_below_the_level_that_is_wanted(
     caplog.set_level(logging.WARNING)
     assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
     assert [record.name for record in caplog.records if record.name.startswith("proctor")] == []
+
+
+def records(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if getattr(record, "event", "") == event]
+
+
+async def test_a_parked_agent_has_one_warning_with_the_limit_that_holds_it(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    caplog.set_level(logging.INFO, "proctor.agent")
+    plan = spoken_plan(budget=proctor.Budget(0.4, 3600))
+    async with proctor.open_supervisor([agent_spec("agent", plan, {})]) as sup:
+        assert (await sup.agent("agent").ask(ASKED)).ok
+        assert records(caplog, "parked") == []
+        assert (await sup.agent("agent").ask(ASKED)).ok  # an hour later
+    [facts], [record] = told(caplog, "parked"), records(caplog, "parked")
+    assert (record.name, record.levelname) == ("proctor.agent", "WARNING")
+    assert (facts["agent"], facts["kind"]) == ("agent", "claude")
+    assert str(facts["why"]).startswith("agent has spent $0.5 of $0.4 in 3600 s; until ")
+    assert record.getMessage() == f"agent: parked: {facts['why']}"
+    assert ASKED not in caplog.text
+
+
+async def test_a_stalled_agent_has_one_warning_with_the_evidence(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    caplog.set_level(logging.INFO, "proctor.agent")
+    plan = spoken_plan(silence=20.0)
+    async with proctor.open_supervisor([agent_spec("agent", plan, {})], intensity=1) as sup:
+        with pytest.raises(proctor.MaybeExecuted):
+            await sup.agent("agent").ask("hang")
+        assert (await sup.agent("agent").ask("again")).ok
+    [facts], [record] = told(caplog, "stalled"), records(caplog, "stalled")
+    assert (record.name, record.levelname) == ("proctor.agent", "WARNING")
+    assert (facts["agent"], facts["kind"]) == ("agent", "claude")
+    assert "20 s" in str(facts["why"])
+    assert record.getMessage() == f"agent: stalled: {facts['why']}"
+    outcomes = [end["outcome"] for end in told(caplog, "stream_end")]
+    assert outcomes == ["stalled", "ok"]
+    assert [end["outcome"] for end in told(caplog, "adapter_exit")] == ["stalled", "stopped"]
+
+
+async def test_an_interrupted_turn_has_its_own_end_in_the_log_and_no_warning(
+    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    caplog.set_level(logging.INFO, "proctor.agent")
+    async with proctor.open_supervisor([agent_spec("agent", spoken_plan(), {})]) as sup:
+        agent = sup.agent("agent")
+        async with agent.stream("hang") as turn:
+            await trio.sleep(3)
+            assert await agent.interrupt()
+            assert (await turn.finish()).outcome == "interrupted"
+        assert (await agent.ask("again")).ok
+    first, second = told(caplog, "stream_end")
+    assert (first["agent"], first["outcome"], first["incarnation"]) == ("agent", "interrupted", 1)
+    assert first["seconds"] == pytest.approx(3, abs=0.1)
+    assert (second["outcome"], second["incarnation"]) == ("ok", 1)
+    assert records(caplog, "stream_end")[0].getMessage() == "agent: the turn ended after 3.00 s: interrupted"
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 def test_a_program_that_set_no_logging_up_has_nothing_on_its_stderr(tmp_path: Path) -> None:
