@@ -2,19 +2,23 @@
 
 A turn is admitted while all windows have room for what it may cost, and holds that much of them until it ends. What it may
 cost is what the dearest turn of its kind of command line has cost so far. Before the first is known, it is the
-CLI's own bound for the turn (`max_budget_usd`), else all that is left: so the first goes alone. That is how a fleet
-overshoots its budget by one turn and not by all of them, as long as no turn is dearer than all before it. Kinds that tell
-no cost hold nothing.
+CLI's own bound for the turn (`max_budget_usd`), else all that is left: so the first goes alone. A turn that was dearer than
+all before it raises what those under way hold. Kinds that tell no cost hold nothing.
 
-A turn that is begun from within another one, by a tool of the host, waits for no turn under way: that may be the one that
-waits for it.
+Guarantees: a spent window admits no turn, so whatever is spent above a budget is of turns that were under way when it was
+reached. Those are one turn, as long as none is dearer than all before it; else as many as ran when the first of them told a
+cost above what it held, and each adds at most what it costs above that. A turn is admitted when its process can be started,
+not when it gets in line for a place.
+
+A turn that is begun from within another one, by a tool of the host, waits for no turn under way, which may be the one that
+waits for it: it is refused by a spent window alone, and adds what it costs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 
 import trio
@@ -92,6 +96,10 @@ class SpendLimits:
                 return f"{window.text(now)}; the turns under way may take the rest"
         return None
 
+    def has_room(self) -> bool:
+        """Whether a turn may begin now."""
+        return self.spent("park", "escalate") is None and (WITHIN_A_TURN.get() or self.under_way() is None)
+
     def reserve(self, turn: object) -> None:
         """A turn begins, and holds what it may cost until it is settled."""
         now = trio.current_time()
@@ -110,7 +118,13 @@ class SpendLimits:
 
         Raises `BudgetExceeded` where that cannot be; at once when a budget is spent and `parks` is False, or ends agents.
         """
-        await self._admit(ends, parks)
+        await self.wait_for_room(ends, parks=parks)
+        with self.holding():
+            yield
+
+    @contextmanager
+    def holding(self) -> Generator[None]:
+        """A turn that is admitted, for the length of the block."""
         turn = object()
         self.reserve(turn)
         try:
@@ -118,7 +132,8 @@ class SpendLimits:
         finally:
             self.settle(turn)
 
-    async def _admit(self, ends: float, parks: bool) -> None:
+    async def wait_for_room(self, ends: float = math.inf, *, parks: bool = True) -> None:
+        """Return when a turn may begin, which is so until the next checkpoint. Raises as `turn` does."""
         while True:
             text: str | None = None
             seconds, count = math.inf, self._book.changes.count

@@ -46,14 +46,22 @@ class Budget:
     """At most `usd` US dollars in any `period` (seconds). From `warn` of it on a notice says so.
 
     Once it is spent: `park` holds back prompts until the window frees, `escalate` ends the agent with
-    `BudgetExceeded`, which its supervisor takes for a crash, `warn` only tells. A turn that runs is never cut, so the
-    last one may overshoot; turns under way hold what they may cost. Raises `BadOption`.
+    `BudgetExceeded`, which its supervisor takes for a crash, `warn` only tells. A turn that runs is never cut: what is spent
+    above `usd` is of turns that ran already when it was reached. Raises `BadOption`.
     """
 
     usd: float = attrs.field(validator=_positive)
     period: float = attrs.field(validator=_positive)
     warn: float = attrs.field(default=0.8, validator=_share, kw_only=True)
     then: Then = attrs.field(default="park", validator=_known, kw_only=True)
+
+
+@attrs.frozen
+class _Reserve:
+    """What a turn under way held when it began, and the kind of its command line."""
+
+    kind: str
+    usd: float
 
 
 @attrs.define
@@ -73,7 +81,7 @@ class Spending:
         """What the dearest turn of each kind of command line has cost."""
         self._entries: deque[_Entry] = deque()
         self._told: dict[Alarm, float] = {}
-        self._reserved: dict[object, float] = {}
+        self._reserved: dict[object, _Reserve] = {}
 
     def entries(self, now: float) -> list[tuple[float, float]]:
         """When how much was spent, of what is in the window."""
@@ -92,13 +100,19 @@ class Spending:
 
     def has_room(self, now: float) -> bool:
         """Whether less than the budget is spent or held by turns under way."""
-        return self.spent(now) + math.fsum(self._reserved.values()) < self.budget.usd
+        return self.spent(now) + self._held() < self.budget.usd
 
     def reserve(self, turn: object, kind: str, most: float | None, now: float) -> None:
         """A turn begins: it holds what it may cost. `most` is what it costs at most where that is known."""
-        rest = max(0.0, self.budget.usd - self.spent(now) - math.fsum(self._reserved.values()))
+        rest = max(0.0, self.budget.usd - self.spent(now) - self._held())
         unknown = rest if most is None else min(rest, most)
-        self._reserved[turn] = self.dearest.get(kind, unknown)
+        self._reserved[turn] = _Reserve(kind, self.dearest.get(kind, unknown))
+
+    def _held(self) -> float:
+        # one that has turned out dearer than all before it speaks for those that run, too: they began at a price
+        # which is known by now to be too low
+        reserved = self._reserved.values()
+        return math.fsum(max(reserve.usd, self.dearest.get(reserve.kind, 0.0)) for reserve in reserved)
 
     def settle(self, turn: object) -> bool:
         """A turn has ended, or never began. Whether it held anything."""

@@ -19,7 +19,9 @@ def text_of(log: EventLog, since: int, until: int) -> tuple[str, bool]:
     last is kept, and what the log has dropped is gone."""
     begin = max(since, until - EVENTS)
     events = [*_events(log, begin, until)]
-    is_whole = begin == since and not any(isinstance(event, v.Notice) and event.code == GAP for event in events)
+    is_whole = begin == since and not any(
+        isinstance(event, v.Notice) and event.code == GAP for event in events
+    )
     text = _BETWEEN.join(_blocks(events))
     return text[-CLIPPED:], not is_whole or len(text) > CLIPPED
 

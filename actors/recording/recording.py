@@ -182,7 +182,9 @@ class RunDirectory:
         except (OSError, RecordingFailed):
             if lock >= 0:
                 os.close(lock)
-            shutil.rmtree(path, ignore_errors=True)  # the next incarnation tries again, in a folder of its own
+            shutil.rmtree(
+                path, ignore_errors=True
+            )  # the next incarnation tries again, in a folder of its own
             raise
         os.close(self._lock)
         self.path, self._lock, self.kept, self._homeless = path, lock, True, None

@@ -286,7 +286,9 @@ def _take_back(fresh: Path, done: Path, path: Path) -> None:
 
 def _copied(source: Path | int, path: Path) -> int:
     """A descriptor of a new file with what is in the other."""
-    begin = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) if isinstance(source, Path) else source
+    begin = (
+        os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) if isinstance(source, Path) else source
+    )
     fd = -1
     try:
         fd, place = open_private(path, _FLAGS | os.O_EXCL), 0

@@ -197,7 +197,6 @@ class Pool:
         asked = _Asked(prompt, ends, inquiry_of(schema), attachments, limits)
         self._places.must_be_open()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(limits.turn(ends))
             live = await self._kept_ready(stack, plan, asked)
             if live is None:
                 live = await self._started(stack, plan, asked)
@@ -206,12 +205,16 @@ class Pool:
             yield live
 
     async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run | None:
-        for stock in self._stocks:
-            if (stock.plan is not plan and stock.plan != plan) or not asked.suits(plan):
-                continue
-            while (ready := stock.take()) is not None:
-                if await self._takes(stack, ready, plan, asked):
-                    return ready.live
+        stocks = [stock for stock in self._stocks if stock.plan is plan or stock.plan == plan]
+        if not stocks or not asked.suits(plan):
+            return None
+        async with AsyncExitStack() as own:
+            await own.enter_async_context(asked.limits.turn(asked.ends))
+            for stock in stocks:
+                while (ready := stock.take()) is not None:
+                    if await self._takes(own, ready, plan, asked):
+                        stack.push_async_callback(own.pop_all().aclose)
+                        return ready.live
         return None
 
     async def _takes(self, stack: AsyncExitStack, ready: Ready, plan: Plan, asked: _Asked) -> bool:
@@ -228,12 +231,24 @@ class Pool:
     async def _started(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run:
         if asked.inquiry is not None:
             plan = asked.inquiry.launched(plan)
-        await self._place(stack, asked.left)
+        await self._admitted(stack, asked)
         begun = opened(plan, starts=self._starts, attachments=asked.attachments)
         live = await stack.enter_async_context(begun)
         self._places.must_be_open()
         live.begin(asked.prompt, asked.left, asked.inquiry, limits=asked.limits)
         return live
+
+    async def _admitted(self, stack: AsyncExitStack, asked: _Asked) -> None:
+        """A place, and room in its budgets, which others may have spent while it stood in line. Neither waits for the other
+        with what it has: a place is not for those whose budget is spent, nor a reserve for those who have no place."""
+        while True:
+            await asked.limits.wait_for_room(asked.ends)
+            async with AsyncExitStack() as own:
+                await self._place(own, asked.left)
+                if asked.limits.has_room():
+                    own.enter_context(asked.limits.holding())
+                    stack.push_async_callback(own.pop_all().aclose)
+                    return
 
     async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
         if self._places.full:

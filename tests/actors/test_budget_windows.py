@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -124,6 +124,74 @@ async def test_turns_run_side_by_side_once_it_is_known_what_one_costs(
     costly = Costly()
     await fleet(costly, Budget(100.0, DAY))
     assert (costly.turns, costly.most) == (FLEET, FLEET - 1)
+
+
+class Dearer(Costly):
+    """A first turn for a cent; those after it are fifty times as dear, and last as many seconds more as they are asked."""
+
+    def __init__(self) -> None:
+        super().__init__(usd=0.01, first=self._longer)
+
+    async def _longer(self, prompt: str) -> None:
+        await trio.sleep(float(prompt))
+
+    async def begin(self, ask: Callable[[], Awaitable[object]]) -> None:
+        await ask()
+        self.usd = 0.5
+
+
+async def test_once_a_turn_was_dearer_than_all_before_it_none_begins_beside_those_that_run(
+    autojump_clock: MockClock,
+) -> None:
+    dearer = Dearer()
+    specs = [agent_spec(f"a{n}", dearer.plan(f"a{n}"), {}) for n in range(FLEET)]
+    async with proctor.open_supervisor(specs, budget=Budget(1.0, DAY)) as sup:
+        await dearer.begin(partial(sup.agent("a0").ask, "0"))
+        for n, seconds in enumerate(("0", "8", "8", "8", "8"), 1):  # all of them for a cent, as it seems
+            await sup.agent(f"a{n}").queue(seconds)
+        await trio.sleep(13)  # the first of them has cost 50 cents, and so may the others
+        for n in range(6, FLEET):
+            await sup.agent(f"a{n}").queue("0")
+        await trio.sleep(500)
+    assert (dearer.turns, dearer.spent) == (6, pytest.approx(2.51))
+
+
+async def test_runs_that_waited_for_a_place_of_the_pool_ask_their_budget_again(
+    autojump_clock: MockClock,
+) -> None:
+    dearer, pool, refused = Dearer(), Pool("claude", limit=5), list[BudgetExceeded]()
+
+    async def one(n: int) -> None:
+        try:
+            await pool.run(dearer.plan(f"a{n}"), "0", timeout=500)
+        except BudgetExceeded as error:
+            refused.append(error)
+
+    with AccountBook(budget=Budget(1.0, DAY)):
+        await dearer.begin(partial(pool.run, dearer.plan(), "0"))
+        async with trio.open_nursery() as nursery:
+            for n in range(FLEET):
+                nursery.start_soon(one, n)
+    assert (dearer.turns, dearer.spent) == (1 + 5, pytest.approx(2.51))
+    assert len(refused) == FLEET - 5
+    assert pool.statistics().used == 0
+
+
+async def test_a_run_that_waits_for_its_budget_takes_no_place_from_others(
+    autojump_clock: MockClock,
+) -> None:
+    costly, pool, ended = Costly(), Pool("claude", limit=1), list[str]()
+
+    async def one(name: str, budget: Budget) -> None:
+        await pool.run(costly.plan(name, budget=budget), "work", timeout=None)
+        ended.append(name)
+
+    async with trio.open_nursery() as nursery:
+        await one("spent", Budget(0.1, HOUR))
+        nursery.start_soon(one, "spent", Budget(0.1, HOUR))
+        await trio.sleep(60)
+        await one("other", Budget(10, HOUR))
+    assert ended == ["spent", "other", "spent"]
 
 
 @fleets

@@ -361,5 +361,8 @@ async def test_a_log_that_goes_on_behind_a_gap_twice_has_both_gaps_for_every_rea
     later = EventLog(path)
     later.close()
     assert await everything(later) == seen
-    assert [(place, data["since"]) for place, data in gaps] == [(20, 20), (20 + 1 + 60 - gaps[0][1]["next"], 60)]
+    assert [(place, data["since"]) for place, data in gaps] == [
+        (20, 20),
+        (20 + 1 + 60 - gaps[0][1]["next"], 60),
+    ]
     later.release()
