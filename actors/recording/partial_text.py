@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from proctor.actors.delivery import CLIPPED
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.eventlog import GAP, EventLog
+from proctor.actors.recording.eventlog import GAP, EventLog
 from proctor.protocols import vocabulary as v
 
 EVENTS = 20_000

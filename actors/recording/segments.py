@@ -25,8 +25,8 @@ import attrs
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.private import open_private
-from proctor.runtime.tags import restore_directory, write_all
+from proctor.runtime.processes.private import open_private
+from proctor.runtime.processes.tags import restore_directory, write_all
 
 _LONGEST = 2
 """Segments' lengths after which one ends also in the middle of a line."""

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.process.agent_log import FACTS
 from proctor.actors.runs import run
-from proctor.actors.trees import agent_spec, plan_of
+from proctor.actors.specs import agent_spec, plan_of
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
 from tests.actors.spoken import spoken_plan

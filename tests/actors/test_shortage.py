@@ -18,14 +18,14 @@ import trio
 import proctor
 from proctor.actors.error_kinds import RESPONSES, fault_of, is_transient
 from proctor.actors.errors import CompletionError, RecordingFailed
-from proctor.actors.eventlog import EventLog
-from proctor.actors.health import troubles
-from proctor.actors.plan import BACKOFF
-from proctor.actors.recording import RunDirectory
-from proctor.actors.server import opencode_server
+from proctor.actors.opencode_server.server import opencode_server
+from proctor.actors.operations.health import troubles
+from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols.vocabulary import Text
-from proctor.runtime.process_errors import SpawnFailed
-from proctor.runtime.shortage import SHORTAGES
+from proctor.runtime.processes.process_errors import SpawnFailed
+from proctor.runtime.processes.shortage import SHORTAGES
 from tests.actors.far_end import codes, log_of, write_script
 from tests.actors.full_disk import disk_at
 
