@@ -153,7 +153,8 @@ async def test_once_a_turn_was_dearer_than_all_before_it_none_begins_beside_thos
         for n in range(6, FLEET):
             await sup.agent(f"a{n}").queue("0")
         await trio.sleep(500)
-    assert (dearer.turns, dearer.spent) == (6, pytest.approx(2.51))
+    assert dearer.turns == 6
+    assert dearer.spent == pytest.approx(2.51)
 
 
 async def test_runs_that_waited_for_a_place_of_the_pool_ask_their_budget_again(
@@ -172,7 +173,8 @@ async def test_runs_that_waited_for_a_place_of_the_pool_ask_their_budget_again(
         async with trio.open_nursery() as nursery:
             for n in range(FLEET):
                 nursery.start_soon(one, n)
-    assert (dearer.turns, dearer.spent) == (1 + 5, pytest.approx(2.51))
+    assert dearer.turns == 1 + 5
+    assert dearer.spent == pytest.approx(2.51)
     assert len(refused) == FLEET - 5
     assert pool.statistics().used == 0
 
