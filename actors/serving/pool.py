@@ -210,11 +210,10 @@ class Pool:
             return None
         async with AsyncExitStack() as own:
             await own.enter_async_context(asked.limits.turn(asked.ends))
-            for stock in stocks:
-                while (ready := stock.take()) is not None:
-                    if await self._takes(own, ready, plan, asked):
-                        stack.push_async_callback(own.pop_all().aclose)
-                        return ready.live
+            while (ready := next(filter(None, (stock.take() for stock in stocks)), None)) is not None:
+                if await self._takes(own, ready, plan, asked):
+                    stack.push_async_callback(own.pop_all().aclose)
+                    return ready.live
         return None
 
     async def _takes(self, stack: AsyncExitStack, ready: Ready, plan: Plan, asked: _Asked) -> bool:
