@@ -63,6 +63,19 @@ def lines_of(output: bytes) -> list[bytes]:
     return [line for line in output.split(b"\n") if line.strip()]
 
 
+def all_hold(checks: Sequence[Callable[[str], None]], name: str) -> None:
+    """Apply every check to a recording, and raise what failed together, each failure with the name of its check."""
+    failures: list[Exception] = []
+    for check in checks:
+        try:
+            check(name)
+        except Exception as failure:  # noqa: BLE001  # raised below
+            failure.add_note(f"check: {check.__name__}")
+            failures.append(failure)
+    if failures:
+        raise ExceptionGroup(f"{name} fails {len(failures)} of {len(checks)} checks", failures)
+
+
 def assert_every_line_is_told_or_quiet(talk: Conversation, events: Sequence[AnyEvent], lines: int) -> None:
     """Each of so many lines gave events, or was counted as quiet."""
     assert talk.frames == lines

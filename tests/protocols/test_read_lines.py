@@ -57,10 +57,12 @@ def test_many_lines_give_what_each_of_them_gives(data: bytes, cut: int) -> None:
     assert told(Conversation(CLAUDE), whole, cut) == told(Conversation(BY_LINE), whole, cut)
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.name.partition(".")[0])
-def test_a_recorded_run_reads_the_same_line_by_line_and_all_at_once(path: Path) -> None:
-    data = path.read_bytes()
-    assert told(Conversation(CLAUDE), data, 10**9) == told(Conversation(BY_LINE), data, 10**9)
+def test_recorded_runs_read_the_same_line_by_line_and_all_at_once() -> None:
+    def differs(data: bytes) -> bool:
+        return told(Conversation(CLAUDE), data, 10**9) != told(Conversation(BY_LINE), data, 10**9)
+
+    assert len(TRANSCRIPTS) > 200
+    assert [path.name for path in TRANSCRIPTS if differs(path.read_bytes())] == []
 
 
 def test_a_long_line_among_deltas_costs_only_itself() -> None:  # C07

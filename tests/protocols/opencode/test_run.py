@@ -28,24 +28,20 @@ from proctor.protocols.vocabulary import (
 )
 from tests.protocols.opencode.endings import ENDINGS
 from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, stdout
-from tests.protocols.recorded import assert_every_line_is_told_or_quiet, by_byte, lines_of, of
+from tests.protocols.recorded import all_hold, assert_every_line_is_told_or_quiet, by_byte, lines_of, of
 from tests.protocols.shapes import shapes
 
 
-# P06, R012
-@pytest.mark.parametrize("name", NAMES)
-def test_every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
+def every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
     assert_every_line_is_told_or_quiet(*play(name), len(lines_of(stdout(name))))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_in_a_recording_is_odd_but_the_line_that_was_lost(name: str) -> None:
+def nothing_in_a_recording_is_odd_but_the_line_that_was_lost(name: str) -> None:
     odd = [e for e in play(name)[1] if isinstance(e, (Garbled, Unrecognized, Misplaced))]
     assert [type(event) for event in odd] == ([Garbled] if name == "run_stalled_reader" else [])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_cut_of_the_bytes_changes_nothing(name: str) -> None:
+def the_cut_of_the_bytes_changes_nothing(name: str) -> None:
     _, events = play(name)
     assert play(name, by_size(7))[1] == events
     assert play(name, by_size(4096))[1] == events
@@ -53,15 +49,13 @@ def test_the_cut_of_the_bytes_changes_nothing(name: str) -> None:
         assert play(name, by_byte)[1] == events
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_turn_of_a_recording_ends_as_expected(name: str) -> None:
+def the_turn_of_a_recording_ends_as_expected(name: str) -> None:
     ends = of(play(name)[1], TurnEnded)
     assert [end.ending for end in ends] == ([ENDINGS[name]] if name in ENDINGS else [])
     assert all(end.prompts == ("p",) for end in ends)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_good_end_is_one_that_left_with_status_0_and_has_an_answer(name: str) -> None:
+def a_good_end_is_one_that_left_with_status_0_and_has_an_answer(name: str) -> None:
     _, events = play(name)
     for end in of(events, TurnEnded):
         if end.ending == "completed":
@@ -78,8 +72,9 @@ def test_a_run_that_leaves_with_status_0_and_no_answer_has_not_ended_its_turn() 
     assert talk.memo.open_turns
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if ENDINGS.get(name) == "completed"])
-def test_tokens_are_the_sum_of_all_steps(name: str) -> None:  # R089, R090
+def tokens_are_the_sum_of_all_steps(name: str) -> None:
+    if ENDINGS.get(name) != "completed":
+        return
     frames: list[dict[str, Any]] = [json.loads(line) for line in stdout(name).splitlines()]
     counts = [frame["part"]["tokens"] for frame in frames if frame["type"] == "step_finish"]
     [end] = of(play(name)[1], TurnEnded)
@@ -208,3 +203,19 @@ def test_whatever_is_written_never_raises_and_is_accounted_for(  # R116
     events = [*talk.receive(data), *talk.receive(b"")]
     lines = [item for item in data.split(b"\n") if item.strip()]
     assert len({event.frame for event in events}) + talk.memo.quiet.total() == len(lines)
+
+
+CHECKS = (
+    every_line_of_a_recording_gives_events_or_is_counted_as_quiet,
+    nothing_in_a_recording_is_odd_but_the_line_that_was_lost,
+    the_cut_of_the_bytes_changes_nothing,
+    the_turn_of_a_recording_ends_as_expected,
+    a_good_end_is_one_that_left_with_status_0_and_has_an_answer,
+    tokens_are_the_sum_of_all_steps,
+)
+
+
+# P06, R012, R089, R090
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_keeps_every_check(name: str) -> None:
+    all_hold(CHECKS, name)
