@@ -19,6 +19,7 @@ from proctor.actors.structured.patterns import matching
 from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.actors.structured.submit import schema_tools, standing_tools
 from proctor.actors.tools.tools import Tool, ToolResult
+from tests.simulation.search import share
 
 
 class Line(msgspec.Struct):
@@ -249,7 +250,7 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(SCHEMAS)
 def test_a_schema_of_plain_parts_always_has_an_example_R150(declared: dict[str, Any]) -> None:
     schema = schema_of(declared)

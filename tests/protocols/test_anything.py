@@ -13,6 +13,7 @@ from proctor.protocols.vocabulary import (
     Prompt,
 )
 from tests.protocols.shapes import shapes
+from tests.simulation.search import share
 
 SHAPES = shapes(5)
 FIELDS = """
@@ -47,7 +48,7 @@ def accounted(talk: Conversation, data: bytes) -> None:
 
 
 # R116
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300), deadline=None)
 @given(st.lists(shaped_frames(), max_size=4), st.sampled_from([60, 2**20]))
 def test_frames_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any], limit: int) -> None:
     talk = Conversation(CLAUDE, mode="oneshot", max_line=limit)
@@ -56,7 +57,7 @@ def test_frames_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any]
     accounted(talk, b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300), deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:  # R116
     accounted(Conversation(CLAUDE), data)

@@ -1,11 +1,18 @@
-"""How many programs are tried and where they begin: `SIMULATE` and `SIMULATE_SEED` in the environment.
+"""How much is searched and where a search begins: `SIMULATE` and `SIMULATE_SEED` in the environment.
 
-A failure names the seed with which it comes again; without one, each run tries other programs.
+`make test` tries a tenth of what the gate tries, and `make simulate` 20 times as much as the gate. A failure names the
+seed with which it comes again; without one, each run tries other programs.
 """
 
 from __future__ import annotations
 
 import os
 
-PROGRAMS = int(os.environ.get("SIMULATE", "10000"))
+GATE = 10_000
+PROGRAMS = int(os.environ.get("SIMULATE", GATE // 10))
 SEED = int(os.environ.get("SIMULATE_SEED") or int.from_bytes(os.urandom(4), "big"))
+
+
+def share(examples: int) -> int:
+    """Examples for this run of a search that takes so many in the gate."""
+    return max(1, examples * PROGRAMS // GATE)

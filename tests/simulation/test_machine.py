@@ -43,13 +43,13 @@ from tests.simulation.program import (
     Worker,
     written,
 )
-from tests.simulation.search import PROGRAMS, SEED
+from tests.simulation.search import SEED, share
 from tests.simulation.story import difference
 from tests.simulation.world import happened
 
 pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
 
-EXAMPLES = max(1, PROGRAMS * 3 // 100)
+EXAMPLES = share(300)
 STEPS = 12
 DEEPEST = 2
 IDS = "abcdefghijklmnopqrstuvwxyz"

@@ -10,14 +10,14 @@ from proctor.runtime.supervision.decide import RESTARTS, Action
 from tests.simulation.laws import Court
 from tests.simulation.program import Pool, Program, written
 from tests.simulation.programs import programs
-from tests.simulation.search import PROGRAMS, SEED
+from tests.simulation.search import SEED, share
 from tests.simulation.shrinking import smallest
 from tests.simulation.story import Story
 from tests.simulation.world import happened
 
 pytestmark = pytest.mark.no_cover  # traced line by line, thousands of programs take minutes more
 
-FEW = PROGRAMS // 10
+FEW = share(1000)
 
 
 def breaches(program: Program, run: Callable[[Program], Story] = happened) -> list[str]:

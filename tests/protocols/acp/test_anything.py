@@ -12,6 +12,7 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.vocabulary import HOST, Prompt
 from tests.protocols.acp.lines import INITIALIZED, OPENED, reply
 from tests.protocols.shapes import shapes
+from tests.simulation.search import share
 
 SHAPES = shapes(3)
 FIELDS = [
@@ -111,7 +112,7 @@ def accounted(talk: Conversation, data: bytes) -> None:
 PROFILE = st.sampled_from([GENERIC, OPENCODE, GEMINI, CODEX_ACP])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.lists(frames(), max_size=3), PROFILE, st.booleans(), st.sampled_from([80, 2**20]))
 def test_frames_of_any_shape_never_raise_and_are_accounted_for(
     sent: list[Any], profile: Any, opened: bool, limit: int
@@ -124,7 +125,7 @@ def test_frames_of_any_shape_never_raise_and_are_accounted_for(
     accounted(talk, b"".join(json.dumps(frame).encode() + b"\n" for frame in sent))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(300), deadline=None)
 @given(st.binary(max_size=300))
 def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:  # R116
     accounted(Conversation(acp_dialect()), data)

@@ -14,6 +14,7 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import HostTool, Launch
 from proctor.protocols.vocabulary import HOST, Prompt
 from tests.protocols.shapes import shapes
+from tests.simulation.search import share
 
 SHAPES = shapes(5)
 FIELDS = """
@@ -84,7 +85,7 @@ def joined(frames: list[Any]) -> bytes:
     return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=share(400), deadline=None)
 @given(st.lists(messages(), max_size=6), st.booleans())
 def test_messages_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any], running: bool) -> None:
     talk = session()
@@ -93,7 +94,7 @@ def test_messages_of_any_shape_never_raise_and_are_accounted_for(frames: list[An
     accounted(talk, joined(frames))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(st.lists(messages(), max_size=4))
 def test_a_greeting_of_any_shape_never_raises(frames: list[Any]) -> None:
     talk = Conversation(CODEX)
@@ -103,7 +104,7 @@ def test_a_greeting_of_any_shape_never_raises(frames: list[Any]) -> None:
 
 
 # R116
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(st.lists(lines(), max_size=5))
 def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any]) -> None:
     talk = Conversation(CODEX_EXEC, mode="oneshot")
@@ -113,7 +114,7 @@ def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: l
 
 
 # R116
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, oneshot: bool) -> None:
     talk = session()
@@ -124,7 +125,7 @@ def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, onesho
 
 
 # R116
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(200), deadline=None)
 @given(
     BYTES | BYTES.map(lambda data: b'"' + data + b'"'),
     st.sampled_from(["id", "method", "params", "result", "requestId", "item"]),

@@ -30,6 +30,7 @@ from tests.protocols.opencode.endings import ENDINGS
 from tests.protocols.opencode.player import NAMES, by_size, exit_status, play, stdout
 from tests.protocols.recorded import all_hold, assert_every_line_is_told_or_quiet, by_byte, lines_of, of
 from tests.protocols.shapes import shapes
+from tests.simulation.search import share
 
 
 def every_line_of_a_recording_gives_events_or_is_counted_as_quiet(name: str) -> None:
@@ -186,7 +187,7 @@ FRAMES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(st.lists(FRAMES, max_size=3) | st.binary(max_size=200), st.booleans())
 def test_whatever_is_written_never_raises_and_is_accounted_for(  # R116
     written: list[Any] | bytes, prompted: bool
