@@ -1,4 +1,4 @@
-"""The command as a user runs it: a process of its own, with a home and a state folder of its own."""
+"""The command with a home and a state folder of its own: in this process, or as a user runs it, in one of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -18,6 +19,8 @@ from types import TracebackType
 from typing import IO, Self
 
 import attrs
+
+from proctor.cli.app import dispatch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -52,10 +55,60 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, **own, "PYTHONPATH": str(ROOT / "src"), **more}
 
 
-def proctor(
+def proctor(*words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Ended:
+    """Run the command to its end in this process: what it prints, asks and answers, without an interpreter's start."""
+    with (
+        tempfile.TemporaryFile() as stdin_file,
+        tempfile.TemporaryFile() as stdout_file,
+        tempfile.TemporaryFile() as stderr_file,
+    ):
+        stdin_file.write(stdin)
+        stdin_file.seek(0)
+        with _streams(stdin_file, stdout_file, stderr_file), _environment(environment(home, **(env or {}))):
+            status = dispatch(list(words))
+        return Ended(status, *(_content(file) for file in (stdout_file, stderr_file)))
+
+
+@contextlib.contextmanager
+def _streams(*files: IO[bytes]) -> Generator[None]:
+    """Put files in the place of stdin, stdout and stderr, as descriptors and as Python's own streams."""
+    before, kept = (sys.stdin, sys.stdout, sys.stderr), [os.dup(fd) for fd in range(3)]
+    for fd, file in enumerate(files):
+        os.dup2(file.fileno(), fd)
+    streams = [os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate(("r", "w", "w"))]
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        yield
+    finally:
+        for stream in streams:
+            stream.close()
+        sys.stdin, sys.stdout, sys.stderr = before
+        for fd, old in enumerate(kept):
+            os.dup2(old, fd)
+            os.close(old)
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Generator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def proctor_process(
     *words: str, home: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None, under: str = ""
 ) -> Ended:
-    """Run the command to its end; `under` as for `running`."""
+    """Run the command to its end in a process of its own; `under` as for `running`."""
     done = subprocess.run(
         [*_shell(under), *PROCTOR, *words],
         input=stdin,

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.cli.app import dispatch
 from proctor.cli.log import ROOM, Behind, Json, Text
-from tests.proctor.command import proctor, running
+from tests.proctor.command import proctor_process, running
 from tests.proctor.scripts import Fleet, Script, agent
 from tests.proctor.test_degraded import until_absent
 from tests.proctor.test_up import CRASHES
@@ -23,7 +23,7 @@ ASKS = ('{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "
 
 def test_a_run_is_logged_on_stderr_as_json_without_what_was_said_R179_L12(home: Path, script: Script) -> None:
     env = {"PROCTOR_LOG": "info", "PROCTOR_LOG_FORMAT": "json"}
-    done = proctor("run", script('{"reply": "hello"}'), PROMPT, "--quiet", home=home, env=env)
+    done = proctor_process("run", script('{"reply": "hello"}'), PROMPT, "--quiet", home=home, env=env)
     assert (done.status, done.out) == (0, "hello\n")
     records = [json.loads(line) for line in done.err.splitlines()]
     assert [record["event"] for record in records] == [
@@ -41,9 +41,9 @@ def test_a_run_is_logged_on_stderr_as_json_without_what_was_said_R179_L12(home: 
 
 def test_the_log_is_text_as_well_and_a_wrong_wish_is_said(home: Path, script: Script) -> None:
     agent = script('{"reply": "hello"}')
-    text = proctor("run", agent, "hi", "--quiet", home=home, env={"PROCTOR_LOG": "INFO"})
+    text = proctor_process("run", agent, "hi", "--quiet", home=home, env={"PROCTOR_LOG": "INFO"})
     assert " info proctor.agent: scripted: the turn ended after " in text.err
-    wrong = proctor("run", agent, "hi", "--quiet", home=home, env={"PROCTOR_LOG": "loud"})
+    wrong = proctor_process("run", agent, "hi", "--quiet", home=home, env={"PROCTOR_LOG": "loud"})
     assert (wrong.status, wrong.complaint) == (
         0,
         "proctor: PROCTOR_LOG 'loud' is not a choice; accepted: debug, info, warning, error",
@@ -52,7 +52,7 @@ def test_the_log_is_text_as_well_and_a_wrong_wish_is_said(home: Path, script: Sc
 
 def test_a_server_that_starts_is_logged_R179(home: Path) -> None:
     env = {"PROCTOR_LOG": "info", "PROCTOR_LOG_FORMAT": "json"}
-    done = proctor("serve", "--agents", "claude", home=home, env=env)
+    done = proctor_process("serve", "--agents", "claude", home=home, env=env)
     assert (done.status, done.out) == (0, "")
     records = [json.loads(line) for line in done.err.splitlines()]
     [started] = [record for record in records if record["message"] == "serves stdin and stdout"]
@@ -169,12 +169,12 @@ def until_asked(client: httpx2.Client) -> list[dict[str, str]]:
 
 
 def test_a_command_that_serves_on_stdin_says_on_stderr_that_it_is_up(home: Path) -> None:
-    done = proctor("serve", "--agents", "claude", home=home)
+    done = proctor_process("serve", "--agents", "claude", home=home)
     assert done.status == 0
     assert "info proctor.serve: serves stdin and stdout" in done.err
 
 
 def test_what_a_command_says_is_json_too_when_it_is_asked_for(home: Path, tmp_path: Path) -> None:
-    done = proctor("web", str(tmp_path / "none.toml"), home=home, env={"PROCTOR_LOG_FORMAT": "json"})
+    done = proctor_process("web", str(tmp_path / "none.toml"), home=home, env={"PROCTOR_LOG_FORMAT": "json"})
     assert done.status == 2
     assert "cannot be read" in json.loads(done.complaint)["message"]

@@ -15,7 +15,7 @@ import attrs
 import httpx2
 import pytest
 
-from tests.proctor.command import ROOT, proctor, running
+from tests.proctor.command import ROOT, proctor_process, running
 from tests.proctor.scripts import ANSWERS, agent
 from tests.proctor.test_web import address, ready
 
@@ -83,7 +83,7 @@ class Place:
         return path
 
     def run(self, *words: str) -> None:
-        ended = proctor(*words, home=self.home, env=self.env, under=self.under)
+        ended = proctor_process(*words, home=self.home, env=self.env, under=self.under)
         assert ended.status == 0, ended
 
     def found(self) -> Iterator[tuple[str, int]]:
@@ -138,7 +138,7 @@ def _web(at: Place) -> None:
 
 
 def _doctor(at: Place) -> None:
-    proctor("doctor", home=at.home, env=at.env, under=at.under)
+    proctor_process("doctor", home=at.home, env=at.env, under=at.under)
 
 
 CASES: tuple[Callable[[Place], None], ...] = (

@@ -18,6 +18,7 @@ from tests.proctor.command import (
     environment,
     processes_with,
     proctor,
+    proctor_process,
     running,
     wait_recorded,
 )
@@ -419,8 +420,8 @@ def test_without_the_extra_one_line_says_what_to_install(home: Path, tmp_path: P
 def test_an_error_of_our_own_is_one_line_and_a_traceback_on_request(home: Path, tmp_path: Path) -> None:
     (tmp_path / "cyclopts.py").write_text("raise RuntimeError('broken\\nhere')\n")
     broken = {"PYTHONPATH": os.pathsep.join((str(tmp_path), environment(home)["PYTHONPATH"]))}
-    done = proctor("run", home=home, env=broken)
+    done = proctor_process("run", home=home, env=broken)
     expected = "proctor: internal error: RuntimeError: broken here (set PROCTOR_TRACEBACK=1 to see where)"
     assert (done.status, done.complaint) == (70, expected)
-    shown = proctor("run", home=home, env={**broken, "PROCTOR_TRACEBACK": "1"})
+    shown = proctor_process("run", home=home, env={**broken, "PROCTOR_TRACEBACK": "1"})
     assert "Traceback" in shown.err
