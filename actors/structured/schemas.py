@@ -23,8 +23,8 @@ import msgspec
 
 from proctor.actors.errors import BadOption, SchemaUnmet
 from proctor.actors.structured.examples import examples_of
-from proctor.actors.structured.extent import Extent, patterns_of
-from proctor.actors.structured.tally import TooMuch
+from proctor.actors.structured.limits import ValidationLimits, count_patterns
+from proctor.actors.structured.subschemas import TooCostly
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -40,10 +40,10 @@ COMPILED = 2**26
 """Bytes of all patterns of a schema when they are compiled, of one at most `PATTERN`."""
 PATTERN = 10 * 2**20
 
-_UNTOLD = (
-    "it does not fit, and is too large, by as many alternatives, to say where: give less, or nest it less"
+_NONE = (
+    "it does not match the schema, and it is too large to list the errors: make it smaller or nest it less"
 )
-_FIRST = "there may be more: of a value as large as this only what is found first is told"
+_FIRST = "there may be more errors: for a value this large only the first one is reported"
 
 _PARTS = "#/$defs/"
 
@@ -67,7 +67,7 @@ class Schema:
     json: Mapping[str, Any]
     _type: Any = attrs.field(repr=False)
     _validator: jsonschema_rs.Validator = attrs.field(repr=False)
-    _extent: Extent = attrs.field(repr=False)
+    _limits: ValidationLimits = attrs.field(repr=False)
 
     @property
     def text(self) -> str:
@@ -77,34 +77,31 @@ class Schema:
     def violations(self, value: Any) -> tuple[Violation, ...]:
         """All that is wrong with `value`, which is plain data; none when it makes a value of the declared type."""
         try:
-            found = self._found(value)
-        except TooMuch as error:
+            found = self._checked(value)
+        except TooCostly as error:
             found = (Violation("", f"it cannot be checked: {error}"),)
         except ValueError as error:  # no JSON: not of a model, but of a caller
             found = (Violation("", _short(str(error))),)
         return found or self._converted(value)[1]
 
-    def _found(self, value: Any) -> tuple[Violation, ...]:
-        light = self._extent.is_light(value)
-        if light and self._validator.is_valid(value):
-            return ()
-        try:
-            telling = self._extent.count(value).telling
-        except TooMuch:
-            if not light:
-                raise
-            telling = "none"
-        if telling == "all":
-            return tuple(v for error in self._validator.iter_errors(value) for v in _told(error))
+    def _checked(self, value: Any) -> tuple[Violation, ...]:
+        self._limits.refuse_costly(value)
         if self._validator.is_valid(value):
             return ()
-        if telling == "none":
-            return (Violation("", _UNTOLD),)
+        match self._limits.detail(value):
+            case "all":
+                return tuple(v for error in self._validator.iter_errors(value) for v in _told(error))
+            case "first":
+                return (*_told(self._first_error(value)), Violation("", _FIRST))
+            case "none":
+                return (Violation("", _NONE),)
+
+    def _first_error(self, value: Any) -> jsonschema_rs.ValidationError:
         try:
             self._validator.validate(value)
         except ValueError as error:
-            return (*_told(cast("jsonschema_rs.ValidationError", error)), Violation("", _FIRST))
-        return ()
+            return cast("jsonschema_rs.ValidationError", error)
+        raise AssertionError("a value that is not valid has an error")
 
     def value(self, data: Any) -> Any:
         """The declared type's value, or the data as it is where a mapping was declared. Raises `SchemaUnmet`."""
@@ -152,8 +149,8 @@ def schema_of(declared: object) -> Schema:
 def _small(name: str, schema: Mapping[str, Any]) -> int:
     """How many patterns it has."""
     try:
-        return len(patterns_of(schema))
-    except TooMuch as error:
+        return count_patterns(schema)
+    except TooCostly as error:
         raise _unusable(name, error) from error
 
 
@@ -207,15 +204,15 @@ def _compiled(name: str, schema: dict[str, Any], declared: Any, patterns: int) -
         backtrack_limit=BACKTRACKS, size_limit=size, dfa_size_limit=size
     )
     try:
-        extent = Extent(schema)
+        limits = ValidationLimits(schema)
         validator = jsonschema_rs.validator_for(
             schema, retriever=_refuse, validate_formats=True, pattern_options=options
         )
-    except TooMuch as error:
+    except TooCostly as error:
         raise _unusable(name, error) from error
     except ValueError as error:
         raise _unusable(name, _first_lines(str(error))) from error
-    return Schema(name, schema, declared, validator, extent)
+    return Schema(name, schema, declared, validator, limits)
 
 
 def _refuse(uri: str) -> NoReturn:

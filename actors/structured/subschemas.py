@@ -1,125 +1,214 @@
-"""A JSON schema as a graph of its subschemas: what each has checked of the same value, and of that value's members.
+"""A JSON schema as the graph of its subschemas: which of them apply to a value, and which to its members.
 
-Guarantees: every subschema that a value can be checked by is reached, also through references. Where a reference may lead
-to several (more than one part with an id, an anchor that is found at run time, an old draft), it leads to all of them: who
-counts by this graph counts too much rather than too little. It is built in time that is linear in the schema's size.
-
-Not here: what is counted (`extent`), and what a keyword means to a value (the checker's).
+References stay within the schema: to `#`, to a JSON pointer or to an anchor. A nested `$id` is refused, because it would
+change where references lead to. It is built in time that is linear in the schema's size.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
-from urllib.parse import unquote
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NoReturn, cast
+from urllib.parse import unquote, urljoin
 
 import attrs
 import msgspec
 
-BACKTRACKS = re.compile(r"\(\?[=!<>(]|\\[1-9kGK]|[*+?}]\+")
-"""What a pattern has that is not matched in one pass over the text."""
+_BACKTRACKS = re.compile(r"\(\?[=!<>(]|\\[1-9kGK]|[*+?}]\+")
+"""What a pattern contains that the checker does not match in one pass over the text."""
 _BACKTRACKING = 2000
-"""What a pattern that steps back takes, in checks: so many steps are allowed (see `schemas`)."""
+"""The cost of a pattern that backtracks, in checks (`schemas` bounds its steps)."""
 _UNEVALUATED = 3
-_BYTES = 3000
-_TOLD = ("const", "enum", "not", "pattern", "required", "dependentRequired", "dependencies")
-"""Keywords whose values are repeated in what the checker tells."""
-
+"""How often the checker evaluates what stands beside `unevaluatedProperties` and `unevaluatedItems`."""
+_BYTES_AN_ERROR = 3000
+_REPEATED = ("const", "enum", "not", "pattern", "required", "dependentRequired", "dependencies")
+"""Keywords whose values the checker repeats in its messages."""
 _QUIET = frozenset(
     ("$schema", "$id", "id", "$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$defs", "definitions",
      "$comment", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator",
      "properties", "items", "prefixItems", "allOf", "if", "then", "else", "required")
 )  # fmt: skip
-"""Keywords that tell nothing by themselves, or one thing for each of their own."""
+"""Keywords that make no error of their own."""
 
-_WHERE: Mapping[str, tuple[str, str]] = {
-    "not": ("beside", "one"), "if": ("beside", "one"), "then": ("beside", "one"), "else": ("beside", "one"),
-    "allOf": ("beside", "list"), "dependentSchemas": ("beside", "map"), "dependencies": ("beside", "map"),
-    "anyOf": ("branches", "list"), "oneOf": ("branches", "list"),
-    "additionalProperties": ("others", "open"),
-    "patternProperties": ("members", "map"), "unevaluatedProperties": ("members", "open"),
-    "propertyNames": ("members", "open"),
-    "prefixItems": ("placed", "list"),
-    "items": ("items", "one"), "contains": ("items", "open"), "unevaluatedItems": ("items", "open"),
-    "additionalItems": ("items", "open"),
+_APPLICATORS: Mapping[str, tuple[str, str, str]] = {
+    "not": ("same", "here", "one"), "if": ("same", "here", "one"),
+    "then": ("same", "here", "one"), "else": ("same", "here", "one"),
+    "allOf": ("same", "here", "list"), "anyOf": ("same", "here", "list"), "oneOf": ("same", "here", "list"),
+    "dependentSchemas": ("same", "here", "map"), "dependencies": ("same", "here", "map"),
+    "additionalProperties": ("object", "others", "record"), "unevaluatedProperties": ("object", "each", "record"),
+    "propertyNames": ("object", "each", "record"), "patternProperties": ("object", "each", "map"),
+    "items": ("array", "others", "one"), "additionalItems": ("array", "others", "record"),
+    "contains": ("array", "each", "record"), "unevaluatedItems": ("array", "each", "record"),
 }  # fmt: skip
-"""Where a part has the subschemas of a keyword, and how they are there."""
+"""Keyword: to which values its subschemas apply, and the shape that it has."""
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 Keywords = Mapping[str, Any]
 
 
+class TooCostly(ValueError):
+    """A schema or a value that is not checked, because it is too large or multiplies; the text says how."""
+
+
+def refuse(why: str) -> NoReturn:
+    """Raise `TooCostly`."""
+    raise TooCostly(why)
+
+
 @attrs.define(eq=False)
-class Part:
-    """A subschema. `beside` and `branches` are checked of the same value, the branches as alternatives, each `again` times;
-    `named` and `others` (those without a name there) and `members` (all) of what is in an object, `placed` and `items` of
-    what is in a list.
+class Members:
+    """The subschemas for members of objects, or of lists: by name or position, for all others, and for each one."""
 
-    `price` is what one check takes, 1 for most. `faults` is how many errors it can tell, `bulk` the size that each has
-    besides the value's, in units of what one error takes."""
-
-    price: int = 1
-    again: int = 1
-    faults: int = 1
-    bulk: float = 0.0
-    beside: tuple[Part, ...] = ()
-    branches: tuple[Part, ...] = ()
-    named: dict[str, Part] = attrs.field(factory=dict[str, "Part"])
-    others: tuple[Part, ...] = ()
-    members: tuple[Part, ...] = ()
-    placed: tuple[Part, ...] = ()
-    items: tuple[Part, ...] = ()
+    named: dict[str | int, Subschema] = attrs.field(factory=dict[str | int, "Subschema"])
+    others: list[Subschema] = attrs.field(factory=list["Subschema"])
+    each: list[Subschema] = attrs.field(factory=list["Subschema"])
 
 
-def parts_of(schema: Keywords) -> list[Part]:
-    """All that can be reached from the whole, which is the first."""
-    graph = _Graph(_Places(schema))
-    graph.part(schema)
-    for keywords, part in graph.order:  # it grows meanwhile
-        graph.fill(keywords, part)
-    return [part for _, part in graph.order]
+@attrs.define(eq=False)
+class Subschema:
+    """One subschema. Those in `here` apply to the same value, each `repeats` times.
+
+    `checks` is the cost of its own keywords, 1 for most; `errors` is how many errors they can make at most, where one with
+    a large text counts as several.
+    """
+
+    keywords: Keywords
+    checks: int = 1
+    errors: float = 1
+    repeats: int = 1
+    here: list[Subschema] = attrs.field(factory=list["Subschema"])
+    object: Members = attrs.field(factory=Members)
+    array: Members = attrs.field(factory=Members)
+
+    @property
+    def forks(self) -> bool:
+        """Whether it has alternatives."""
+        return "anyOf" in self.keywords or "oneOf" in self.keywords
+
+    @property
+    def size(self) -> int:
+        """Subschemas that it applies."""
+        return (
+            1
+            + len(self.here)
+            + sum(len(m.named) + len(m.others) + len(m.each) for m in (self.object, self.array))
+        )
+
+
+def ordered_subschemas(schema: Keywords) -> list[Subschema]:
+    """The subschemas that can be reached; those that apply to a value stand before the one that they are in. Raises `TooCostly`."""
+    graph = _Graph(schema)
+    graph.subschema(schema)
+    for one in graph.found:  # grows meanwhile
+        graph.fill(one)
+    try:
+        return [*TopologicalSorter({one: one.here for one in graph.found}).static_order()]
+    except CycleError:
+        refuse("a part of it refers to itself for the same value, so that validating does not end")
 
 
 class _Graph:
-    def __init__(self, places: _Places) -> None:
-        self.order: list[tuple[Keywords, Part]] = []
-        self._places = places
-        self._known: dict[int, Part] = {}
+    def __init__(self, schema: Keywords) -> None:
+        self.found: list[Subschema] = []
+        self._by_id: dict[int, Subschema] = {}
+        self._whole = schema
+        self._id = str(schema.get("$id", schema.get("id", "")))
+        self._ids = ("$id", "id") if "draft-04" in str(schema.get("$schema")) else ("$id",)
+        self._anchors = _anchors(schema)
 
-    def part(self, schema: Any) -> Part:
-        """The part of a subschema; true and false have one each."""
-        keywords: Keywords = cast("Keywords", schema) if isinstance(schema, dict) else {}
+    def subschema(self, schema: Any) -> Subschema:
+        """The node of a subschema; `true` and `false` have one each."""
         key = id(cast("object", schema))
-        if (part := self._known.get(key)) is None:
-            part = self._known[key] = Part()
-            self.order.append((keywords, part))
-        return part
+        if (one := self._by_id.get(key)) is None:
+            keywords: Keywords = self._local(cast("Keywords", schema)) if isinstance(schema, dict) else {}
+            one = self._by_id[key] = Subschema(keywords)
+            self.found.append(one)
+        return one
 
-    def fill(self, keywords: Keywords, part: Part) -> None:
-        part.price = _BACKTRACKING * _backtracking(keywords) or 1
-        part.again = _UNEVALUATED if any(word.startswith("unevaluated") for word in keywords) else 1
-        part.faults = _faults(keywords)
-        told = {word: keywords[word] for word in _TOLD if word in keywords}
-        part.bulk = len(msgspec.json.encode(told)) / _BYTES if told else 0.0
-        part.named = {name: self.part(one) for name, one in _map(keywords.get("properties")).items()}
-        for word, given in keywords.items():
-            if (where := _WHERE.get(word)) is not None:
-                place, kind = ("placed", "list") if word == "items" and isinstance(given, list) else where
-                setattr(part, place, (*getattr(part, place), *map(self.part, _subschemas(kind, given))))
-        part.beside += tuple(map(self.part, self._places.referred(keywords)))
+    def fill(self, one: Subschema) -> None:
+        """Set what a subschema costs, and what it applies."""
+        keywords = one.keywords
+        one.checks = _BACKTRACKING * _backtracking(keywords) or 1
+        one.repeats = _UNEVALUATED if any(word.startswith("unevaluated") for word in keywords) else 1
+        repeated = {word: keywords[word] for word in _REPEATED if word in keywords}
+        one.errors = _faults(keywords) * (1 + len(msgspec.json.encode(repeated)) / _BYTES_AN_ERROR)
+        for name, inner in _map(keywords.get("properties")).items():
+            one.object.named[name] = self.subschema(inner)
+        for position, inner in enumerate(_list(keywords.get("prefixItems")) or _list(keywords.get("items"))):
+            one.array.named[position] = self.subschema(inner)
+        for word in keywords.keys() & _APPLICATORS.keys():
+            target, part, shape = _APPLICATORS[word]
+            into = one if target == "same" else one.object if target == "object" else one.array
+            getattr(into, part).extend(map(self.subschema, _subschemas(shape, keywords[word])))
+        for word in keywords.keys() & set(_REFERENCES):
+            one.here.extend(map(self.subschema, self._targets(str(keywords[word]))))
+
+    def _targets(self, reference: str) -> list[Any]:
+        base, _, fragment = reference.partition("#")
+        if "json-schema.org/" in base:
+            return [_METASCHEMA]
+        if base and urljoin(self._id, base) != self._id.rstrip("#"):
+            refuse(f"{reference!r} lies outside of the schema, and nothing is fetched")
+        if fragment and not fragment.startswith("/"):
+            return self._anchors.get(unquote(fragment), [])
+        return self._at(unquote(fragment))
+
+    def _at(self, pointer: str) -> list[Any]:
+        found: Any = self._whole
+        for step in pointer.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and key in found:
+                found = self._local(cast("dict[str, Any]", found))[key]
+            elif isinstance(found, list) and key.isdecimal() and int(key) < len(cast("list[Any]", found)):  # type: ignore[redundant-cast]
+                found = cast("list[Any]", found)[int(key)]  # type: ignore[redundant-cast]
+            else:
+                return []
+        return [found]
+
+    def _local(self, keywords: Keywords) -> Keywords:
+        for word in self._ids:
+            given = keywords.get(word)
+            if keywords is not self._whole and isinstance(given, str) and not given.startswith("#"):
+                refuse(
+                    f"a part of it has the {word} {given[:80]!r}: refer to parts by '#/$defs/NAME' instead"
+                )
+        return keywords
 
 
-def _subschemas(kind: str, given: Any) -> list[Any]:
-    match kind:
+def _anchors(schema: Keywords) -> dict[str, list[Any]]:
+    anchors: dict[str, list[Any]] = {}
+    todo: list[Any] = [schema]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            keywords = cast("dict[str, Any]", one)
+            names = {
+                str(keywords.get(word, "")).removeprefix("#")
+                for word in ("$anchor", "$dynamicAnchor", "$id", "id")
+            }
+            for name in names - {""}:
+                anchors.setdefault(name, []).append(keywords)
+            todo.extend(keywords.values())
+        elif isinstance(one, list):
+            todo.extend(cast("list[Any]", one))  # type: ignore[redundant-cast]
+    return anchors
+
+
+def _subschemas(shape: str, given: Any) -> list[Any]:
+    match shape:
         case "list":
-            return cast("list[Any]", given) if isinstance(given, list) else []  # type: ignore[redundant-cast]
+            return _list(given)
         case "map":
             return [one for one in _map(given).values() if isinstance(one, dict | bool)]
         case "one":
             return [given] if isinstance(given, dict | bool) else []
-        case _:  # what false forbids here is told by the whole
+        case _:  # the error of a `false` is one of the whole value
             return [given] if isinstance(given, dict) else []
+
+
+def _list(given: Any) -> list[Any]:
+    return cast("list[Any]", given) if isinstance(given, list) else []  # type: ignore[redundant-cast]
 
 
 def _map(given: Any) -> dict[str, Any]:
@@ -128,104 +217,21 @@ def _map(given: Any) -> dict[str, Any]:
 
 def _backtracking(keywords: Keywords) -> int:
     patterns = [keywords.get("pattern"), *_map(keywords.get("patternProperties"))]
-    return sum(1 for one in patterns if isinstance(one, str) and BACKTRACKS.search(one))
-
-
-def _count(given: Any) -> int:
-    return len(given) if isinstance(given, list) else 0  # pyright: ignore[reportUnknownArgumentType]
+    return sum(1 for one in patterns if isinstance(one, str) and _BACKTRACKS.search(one))
 
 
 def _faults(keywords: Keywords) -> int:
-    lists: list[Any] = [keywords.get("required"), *_map(keywords.get("dependentRequired")).values()]
+    lists = [keywords.get("required"), *_map(keywords.get("dependentRequired")).values()]
     lists += _map(keywords.get("dependencies")).values()
-    listed = sum(map(_count, lists))
+    listed = sum(len(_list(one)) for one in lists)
     return max(1, len(keywords.keys() - _QUIET) + listed)
 
 
-class _Places:
-    """Where references lead to, within one schema."""
-
-    def __init__(self, whole: Keywords) -> None:
-        self._whole = whole
-        self._homes: dict[int, Keywords] = {}
-        self._resources: list[Keywords] = [whole]
-        self._anchors: dict[str, list[Keywords]] = {}
-        self._old = False
-        self._look()
-
-    def _look(self) -> None:
-        todo: list[tuple[Any, Keywords]] = [(self._whole, self._whole)]
-        while todo:
-            one, home = todo.pop()
-            if isinstance(one, dict):
-                keywords = cast("dict[str, Any]", one)
-                home = self._enter(keywords, home)
-                todo.extend((inner, home) for inner in keywords.values())
-            elif isinstance(one, list):
-                todo.extend((inner, home) for inner in cast("list[Any]", one))  # type: ignore[redundant-cast]
-
-    def _enter(self, keywords: Keywords, home: Keywords) -> Keywords:
-        self._old = self._old or "draft-0" in str(keywords.get("$schema", ""))
-        for word in ("$anchor", "$dynamicAnchor", "$id", "id"):
-            given = keywords.get(word)
-            if isinstance(given, str) and (word.endswith("nchor") or given.startswith("#")):
-                self._anchors.setdefault(given.removeprefix("#"), []).append(keywords)
-            elif isinstance(given, str) and keywords is not self._whole:
-                self._resources.append(keywords)
-                home = keywords if word == "$id" else home
-        self._homes[id(keywords)] = home
-        return home
-
-    def referred(self, keywords: Keywords) -> Iterator[Any]:
-        """What its references may lead to, each once."""
-        found: dict[int, Any] = {}
-        for word in _REFERENCES:
-            given = keywords.get(word)
-            if isinstance(given, str):
-                found.update((id(one), one) for one in self._led(given, keywords, anywhere=word != "$ref"))
-        yield from found.values()
-
-    def _led(self, reference: str, keywords: Keywords, *, anywhere: bool) -> list[Any]:
-        base, _, fragment = reference.partition("#")
-        if base and "json-schema.org" in base:
-            return [METASCHEMA]
-        if fragment and not fragment.startswith("/"):
-            return [*self._anchors.get(fragment, ())]
-        home = self._homes.get(id(keywords), self._whole)
-        if not base and not anywhere and not self._old:
-            near = _at(home, fragment)
-            return near or self._everywhere(self._resources, fragment)
-        named = [one for one in self._resources if _ends(one)] if base else self._resources
-        meant = [one for one in named if _ends(one) == base.rstrip("/").rpartition("/")[2]] if base else named
-        return self._everywhere(meant or named, fragment)
-
-    def _everywhere(self, resources: list[Keywords], fragment: str) -> list[Any]:
-        return [found for one in resources for found in _at(one, fragment)]
-
-
-def _ends(resource: Keywords) -> str:
-    said = resource.get("$id", resource.get("id"))
-    return said.rstrip("#/").rpartition("/")[2] if isinstance(said, str) else ""
-
-
-def _at(found: Any, pointer: str) -> list[Any]:
-    """What a JSON pointer leads to; nothing where there is nothing."""
-    for step in unquote(pointer).split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and key in found:
-            found = cast("Keywords", found)[key]
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(cast("list[Any]", found)):  # type: ignore[redundant-cast]
-            found = cast("list[Any]", found)[int(key)]  # type: ignore[redundant-cast]
-        else:
-            return []
-    return [found]
-
-
 def _broad_and_deep() -> Keywords:
-    """As broad and as deep as one that schemas are checked by, which the checker brings itself."""
+    """A stand-in for the meta-schemas, which the checker brings with it: as broad and as deep as they are."""
     whole: dict[str, Any] = {"allOf": [{"type": "object"} for _ in range(60)]}
     whole["items"] = whole["additionalProperties"] = whole
     return whole
 
 
-METASCHEMA: Keywords = _broad_and_deep()
+_METASCHEMA: Keywords = _broad_and_deep()
