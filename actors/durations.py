@@ -38,7 +38,7 @@ def limit(value: object) -> float:
         raise ValueError(f"expected {ACCEPTED}, or 0 or {UNLIMITED!r} for no limit, got {value!r}") from None
 
 
-def spelled(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time for people, two units at most: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
     if not math.isfinite(seconds):
         return "no limit"
@@ -52,7 +52,7 @@ def spelled(seconds: float) -> str:
     return " ".join(part for part in parts[:2] if part)
 
 
-def moment(at: float, now: float) -> str:
+def format_moment(at: float, now: float) -> str:
     """A moment for people, both in Unix seconds: `14:05:09`, with its date (`2026-11-23 14:05:09`) where that is not today's."""
     try:
         then = datetime.fromtimestamp(at)

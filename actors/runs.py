@@ -8,7 +8,7 @@ for the answer gets `AskNotSent` or `AskInterrupted`, as from `Agent.ask`; who r
 in `Run.answer`. Either way what had streamed is in the `delivery` (R044, R045). Reading slowly costs the CLI nothing and does
 not count (Q13).
 
-`opened` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
+`open_run` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
 on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
 """
 
@@ -26,20 +26,20 @@ import attrs
 import trio
 from trio_util import wait_any
 
-from proctor.actors.agent.session_lock import owned
+from proctor.actors.agent.session_lock import hold_session
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
 from proctor.actors.expense import Expense
-from proctor.actors.limits.spend_limits import SpendLimits, charged
+from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.option_checks import check_request
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
-from proctor.actors.process.agent_process import Incarnation, delivered
-from proctor.actors.process.ends import answer_at_end, cause_of
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.agent_process import AgentProcess, delivery_of
+from proctor.actors.process.ends import final_answer, first_cause
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import Cursor, EventLog
-from proctor.actors.recording.partial_text import text_of
+from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported, unsupported
 from proctor.actors.structured.structured import Inquiry, inquiry_of
@@ -114,16 +114,16 @@ async def stream(
     check_request(prompt, timeout=timeout, payloads=payloads)
     ends, attachments = until(timeout), attachments_of(payloads)
     refuse_unsupported(plan, attachments)
-    limits = charged(plan) if limits is None else limits
+    limits = run_limits(plan) if limits is None else limits
     if (inquiry := inquiry_of(schema)) is not None:
         plan = inquiry.launched(plan)
-    async with limits.turn(ends, parks=parks), opened(plan, attachments=attachments) as live:
+    async with limits.turn(ends, parks=parks), open_run(plan, attachments=attachments) as live:
         live.begin(prompt, left(ends), inquiry, limits=limits)
         yield live
 
 
 @asynccontextmanager
-async def opened(
+async def open_run(
     plan: Plan,
     *,
     starts: AbstractAsyncContextManager[object] | None = None,
@@ -134,7 +134,7 @@ async def opened(
     `attachments` go with that prompt. Leaving the block stops it. What keeps it from starting is raised to who reads it; see `Run.is_fit`.
     """
     begun = _recorded(_unkept(plan), starts or nullcontext(), attachments)
-    async with noted(), owned(plan), begun as live:
+    async with track_processes(), hold_session(plan), begun as live:
         yield live
 
 
@@ -157,8 +157,8 @@ async def _recorded(
     try:
         log = directory.open_log()
         if workspace is not None:
-            cwd, told = await workspace.enter()
-            log.append([told] if told is not None else [])
+            cwd, notice = await workspace.enter()
+            log.append([notice] if notice is not None else [])
             plan = plan.at(cwd)
         live = Run(plan, directory, log, workspace, attachments)
         async with trio.open_nursery() as nursery:
@@ -191,7 +191,7 @@ class Run:
         attachments: tuple[Attachment, ...] = (),
     ) -> None:
         self.directory: Path = directory.path
-        self.incarnation = Incarnation(
+        self.incarnation = AgentProcess(
             plan,
             log,
             directory,
@@ -199,7 +199,7 @@ class Run:
             fork=plan.launch.fork,
             total_cost_usd=plan.spent_usd,
             attachments=attachments,
-            listen=self._hear,
+            on_event=self._on_event,
         )
         self._attachments = attachments
         self._recordings = directory
@@ -222,7 +222,7 @@ class Run:
         self._prompt = str(uuid.uuid4())
         self._text: str | None = None
         self._asked = trio.Event()
-        self._told = trio.Event()
+        self._send_known = trio.Event()
         self._taken = False
         self._left = trio.Event()
         self._deadline = math.inf
@@ -269,7 +269,7 @@ class Run:
 
     async def taken(self) -> bool:
         """Whether the prompt was written, as soon as that is known. If not, repeating it elsewhere is safe."""
-        await self._told.wait()
+        await self._send_known.wait()
         return self._taken
 
     def leave(self) -> None:
@@ -314,9 +314,9 @@ class Run:
         return self._delivery or self._delivered()
 
     def _delivered(self) -> Delivery:
-        text, clipped = text_of(self._log, self._asked_at, self._log.end)
+        text, clipped = partial_text(self._log, self._asked_at, self._log.end)
         elapsed = trio.current_time() - self._began
-        found = delivered(self.incarnation, elapsed=elapsed, text=text, clipped=clipped)
+        found = delivery_of(self.incarnation, elapsed=elapsed, text=text, clipped=clipped)
         return attrs.evolve(found, sent="yes" if self._taken else found.sent)
 
     async def _settled(self) -> None:
@@ -356,7 +356,7 @@ class Run:
             if self._failure is not None or not self._judged().ok:
                 self._delivery = self._delivered()  # its log may be gone when somebody asks
             self._log.close()
-            for event in (self.ready, self._told, self.over):
+            for event in (self.ready, self._send_known, self.over):
                 event.set()
 
     async def _attempts(self, starts: AbstractAsyncContextManager[object]) -> None:
@@ -374,7 +374,7 @@ class Run:
         if not (forgets := self._inquiry is not None and self._inquiry.forgets):
             self._attachments = ()
         self._starting = trio.CancelScope(deadline=self._deadline)
-        self.incarnation = Incarnation(
+        self.incarnation = AgentProcess(
             self._plan,
             self._log,
             self._recordings,
@@ -382,12 +382,12 @@ class Run:
             resume=None if forgets else last.session_id,
             total_cost_usd=last.conversation.memo.total_cost_usd,
             attachments=self._attachments,
-            listen=self._hear,
+            on_event=self._on_event,
         )
 
     async def _vacate(self) -> None:
-        told = None if self._workspace is None else await self._workspace.close()
-        self._log.append([told] if told is not None else [])
+        notice = None if self._workspace is None else await self._workspace.close()
+        self._log.append([notice] if notice is not None else [])
 
     async def _within(self, starts: AbstractAsyncContextManager[object]) -> None:
         try:
@@ -397,7 +397,7 @@ class Run:
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = cast("Exception", cause_of(group))
+            self._failure = cast("Exception", first_cause(group))
 
     async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
         async with trio.open_nursery() as beside:
@@ -421,14 +421,14 @@ class Run:
     async def _ask(self) -> None:
         if self._text is None:
             return
-        await self._say(self._text, self._attachments)
+        await self._send_prompt(self._text, self._attachments)
         while self._plan.launch.mode == "session" and (again := self._again) is not None:
             self._again = None
-            await self._say(again)
+            await self._send_prompt(again)
         if self._plan.launch.mode == "oneshot":
             await self.incarnation.over.wait()
 
-    async def _say(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+    async def _send_prompt(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         self._ended, self._turn_over, self._prompt = None, trio.Event(), str(uuid.uuid4())
         schema = None if self._inquiry is None else self._inquiry.turn_schema
         try:
@@ -437,14 +437,14 @@ class Run:
             raise unsupported(error) from error
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))
-            self._told.set()
+            self._send_known.set()
             await self.incarnation.over.wait()
         else:
             self._taken = True
-            self._told.set()
+            self._send_known.set()
         await self._turn_over.wait()
 
-    def _hear(self, event: v.AnyEvent) -> None:
+    def _on_event(self, event: v.AnyEvent) -> None:
         if isinstance(event, v.TurnEnded | v.Exited | v.Notice):
             self._charge(event)
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
@@ -460,7 +460,7 @@ class Run:
             logging.getLogger(LOG).warning("%s: %s", alarm, text, extra=facts)
 
     def _judge(self, end: v.TurnEnded) -> None:
-        if self._inquiry is None or self.incarnation.cut(end):
+        if self._inquiry is None or self.incarnation.ended_by_stop(end):
             return
         self._again = self._inquiry.judge(end)
         if self._limits is not None and self._limits.spent("park", "escalate") is not None:
@@ -469,7 +469,7 @@ class Run:
             self.incarnation.note("unmet", self._again, attempt=self._inquiry.attempts)
 
     def _judged(self) -> Answer:
-        answer = answer_at_end(self.incarnation, self._ended, late=self._late)
+        answer = final_answer(self.incarnation, self._ended, late=self._late)
         whole = self._inquiry.settled(answer) if self._inquiry is not None else answer
         return self._expense.applied_to(whole)
 

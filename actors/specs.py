@@ -16,13 +16,13 @@ import attrs
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import BadOption, OptionFault
-from proctor.actors.limits.account_book import BOOK
-from proctor.actors.limits.tree_limits import FELLOWS, Fellows
+from proctor.actors.limits.account_book import ACCOUNT_BOOK
+from proctor.actors.limits.tree_limits import TREE_LIMITS, TreeLimits
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.option_checks import OPTIONS, TIMEOUT, check
-from proctor.actors.plan.options import explained
+from proctor.actors.plan.options import document_options
 from proctor.actors.plan.plan import (
     BACKOFF,
     SHUTDOWN,
@@ -35,7 +35,7 @@ from proctor.actors.plan.plan import (
     opencode_plan,
     scripted_plan,
 )
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run
 from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
@@ -65,21 +65,21 @@ class SpecOptions(AgentOptions, total=False):
 _OF_THE_SPEC = frozenset(SpecOptions.__optional_keys__) - frozenset(AgentOptions.__optional_keys__)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOptions]) -> ChildSpec:
     """An OpenCode agent as a child; with `mode="serve"` a session on the `opencode_server` of the id `server`.
 
@@ -96,14 +96,14 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def acp(
     id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
 ) -> ChildSpec:
@@ -116,7 +116,7 @@ def acp(
     return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
 
 
-@explained(SpecOptions)
+@document_options(SpecOptions)
 def scripted(
     id: str,
     script: str | Path,
@@ -190,7 +190,7 @@ def open_supervisor(
         handle=Supervisor,
         seed=seed,
     )
-    return _noted(root, _fellows(budget, stagger, seed))
+    return _with_tree_limits(root, _tree_limits(budget, stagger, seed))
 
 
 def open_dynamic_supervisor(
@@ -218,27 +218,29 @@ def open_dynamic_supervisor(
         handle=DynamicSupervisor,
         seed=seed,
     )
-    return _noted(root, _fellows(budget, stagger, seed))
+    return _with_tree_limits(root, _tree_limits(budget, stagger, seed))
 
 
-def _fellows(budget: Budget | None, stagger: float, seed: int | None) -> Fellows:
+def _tree_limits(budget: Budget | None, stagger: float, seed: int | None) -> TreeLimits:
     check("budget", budget, OPTIONS["budget"])
     check("stagger", stagger, attrs.evolve(TIMEOUT, optional=False))
-    return Fellows(budget=budget, stagger=stagger, seed=seed)
+    return TreeLimits(budget=budget, stagger=stagger, seed=seed)
 
 
 @asynccontextmanager
-async def _noted(root: AbstractAsyncContextManager[Handle], fellows: Fellows) -> AsyncGenerator[Handle]:
-    around, book = FELLOWS.get(), BOOK.get()
+async def _with_tree_limits(
+    root: AbstractAsyncContextManager[Handle], fellows: TreeLimits
+) -> AsyncGenerator[Handle]:
+    around, book = TREE_LIMITS.get(), ACCOUNT_BOOK.get()
     fellows.book.enclose(book)
-    FELLOWS.set(fellows)
-    BOOK.set(fellows.book)
+    TREE_LIMITS.set(fellows)
+    ACCOUNT_BOOK.set(fellows.book)
     try:
-        async with noted(), root as supervisor:
+        async with track_processes(), root as supervisor:
             yield supervisor
     finally:
-        FELLOWS.set(around)
-        BOOK.set(book)
+        TREE_LIMITS.set(around)
+        ACCOUNT_BOOK.set(book)
 
 
 @overload

@@ -34,7 +34,7 @@ from bench.contest import Stopwatch
 from bench.ndjson import StreamEvent, decode_lines
 from bench.peers.entries import FLEETS, MISSING
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
@@ -168,7 +168,7 @@ async def an_agent(number: int, fleet: Fleet, ear: Ear, spoke: Callable[[], None
     """The path of every agent, and a task that reads its log event by event."""
     with closing(RunDirectory(None, "bench")) as directory:
         log = EventLog(directory.path / "events.ndjson")
-        live = Incarnation(plan_for(number, fleet.rate), log, directory)
+        live = AgentProcess(plan_for(number, fleet.rate), log, directory)
         cursor = log.cursor(0)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)

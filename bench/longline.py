@@ -24,7 +24,7 @@ from bench.contest import Stopwatch
 from bench.writer import closing as ending
 from bench.writer import opening
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
@@ -62,7 +62,7 @@ async def through(megabytes: int) -> tuple[float, float, str]:
     seen = ""
     with closing(RunDirectory(None, "bench")) as directory:
         log = EventLog(directory.path / "events.ndjson")
-        live = Incarnation(plan_for(megabytes), log, directory)
+        live = AgentProcess(plan_for(megabytes), log, directory)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)
             before = _peak()

@@ -32,7 +32,7 @@ from bench import writer
 from bench.contest import Contender, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
 from bench.peers.entries import streamers
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
@@ -258,7 +258,7 @@ async def incarnate(read: Reader, per_write: int, lines: int) -> Stopwatch:
     """The path of every agent: process under its guard, recording, conversation, log on disk, cursor."""
     with Source(per_write, lines) as source, closing(RunDirectory(None, "bench")) as directory:
         log = EventLog(directory.path / "events.ndjson")
-        live = Incarnation(plan_for(source), log, directory)
+        live = AgentProcess(plan_for(source), log, directory)
         async with trio.open_nursery() as nursery:
             await nursery.start(live.serve)
             source.wait_ready()

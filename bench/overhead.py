@@ -30,7 +30,7 @@ from bench.contest import Stopwatch, options
 from bench.peers.entries import MISSING
 from proctor.actors.plan.environment import build_environment
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.specs import agent_spec, open_supervisor
@@ -144,7 +144,7 @@ async def turns(plan: Plan, count: int) -> float:
 async def started(plan: Plan) -> Stopwatch:
     """An incarnation, to ready."""
     with closing(RunDirectory(None, "bench")) as directory:
-        live = Incarnation(plan, EventLog(directory.path / "events.ndjson"), directory)
+        live = AgentProcess(plan, EventLog(directory.path / "events.ndjson"), directory)
         with Stopwatch() as watch:
             async with trio.open_nursery() as nursery:
                 await nursery.start(live.serve)

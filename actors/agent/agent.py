@@ -21,9 +21,20 @@ from functools import partial
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import Book, Job, open_book
-from proctor.actors.agent.control import tell
-from proctor.actors.agent.messages import Accepted, Attend, Begin, Follow, Left, Look, Over, Tell, Told, Wake
+from proctor.actors.agent.agent_state import AgentState, PendingRequest, open_state
+from proctor.actors.agent.control import send_control
+from proctor.actors.agent.messages import (
+    Accepted,
+    CallerGone,
+    Control,
+    ControlResult,
+    GetApprovals,
+    GetLog,
+    GetStatus,
+    ProcessEnded,
+    Resume,
+    Submit,
+)
 from proctor.actors.agent.states import State
 from proctor.actors.errors import (
     NOT_HEALED,
@@ -37,12 +48,12 @@ from proctor.actors.errors import (
     StartKilled,
     StartRefused,
 )
-from proctor.actors.limits.admission import Gate, Hold, gate_of
-from proctor.actors.limits.tree_limits import current_fellows
+from proctor.actors.limits.admission import Admission, Delay, admission_for
+from proctor.actors.limits.tree_limits import current_tree_limits
 from proctor.actors.outcomes import ENDINGS, REACTIONS
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_process import Incarnation
-from proctor.actors.process.liveness import REPLY
+from proctor.actors.process.agent_process import AgentProcess
+from proctor.actors.process.liveness import REPLY_TIMEOUT
 from proctor.actors.structured.strategies import prepared
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
@@ -57,102 +68,106 @@ class AgentActor(Actor):
     """Started with a `Plan`; understands what is in `mail`."""
 
     plan: Plan
-    book: Book
-    gate: Gate
-    live: Incarnation | None = None
-    _leaving: bool = False
-    _fault: AgentError | None = None
+    state: AgentState
+    admission: Admission
+    process: AgentProcess | None = None
+    _is_stopping: bool = False
+    _failure: AgentError | None = None
     _written: trio.Event
 
     async def init(self, plan: Plan) -> Continue:
-        opened = self._open(plan)
-        self.plan = await self.book.place(opened)
-        was = self.book.status.state
+        opened = self._restore_state(plan)
+        self.plan = await self.state.place(opened)
+        was = self.state.status.state
         if self.incarnation > 1:
-            self.book.move("started", f"incarnation {self.incarnation}")
-            self.gate.come_back()
+            self.state.transition("started", f"incarnation {self.incarnation}")
+            self.admission.come_back()
         if self.plan.launch.mode == "session":
             try:
-                await self._come_back(was)
+                await self._restore_process(was)
             except (AgentError, ProcessError, OSError) as error:
-                self.book.move("lost", str(error))  # who looks in the back-off sees why there is no process
+                self.state.transition(
+                    "lost", str(error)
+                )  # who looks in the back-off sees why there is no process
                 raise
         else:
-            self.book.move("ready", "each request gets a process of its own")
+            self.state.transition("ready", "each request gets a process of its own")
         return Continue("take up")
 
-    def _open(self, plan: Plan) -> Plan:
+    def _restore_state(self, plan: Plan) -> Plan:
         if "book" not in self.kept:
-            self.kept["book"] = book = open_book(plan)
-            self.kept["gate"] = gate = gate_of(plan, self.ref.path, current_fellows())
-            self.kept.at_rest(book.rest)
-            self.kept.at_rest(gate.leave)
-            self.kept.when_dropped(book.close)
-        self.book, self.gate = self.kept["book"], self.kept["gate"]
-        self.book.nudge = lambda job: self.send_info(Left(job))
-        self.book.unrecorded = self._unrecorded
-        self.book.reopen()
+            self.kept["book"] = state = open_state(plan)
+            self.kept["gate"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
+            self.kept.at_rest(state.settle)
+            self.kept.at_rest(admission.leave)
+            self.kept.when_dropped(state.close)
+        self.state, self.admission = self.kept["book"], self.kept["gate"]
+        self.state.on_withdrawn = lambda pending: self.send_info(CallerGone(pending))
+        self.state.on_unrecorded = self._on_unrecorded
+        self.state.reopen()
         if plan.conduct.permission == "ask":
-            plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.book.desk.ask))
+            plan = attrs.evolve(plan, conduct=attrs.evolve(plan.conduct, permission=self.state.approvals.ask))
         self._written = trio.Event()
         self._written.set()
-        return prepared(plan, self.book.inquiry)
+        return prepared(plan, self.state.inquiry)
 
     async def handle_continue(self, arg: object) -> None:
-        self.gate.leave()
-        job = self.book.current
-        if job is not None and job.outlives_a_process(self.plan.conduct.on_crash):
-            job.held = None
-            self._admit(job, "the incarnation that held it is gone")
+        self.admission.leave()
+        pending = self.state.current
+        if pending is not None and pending.survives_exit(self.plan.conduct.on_crash):
+            pending.held = None
+            self._admit(pending, "the incarnation that held it is gone")
         else:
-            self.book.current = None  # its caller has been told by the `Exited` of the one that held it
-            self._advance()
+            self.state.current = None  # its caller has been told by the `Exited` of the one that held it
+            self._start_next()
 
     async def terminate(self, reason: ExitReason) -> None:
-        self._leaving, self.book.reason = True, reason
-        if self.live is not None:
-            self.book.move("stop", str(reason))
-            await self.live.stop("owner")
-            self.book.move("left", str(reason))
-        elif self.book.status.state != "backoff":
-            self.book.move("gone", str(reason))
+        self._is_stopping, self.state.reason = True, reason
+        if self.process is not None:
+            self.state.transition("stop", str(reason))
+            await self.process.stop("owner")
+            self.state.transition("left", str(reason))
+        elif self.state.status.state != "backoff":
+            self.state.transition("gone", str(reason))
         if is_clean(reason):
-            await self.book.look()
+            await self.state.look()
 
     # -- messages
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         match msg:
-            case Begin(job) if (refusal := self.book.refusal(job, self.plan, self.live)) is not None:
+            case Submit(pending) if (
+                refusal := self.state.refusal(pending, self.plan, self.process)
+            ) is not None:
                 reply_error(from_, refusal)
                 return NO_REPLY
-            case Begin(job):
-                return self._accept(job)
-            case Look():
-                pid = self.live.pid if self.live is not None else None
-                return self.book.now(pid=pid, incarnation=self.incarnation)
-            case Follow():
-                return self.book.log
-            case Attend() if self.plan.conduct.permission != self.book.desk.ask:
+            case Submit(pending):
+                return self._accept(pending)
+            case GetStatus():
+                pid = self.process.pid if self.process is not None else None
+                return self.state.now(pid=pid, incarnation=self.incarnation)
+            case GetLog():
+                return self.state.log
+            case GetApprovals() if self.plan.conduct.permission != self.state.approvals.ask:
                 reply_error(from_, BadOption(f"{self.plan.name} asks nobody: its permission is not 'ask'"))
                 return NO_REPLY
-            case Attend():
-                return self.book.desk
-            case Tell(request):
-                self.background.start_soon(self._tell, request, from_)
+            case GetApprovals():
+                return self.state.approvals
+            case Control(request):
+                self.background.start_soon(self._control, request, from_)
                 return NO_REPLY
             case _:
                 return await super().handle_call(msg, from_)
 
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
-            case Wake(job):
-                self._wake(job)
-            case Left(job) if job is self.book.current:
-                self._end(job)
-            case Over(number) if self.live is not None and number == self.live.number:
-                return self._ended(self.live)
-            case AgentError() if self.live is None:
+            case Resume(pending):
+                self._resume(pending)
+            case CallerGone(pending) if pending is self.state.current:
+                self._on_caller_gone(pending)
+            case ProcessEnded(number) if self.process is not None and number == self.process.number:
+                return self._on_process_ended(self.process)
+            case AgentError() if self.process is None:
                 return Stop(Crash(msg))
             case _:
                 pass
@@ -160,327 +175,343 @@ class AgentActor(Actor):
 
     # -- the process
 
-    async def _come_back(self, was: State) -> None:
+    async def _restore_process(self, was: State) -> None:
         try:
-            await self._come_alive()
+            await self._start_process()
         except (*NOT_HEALED, RecordingFailed) as error:
             if was != "backoff":  # its owner starts it, and is told
                 raise
             if isinstance(error, RecordingFailed) and not self._must_be_recorded:
                 raise  # what it lacks for its process may be there again after the back-off
-            self.book.move("refused", str(error))
+            self.state.transition("refused", str(error))
 
-    async def _come_alive(self) -> None:
-        session = self.book.session_id
+    async def _start_process(self) -> None:
+        session = self.state.session_id
         attempts = [(session, False), (session, True), (None, False)] if session else [(None, False)]
         for resume, fork in attempts:
             try:
-                return await self._start(resume, fork)
+                return await self._start_attempt(resume, fork)
             except SessionOwned:
                 raise
             except StartRefused as refusal:
                 if resume is None:
                     raise
                 nxt = "starting afresh" if fork else "trying a fork of it"
-                self.book.note("resume_refused", f"{refusal}; {nxt}", session=resume)
+                self.state.note("resume_refused", f"{refusal}; {nxt}", session=resume)
         return None
 
-    async def _start(self, resume: str | None, fork: bool) -> None:
+    async def _start_attempt(self, resume: str | None, fork: bool) -> None:
         if not fork and (session := resume or self.plan.launch.session_id) is not None:
-            self.book.ownership.take(session)
-        number = self.book.directory.incarnations + 1
-        live = Incarnation(
-            self.book.launched(self.plan),
-            self.book.log,
-            self.book.directory,
+            self.state.session_lock.acquire(session)
+        number = self.state.directory.incarnations + 1
+        process = AgentProcess(
+            self.state.launched(self.plan),
+            self.state.log,
+            self.state.directory,
             number=number,
             resume=resume,
             fork=fork,
-            total_cost_usd=self.book.total_cost_usd,
-            attachments=self.book.current.attachments if self.book.current is not None else (),
-            listen=self._hear,
+            total_cost_usd=self.state.total_cost_usd,
+            attachments=self.state.current.attachments if self.state.current is not None else (),
+            on_event=self._on_event,
         )
-        await self.background.start(self._serve, live)
-        if self._must_be_recorded and (failure := self.book.directory.failure) is not None:
-            await live.stop("recording")
+        await self.background.start(self._serve, process)
+        if self._must_be_recorded and (failure := self.state.directory.failure) is not None:
+            await process.stop("recording")
             raise failure
-        self.live = live
+        self.process = process
         if resume is None:
-            self.book.total_cost_usd = 0.0  # of a conversation that has no past
+            self.state.total_cost_usd = 0.0  # of a conversation that has no past
         else:
-            self.book.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
-        self.book.move("ready", f"pid {live.pid}")
+            self.state.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
+        self.state.transition("ready", f"pid {process.pid}")
 
     @property
     def _must_be_recorded(self) -> bool:
         return self.plan.workplace.on_recording_failure == "fail"
 
-    def _unrecorded(self, failure: RecordingFailed) -> None:
-        if self.live is not None and self._must_be_recorded:
-            self.background.start_soon(self.live.end_unrecorded, failure)
+    def _on_unrecorded(self, failure: RecordingFailed) -> None:
+        if self.process is not None and self._must_be_recorded:
+            self.background.start_soon(self.process.end_unrecorded, failure)
 
-    async def _serve(self, live: Incarnation, task_status: trio.TaskStatus[None]) -> None:
-        await live.serve(task_status=task_status)
-        self.send_info(Over(live.number))
+    async def _serve(self, process: AgentProcess, task_status: trio.TaskStatus[None]) -> None:
+        await process.serve(task_status=task_status)
+        self.send_info(ProcessEnded(process.number))
 
-    def _ended(self, live: Incarnation) -> Stop | None:
-        reason, self.live = live.exit or Normal(), None
-        job = self.book.current
-        if self._fault is not None:
-            reason = Crash(self._fault)
-        elif live.stopper == "recording":
-            self.book.move("refused", self.book.status.not_recorded)
-            if job is not None and not job.sent:
-                self._admit(job, "it was not sent before")
-            self._advance()
+    def _on_process_ended(self, process: AgentProcess) -> Stop | None:
+        reason, self.process = process.exit or Normal(), None
+        pending = self.state.current
+        if self._failure is not None:
+            reason = Crash(self._failure)
+        elif process.stopper == "recording":
+            self.state.transition("refused", self.state.status.not_recorded)
+            if pending is not None and not pending.sent:
+                self._admit(pending, "it was not sent before")
+            self._start_next()
             return None
-        elif self.plan.launch.mode == "oneshot" and live.ending is not None:
-            self._advance()
+        elif self.plan.launch.mode == "oneshot" and process.ending is not None:
+            self._start_next()
             return None
-        elif self.plan.launch.mode == "oneshot" and job is not None and job.withdrawn:
-            self._drop(job)
+        elif self.plan.launch.mode == "oneshot" and pending is not None and pending.withdrawn:
+            self._forget(pending)
             return None
-        elif job is not None and job.parked and is_clean(reason):
+        elif pending is not None and pending.parked and is_clean(reason):
             return None  # a new process comes with its next prompt
-        elif job is not None and is_clean(reason):
+        elif pending is not None and is_clean(reason):
             why = f"its process left ({reason})"
-            reason = Crash(MaybeExecuted(self.plan.name, live.outcome, why, delivery=job.delivery()))
-        elif job is None and REACTIONS[live.outcome] == "fail":
-            self.book.move("refused", f"{live.outcome}: {reason}")
-            self._advance()
+            reason = Crash(MaybeExecuted(self.plan.name, process.outcome, why, delivery=pending.delivery()))
+        elif pending is None and REACTIONS[process.outcome] == "fail":
+            self.state.transition("refused", f"{process.outcome}: {reason}")
+            self._start_next()
             return None
-        elif live.fault is not None and is_clean(reason):
-            reason = Crash(live.fault)  # it left in time when it was stopped, but not because it was asked to
-        self.book.move("left" if is_clean(reason) else "lost", f"{live.outcome}: {reason}")
+        elif process.fault is not None and is_clean(reason):
+            reason = Crash(
+                process.fault
+            )  # it left in time when it was stopped, but not because it was asked to
+        self.state.transition("left" if is_clean(reason) else "lost", f"{process.outcome}: {reason}")
         return Stop(reason)
 
     def _give_up(self, error: AgentError) -> None:
         """End this incarnation as a crash, after its process has been stopped."""
-        if self._fault is None:
-            self._fault, self._leaving = error, True
-            self.book.note("given_up", str(error))
-            if self.live is None:
+        if self._failure is None:
+            self._failure, self._is_stopping = error, True
+            self.state.note("given_up", str(error))
+            if self.process is None:
                 self.send_info(error)
             else:
-                self.background.start_soon(self.live.stop, "owner")
+                self.background.start_soon(self.process.stop, "owner")
 
     # -- requests
 
-    def _accept(self, job: Job) -> Accepted:
-        position = self.book.log.end
-        job.taken_by(self.plan)
-        self.book.enqueue(job)
-        self._advance()
+    def _accept(self, pending: PendingRequest) -> Accepted:
+        position = self.state.log.end
+        pending.prepare_for(self.plan)
+        self.state.enqueue(pending)
+        self._start_next()
         repeats = self.plan.conduct.on_crash != "fail"
-        book = self.book
-        return Accepted(book.log, position, repeats, partial(book.withdraw, job), lambda: book.reason)
+        state = self.state
+        return Accepted(state.log, position, repeats, partial(state.withdraw, pending), lambda: state.reason)
 
-    def _advance(self) -> None:
-        live = self.live
+    def _start_next(self) -> None:
+        process = self.process
         # a process that is being stopped takes no more: its successor will
-        busy = live is not None and (self.plan.launch.mode == "oneshot" or live.stopper != "nobody")
-        if self.book.current is not None or self._leaving or busy:
+        busy = process is not None and (self.plan.launch.mode == "oneshot" or process.stopper != "nobody")
+        if self.state.current is not None or self._is_stopping or busy:
             return
-        self.book.current = job = self.book.next()
-        if job is not None:
-            job.admitted = True
-            self._admit(job, "asked")
+        self.state.current = pending = self.state.next()
+        if pending is not None:
+            pending.admitted = True
+            self._admit(pending, "asked")
 
-    def _admit(self, job: Job, why: str) -> None:
-        if (overdrawn := self.gate.overdrawn()) is not None:
-            self.book.put_back(job)
+    def _admit(self, pending: PendingRequest, why: str) -> None:
+        if (overdrawn := self.admission.overdrawn()) is not None:
+            self.state.put_back(pending)
             self._give_up(BudgetExceeded(self.plan.name, overdrawn))
-        elif (hold := self.gate.hold(nested=job.nested)) is not None:
-            self._park(job, hold)
+        elif (hold := self.admission.hold(nested=pending.nested)) is not None:
+            self._park(pending, hold)
         else:
-            self._send(job, why)
+            self._send(pending, why)
 
-    def _send(self, job: Job, why: str) -> None:
-        prompt = job.next_prompt(self.plan.conduct.on_crash)
-        self.book.move("prompt", f"{len(prompt.text)} characters: {why}")
+    def _send(self, pending: PendingRequest, why: str) -> None:
+        prompt = pending.next_prompt(self.plan.conduct.on_crash)
+        self.state.transition("prompt", f"{len(prompt.text)} characters: {why}")
         self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, job, prompt, why, written)
+        self.background.start_soon(self._deliver, pending, prompt, why, written)
 
-    async def _deliver(self, job: Job, prompt: v.Prompt, why: str, written: trio.Event) -> None:
+    async def _deliver(
+        self, pending: PendingRequest, prompt: v.Prompt, why: str, written: trio.Event
+    ) -> None:
         try:
-            if self.live is None:
-                await self._come_alive()
-            if self.live is not None and self.book.current is job and self.live.stopper != "nobody":
+            if self.process is None:
+                await self._start_process()
+            if (
+                self.process is not None
+                and self.state.current is pending
+                and self.process.stopper != "nobody"
+            ):
                 return  # its end brings a successor, which sends it
-            if self.live is not None and self.book.current is job and not self.live.over.is_set():
-                job.hand_to(self.live)  # from here on its process takes it along when it dies
-                asked = {"ticket": job.ticket, "prompt": prompt.id, "attempt": job.attempts}
-                self.book.note("sent", why, **asked, goes_on=job.goes_on(self.plan.conduct.on_crash))
-                await self.live.send(prompt)
-                job.reached = "yes"
-            elif self.live is not None and self.book.current is not job:
-                await self.live.stop("owner")  # started for a caller who has left
+            if self.process is not None and self.state.current is pending and not self.process.over.is_set():
+                pending.assign_to(self.process)  # from here on its process takes it along when it dies
+                asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
+                self.state.note(
+                    "sent", why, **asked, goes_on=pending.is_continued(self.plan.conduct.on_crash)
+                )
+                await self.process.send(prompt)
+                pending.written = "yes"
+            elif self.process is not None and self.state.current is not pending:
+                await self.process.stop("owner")  # started for a caller who has left
         except StartKilled as error:
-            self.book.move("lost", str(error))
+            self.state.transition("lost", str(error))
             self.send_info(error)  # the job is asked when its supervisor has brought the agent back
         except (AgentError, ProcessError, Misuse) as error:
-            if self.book.current is job and (self.live is None or not isinstance(error, NotExecuted)):
-                self._settle_failed(job, error)
+            if self.state.current is pending and (self.process is None or not isinstance(error, NotExecuted)):
+                self._settle_failed(pending, error)
         finally:
             written.set()
 
-    def _settle_failed(self, job: Job, error: Exception) -> None:
-        asked = (job.ticket, job.prompt or job.ticket)
+    def _settle_failed(self, pending: PendingRequest, error: Exception) -> None:
+        asked = (pending.ticket, pending.prompt or pending.ticket)
         # what the machine lacks is not for the agent's owner to set right
         ending: v.Ending = "refused_start" if shortage_of(error) is None else "error"
-        self.book.log.append([v.TurnEnded(v.HOST, None, ending, error=str(error), prompts=asked)])
-        self.book.current = None
-        self.gate.leave()
-        self.book.move("refused", str(error))
-        self._advance()
+        self.state.log.append([v.TurnEnded(v.HOST, None, ending, error=str(error), prompts=asked)])
+        self.state.current = None
+        self.admission.leave()
+        self.state.transition("refused", str(error))
+        self._start_next()
 
-    def _end(self, job: Job) -> None:
-        if job.parked:
-            self.book.current = None
-            self.book.move("woke", "the caller left")
-            self.book.move("turn_ended", "the caller left")
-            self.book.evolve(until=None)
-            self._advance()
-        elif self.live is None:
-            self.book.current = None
-            self.gate.settle()
-            self.book.move("turn_ended", "the caller left")
+    def _on_caller_gone(self, pending: PendingRequest) -> None:
+        if pending.parked:
+            self.state.current = None
+            self.state.transition("woke", "the caller left")
+            self.state.transition("turn_ended", "the caller left")
+            self.state.evolve(until=None)
+            self._start_next()
+        elif self.process is None:
+            self.state.current = None
+            self.admission.settle()
+            self.state.transition("turn_ended", "the caller left")
         else:
-            self.background.start_soon(self._interrupt, job)
+            self.background.start_soon(self._interrupt, pending)
 
-    def _drop(self, job: Job) -> None:
-        self.book.current = None
-        self.gate.settle()
-        self.book.move("turn_ended", "the caller left")
-        self._advance()
+    def _forget(self, pending: PendingRequest) -> None:
+        self.state.current = None
+        self.admission.settle()
+        self.state.transition("turn_ended", "the caller left")
+        self._start_next()
 
-    async def _interrupt(self, job: Job) -> None:
-        told = await self._tell(v.Interrupt(str(uuid.uuid4())), None)
-        if told.refused is None or self.book.current is not job or self.live is None:
+    async def _interrupt(self, pending: PendingRequest) -> None:
+        told = await self._control(v.Interrupt(str(uuid.uuid4())), None)
+        if told.refused is None or self.state.current is not pending or self.process is None:
             return
         if self.plan.launch.mode == "oneshot":
-            await self.live.stop("owner")  # the process is the turn, and nobody waits for it
+            await self.process.stop("owner")  # the process is the turn, and nobody waits for it
         else:
-            await self.live.give_up("reply", f"it cannot be interrupted: {told.refused}", by="owner")
+            await self.process.give_up("reply", f"it cannot be interrupted: {told.refused}", by="owner")
 
-    async def _tell(self, request: v.AnyRequest, from_: Call | None) -> Told:
-        live = self.live
-        if live is not None:
-            with trio.move_on_after(REPLY) as clock:
+    async def _control(self, request: v.AnyRequest, from_: Call | None) -> ControlResult:
+        process = self.process
+        if process is not None:
+            with trio.move_on_after(REPLY_TIMEOUT) as clock:
                 await self._written.wait()  # what is said of a prompt comes after it
             if clock.cancelled_caught and isinstance(request, v.Interrupt):
-                await live.give_up("reply", f"it did not read its prompt within {REPLY:g} s of the interrupt")
-        told = await tell(request, self.book, self.live)
+                await process.give_up(
+                    "reply", f"it did not read its prompt within {REPLY_TIMEOUT:g} s of the interrupt"
+                )
+        told = await send_control(request, self.state, self.process)
         if from_ is not None:
             reply(from_, told)
         return told
 
     # -- what the CLI says, heard in the pump: nothing here waits
 
-    def _hear(self, event: v.AnyEvent) -> None:
+    def _on_event(self, event: v.AnyEvent) -> None:
         match event:
             case v.Started():
-                self._named(event)
+                self._on_started(event)
             case v.TurnStarted():
-                self._begun(event)
+                self._on_turn_started(event)
             case v.ToolCall():
-                self.gate.passed()
+                self.admission.passed()
             case v.TurnEnded():
-                self._turn_ended(event)
+                self._on_turn_ended(event)
             case v.Exited():
-                self._exited(event)
+                self._on_exited(event)
             case v.Notice(code="stalled"):
                 self._charge(event)
-                self.book.hear(event, ())
+                self.state.on_event(event, ())
             case _:
-                self.book.hear(event, self.live.conversation.memo.approvals if self.live is not None else ())
+                self.state.on_event(
+                    event, self.process.conversation.memo.approvals if self.process is not None else ()
+                )
 
-    def _named(self, event: v.Started) -> None:
+    def _on_started(self, event: v.Started) -> None:
         try:
-            self.book.ownership.take(event.session_id)
+            self.state.session_lock.acquire(event.session_id)
         except SessionOwned as error:
-            self.book.note("session_owned", str(error), session=event.session_id)
+            self.state.note("session_owned", str(error), session=event.session_id)
             if self.plan.product is not None:  # what a script plays is nobody's conversation
                 self._give_up(error)
                 return
-        self.book.session_id = event.session_id
-        self.book.evolve(session_id=event.session_id, model=event.model)
+        self.state.session_id = event.session_id
+        self.state.evolve(session_id=event.session_id, model=event.model)
 
-    def _begun(self, event: v.TurnStarted) -> None:
-        job = self.book.current
-        if job is not None and job.prompt in event.prompts:
-            job.begun = True
-        elif self.book.status.state == "idle":
-            self.book.move("turn_started", "a turn of the CLI's own")
+    def _on_turn_started(self, event: v.TurnStarted) -> None:
+        pending = self.state.current
+        if pending is not None and pending.prompt in event.prompts:
+            pending.started = True
+        elif self.state.status.state == "idle":
+            self.state.transition("turn_started", "a turn of the CLI's own")
 
-    def _turn_ended(self, event: v.TurnEnded) -> None:
-        self.book.count(event)
+    def _on_turn_ended(self, event: v.TurnEnded) -> None:
+        self.state.count(event)
         self._charge(event)
-        job = self.book.current
-        if job is None or job.prompt not in event.prompts:
-            if job is None and self.book.status.state in ("working", "blocked"):
-                self.book.move("turn_ended", event.ending)
+        pending = self.state.current
+        if pending is None or pending.prompt not in event.prompts:
+            if pending is None and self.state.status.state in ("working", "blocked"):
+                self.state.transition("turn_ended", event.ending)
             return
-        self.gate.settle()
-        if self.live is not None and self.live.cut(event):
-            stopper = self.live.stopper
-            self.book.note("unsettled", f"the process is being stopped: {stopper}", ticket=job.ticket)
+        self.admission.settle()
+        if self.process is not None and self.process.ended_by_stop(event):
+            stopper = self.process.stopper
+            self.state.note("unsettled", f"the process is being stopped: {stopper}", ticket=pending.ticket)
             return
-        self._settle(job, event)
+        self._settle(pending, event)
 
-    def _exited(self, event: v.Exited) -> None:
-        self.book.count(event)
+    def _on_exited(self, event: v.Exited) -> None:
+        self.state.count(event)
         self._charge(event)
-        if self.book.current is None or self.book.current.sent:
-            self.gate.settle()
+        if self.state.current is None or self.state.current.sent:
+            self.admission.settle()
 
     def _charge(self, event: v.TurnEnded | v.Exited | v.Notice) -> None:
-        for alarm, text in self.gate.take(event):
-            self.book.note(alarm, text)
+        for alarm, text in self.admission.take(event):
+            self.state.note(alarm, text)
 
-    def _settle(self, job: Job, event: v.TurnEnded) -> None:
+    def _settle(self, pending: PendingRequest, event: v.TurnEnded) -> None:
         reaction = REACTIONS[ENDINGS[event.ending]]
-        resets_at = self.live.resets_at if self.live is not None else None
+        resets_at = self.process.resets_at if self.process is not None else None
         if reaction == "park" and resets_at is not None:
-            believed = self.gate.limited(resets_at)
+            believed = self.admission.limited(resets_at)
             if (
                 believed
                 and self.plan.conduct.park
-                and not job.is_met
-                and (hold := self.gate.hold(nested=job.nested)) is not None
+                and not pending.is_answered
+                and (hold := self.admission.hold(nested=pending.nested)) is not None
             ):
-                self._park(job, hold)
+                self._park(pending, hold)
                 return
         else:
-            self.gate.passed()
-        if job.inquiry is not None and (again := job.inquiry.judge(event)) is not None:
-            self.book.ask_again(job, again)
+            self.admission.passed()
+        if pending.inquiry is not None and (again := pending.inquiry.judge(event)) is not None:
+            self.state.ask_again(pending, again)
         else:
-            self.book.current = None
-            self.book.move("refused" if reaction == "fail" else "turn_ended", event.error or event.ending)
-        self._advance()
+            self.state.current = None
+            self.state.transition(
+                "refused" if reaction == "fail" else "turn_ended", event.error or event.ending
+            )
+        self._start_next()
 
     # -- limits and budgets
 
-    def _park(self, job: Job, hold: Hold) -> None:
-        job.parked = True
-        self.book.note("parked", hold.text, ticket=job.ticket, until=hold.until)
-        self.book.move("limit", hold.text)
-        self.book.evolve(until=hold.until)
-        self.background.start_soon(self._sit_out, job, hold)
+    def _park(self, pending: PendingRequest, hold: Delay) -> None:
+        pending.parked = True
+        self.state.note("parked", hold.text, ticket=pending.ticket, until=hold.until)
+        self.state.transition("limit", hold.text)
+        self.state.evolve(until=hold.until)
+        self.background.start_soon(self._wait_for_admission, pending, hold)
 
-    async def _sit_out(self, job: Job, hold: Hold | None) -> None:
-        while hold is not None and self.book.current is job:
-            self.book.evolve(until=hold.until, evidence=hold.text)
-            await self.gate.wait(hold)
-            hold = self.gate.hold(nested=job.nested) if self.book.current is job else None
-        if self.book.current is job:
-            self.send_info(Wake(job))
+    async def _wait_for_admission(self, pending: PendingRequest, hold: Delay | None) -> None:
+        while hold is not None and self.state.current is pending:
+            self.state.evolve(until=hold.until, evidence=hold.text)
+            await self.admission.wait(hold)
+            hold = self.admission.hold(nested=pending.nested) if self.state.current is pending else None
+        if self.state.current is pending:
+            self.send_info(Resume(pending))
 
-    def _wake(self, job: Job) -> None:
-        if self.book.current is job and job.parked:
-            self.book.move("woke", "it may go on")
-            self.book.evolve(until=None)
-            self._send(job, "the wait is over")
-        elif self.book.current is None:
-            self.gate.leave()
+    def _resume(self, pending: PendingRequest) -> None:
+        if self.state.current is pending and pending.parked:
+            self.state.transition("woke", "it may go on")
+            self.state.evolve(until=None)
+            self._send(pending, "the wait is over")
+        elif self.state.current is None:
+            self.admission.leave()

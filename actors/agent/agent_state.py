@@ -17,18 +17,18 @@ from typing import Any
 import attrs
 import trio
 
-from proctor.actors.agent.approval_queue import Desk
-from proctor.actors.agent.session_lock import Ownership
-from proctor.actors.agent.states import Happening, Status, follow
+from proctor.actors.agent.approval_queue import ApprovalQueue
+from proctor.actors.agent.session_lock import SessionLock
+from proctor.actors.agent.states import Status, Trigger, transition
 from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import Expense
-from proctor.actors.limits.spend_limits import WITHIN_A_TURN
+from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.plan import OnCrash, Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
-from proctor.actors.process.agent_log import AgentLog
-from proctor.actors.process.agent_process import Incarnation, delivered
+from proctor.actors.process.agent_log import AgentLogger
+from proctor.actors.process.agent_process import AgentProcess, delivery_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import refuse_unsupported
@@ -46,15 +46,15 @@ from proctor.protocols.vocabulary import (
 )
 from proctor.runtime.exits import ExitReason
 
-CONTINUE = "Continue where you stopped."
+CONTINUE_PROMPT = "Continue where you stopped."
 """What a resumed conversation is told when its turn was cut."""
 
-QUEUE = 1000
+MAX_QUEUED = 1000
 """Requests that may wait behind the one being served."""
 
 
 @attrs.define(eq=False)
-class Job:
+class PendingRequest:
     """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
     for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
     that id. `attempts`: how often it was to be sent.
@@ -67,49 +67,51 @@ class Job:
     attachments: tuple[Attachment, ...] = ()
     prompt: str | None = None
     sent: bool = False
-    begun: bool = False
+    started: bool = False
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
     inquiry: Inquiry | None = None
     admitted: bool = False
-    held: Incarnation | None = None
-    reached: Sent = "no"
+    held: AgentProcess | None = None
+    written: Sent = "no"
     asked: float = attrs.field(factory=trio.current_time)
-    nested: bool = attrs.field(factory=WITHIN_A_TURN.get)
+    nested: bool = attrs.field(factory=INSIDE_TURN.get)
 
     @property
-    def is_met(self) -> bool:
+    def is_answered(self) -> bool:
         """Was an answer handed in that fits? Nothing that comes after it matters."""
         return self.inquiry is not None and self.inquiry.met
 
-    def hand_to(self, live: Incarnation) -> None:
+    def assign_to(self, live: AgentProcess) -> None:
         """This process is about to be sent it."""
         self.sent, self.held = True, live
-        self.reached = "yes" if self.reached == "yes" else "unknown"
+        self.written = "yes" if self.written == "yes" else "unknown"
 
     def delivery(self, text: str = "", *, clipped: bool = False) -> Delivery:
         """How far it has come. `text` is what has streamed of its answer, `clipped` when that is not all."""
         elapsed = trio.current_time() - self.asked
         if self.held is not None:
-            found = delivered(self.held, elapsed=elapsed, text=text, clipped=clipped)
-            return attrs.evolve(found, sent=self.reached, stage="parked" if self.parked else found.stage)
+            found = delivery_of(self.held, elapsed=elapsed, text=text, clipped=clipped)
+            return attrs.evolve(found, sent=self.written, stage="parked" if self.parked else found.stage)
         waits: Stage = "parked" if self.parked else "starting" if self.admitted else "queued"
-        return Delivery(sent=self.reached, stage=waits, elapsed=elapsed, text=text)
+        return Delivery(sent=self.written, stage=waits, elapsed=elapsed, text=text)
 
-    def outlives_a_process(self, on_crash: OnCrash) -> bool:
+    def survives_exit(self, on_crash: OnCrash) -> bool:
         """Is it to be sent once more when the process that had it is gone?"""
-        return not (self.withdrawn or self.is_met) and (self.parked or not self.sent or on_crash != "fail")
+        return not (self.withdrawn or self.is_answered) and (
+            self.parked or not self.sent or on_crash != "fail"
+        )
 
-    def taken_by(self, plan: Plan) -> None:
+    def prepare_for(self, plan: Plan) -> None:
         """An agent of this plan is to answer it."""
         if self.inquiry is not None:
             self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
             self.text = self.inquiry.worded(self.text)
 
-    def goes_on(self, on_crash: OnCrash) -> bool:
+    def is_continued(self, on_crash: OnCrash) -> bool:
         """Is it to be continued, and not asked from the start, when it is sent now?"""
-        return self.begun and on_crash == "resume"
+        return self.started and on_crash == "resume"
 
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
         """What it is sent as now, each time under an id of its own."""
@@ -117,60 +119,60 @@ class Job:
         self.sent = self.parked = False
         self.attempts += 1
         schema = None if self.inquiry is None else self.inquiry.turn_schema
-        if self.goes_on(on_crash):
-            return Prompt(self.prompt, CONTINUE, schema=schema)  # the session has the rest already
+        if self.is_continued(on_crash):
+            return Prompt(self.prompt, CONTINUE_PROMPT, schema=schema)  # the session has the rest already
         return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
 
-def _unheard(news: object) -> None:
+def _ignore(news: object) -> None:
     """Nobody writes in the book."""
 
 
 @attrs.define
-class Book:
+class AgentState:
     """What an agent keeps over its restarts; the supervisor's slot holds it. `reason` is why the last incarnation ended,
     `nudge` reaches who writes in it now."""
 
     directory: RunDirectory
     log: EventLog
     status: Status
-    desk: Desk
-    ownership: Ownership
-    records: AgentLog
+    approvals: ApprovalQueue
+    session_lock: SessionLock
+    logger: AgentLogger
     session_id: str | None = None
-    current: Job | None = None
-    waiting: deque[Job] = attrs.field(factory=deque[Job])
+    current: PendingRequest | None = None
+    waiting: deque[PendingRequest] = attrs.field(factory=deque[PendingRequest])
     expense: Expense = attrs.field(factory=Expense)
     total_cost_usd: float | None = None
     workspace: Workspace | None = None
     program: Path | None = None
     reason: ExitReason | None = None
-    nudge: Callable[[Job], None] = attrs.field(default=_unheard, repr=False)
-    unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_unheard, repr=False)
+    on_withdrawn: Callable[[PendingRequest], None] = attrs.field(default=_ignore, repr=False)
+    on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
 
-    def enqueue(self, job: Job) -> None:
+    def enqueue(self, pending: PendingRequest) -> None:
         """Add a request to the queue, unless its caller left while it was on its way here."""
-        if not job.withdrawn:
-            self.waiting.append(job)
+        if not pending.withdrawn:
+            self.waiting.append(pending)
 
-    def next(self) -> Job | None:
+    def next(self) -> PendingRequest | None:
         """Take the first request out of the queue, None when it is empty."""
         return self.waiting.popleft() if self.waiting else None
 
-    def put_back(self, job: Job) -> None:
+    def put_back(self, pending: PendingRequest) -> None:
         """Queue a request that was not sent before all others, unless its caller has left."""
-        self.current, job.admitted = None, False
-        if not job.withdrawn:
-            self.waiting.appendleft(job)
+        self.current, pending.admitted = None, False
+        if not pending.withdrawn:
+            self.waiting.appendleft(pending)
 
-    def ask_again(self, job: Job, text: str) -> None:
+    def ask_again(self, pending: PendingRequest, text: str) -> None:
         """Its answer was not what was asked for: what is wrong is asked next, before all others."""
-        job.text, job.begun = text, False
-        if job.inquiry is None or not job.inquiry.forgets:
-            job.attachments = ()
-        self.note("unmet", text, ticket=job.ticket, attempt=job.attempts)
-        self.move("turn_ended", "its answer does not fit")
-        self.put_back(job)
+        pending.text, pending.started = text, False
+        if pending.inquiry is None or not pending.inquiry.forgets:
+            pending.attachments = ()
+        self.note("unmet", text, ticket=pending.ticket, attempt=pending.attempts)
+        self.transition("turn_ended", "its answer does not fit")
+        self.put_back(pending)
 
     def inquiry(self) -> Inquiry | None:
         """What the answer to the request that is served now is held against, None for nothing."""
@@ -183,26 +185,26 @@ class Book:
         inquiry = self.inquiry()
         return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
-    def withdraw(self, job: Job) -> None:
+    def withdraw(self, pending: PendingRequest) -> None:
         """Its caller has left: take it out of the queue. Never waits; the agent that holds the book now, or later, is
         told."""
-        job.withdrawn = True
+        pending.withdrawn = True
         with suppress(ValueError):  # it is being served, or still in the mailbox
-            self.waiting.remove(job)
-        self.nudge(job)
+            self.waiting.remove(pending)
+        self.on_withdrawn(pending)
 
     # -- what it is doing
 
-    def move(self, happening: Happening, evidence: str) -> None:
+    def transition(self, happening: Trigger, evidence: str) -> None:
         """What the agent is doing after this; a pair that cannot be is a notice, and changes nothing."""
         try:
-            state = follow(self.status.state, happening)
+            state = transition(self.status.state, happening)
         except KeyError:
             self.note("odd_state", f"{happening} while {self.status.state}")
             return
         found = "" if happening in ("ready", "turn_ended") else self.status.unresponsive
         if state == "failed":
-            self.records.failed(evidence)
+            self.logger.failed(evidence)
         self.evolve(state=state, evidence=evidence, unresponsive=found, since=trio.current_time())
 
     def evolve(self, **changes: Any) -> None:
@@ -211,14 +213,14 @@ class Book:
 
     def note(self, code: str, text: str, **data: object) -> None:
         """A `Notice` of the host's own in the log."""
-        self.records.note(code, text)
+        self.logger.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
     def now(self, *, pid: int | None, incarnation: int) -> Status:
         """The status, with what only its incarnation knows."""
         return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
 
-    def between(self) -> Status:
+    def backoff_status(self) -> Status:
         """The status while no incarnation runs and a restart is owed: the evidence is what the last one ended of."""
         return attrs.evolve(self.status, state="backoff", queued=len(self.waiting))
 
@@ -231,30 +233,30 @@ class Book:
         else:
             self.evolve(not_recorded=str(failure))
             self.note("recording_failed", str(failure))
-            self.unrecorded(failure)
+            self.on_unrecorded(failure)
 
-    def hear(self, event: AnyEvent, questions: Collection[str]) -> None:
+    def on_event(self, event: AnyEvent, questions: Collection[str]) -> None:
         """What an event says of the agent's state; `questions` are those still open."""
         match event:
             case ApprovalRequested():
-                self.move("question", f"{event.tool} wants to run")
+                self.transition("question", f"{event.tool} wants to run")
             case ApprovalWithdrawn():
-                self.desk.withdraw(event.id)
+                self.approvals.withdraw(event.id)
                 self._answered(questions)
             case Notice(code="approval"):
                 self._answered(questions)
             case Notice(code="stalled" | "unresponsive" | "responsive" as code):
                 self.evolve(unresponsive="" if code == "responsive" else event.text)
                 if code == "stalled" and not (self.current is not None and self.current.parked):
-                    self.move("stalled", event.text)
+                    self.transition("stalled", event.text)
             case _:
                 pass
 
     def _answered(self, questions: Collection[str]) -> None:
         if questions:
-            self.move("question", f"{len(questions)} more wait for an answer")
+            self.transition("question", f"{len(questions)} more wait for an answer")
         else:
-            self.move("answered", "the question is settled")
+            self.transition("answered", "the question is settled")
 
     def count(self, event: TurnEnded | Exited) -> None:
         """What a turn cost as far as the CLI reports it: one that ended, or one whose process died."""
@@ -267,33 +269,33 @@ class Book:
 
     # -- who waits
 
-    def refusal(self, job: Job, plan: Plan, live: Incarnation | None) -> AgentError | None:
+    def refusal(self, pending: PendingRequest, plan: Plan, live: AgentProcess | None) -> AgentError | None:
         """Why a request is not taken: no room for another, or a payload that this command line cannot be sent. `live` is
         the one that runs."""
-        if len(self.waiting) >= QUEUE:
-            return NotExecuted(plan.name, f"{QUEUE} requests wait already")
+        if len(self.waiting) >= MAX_QUEUED:
+            return NotExecuted(plan.name, f"{MAX_QUEUED} requests wait already")
         try:
-            refuse_unsupported(plan, job.attachments, None if live is None else live.conversation.memo)
+            refuse_unsupported(plan, pending.attachments, None if live is None else live.conversation.memo)
         except UnsupportedPayload as error:
             return error
         return None
 
-    def rest(self) -> None:
+    def settle(self) -> None:
         """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""
         self.current = None
         self.waiting.clear()
-        self.desk.close()
-        self.ownership.release()
+        self.approvals.close()
+        self.session_lock.release()
         self.log.close()
 
     def reopen(self) -> None:
         """There is a new incarnation."""
-        self.desk.reopen()
+        self.approvals.reopen()
         self.log.reopen()
 
     def close(self) -> None:
         """No incarnation will come any more."""
-        self.rest()
+        self.settle()
         self.directory.close()
         if self.workspace is not None:
             self.workspace.leave()
@@ -315,28 +317,28 @@ class Book:
         self.log.append([told] if told is not None else [])
 
 
-def open_book(plan: Plan) -> Book:
+def open_state(plan: Plan) -> AgentState:
     """A fresh book with its run directory. Raises `RecordingFailed`."""
     place = plan.workplace
 
-    def listen(failure: RecordingFailed | None) -> None:
+    def on_recording(failure: RecordingFailed | None) -> None:
         book.on_recording(failure)
 
     directory = RunDirectory(
         place.record,
         plan.name,
         limit=place.record_limit,
-        listen=listen,
+        listen=on_recording,
         required=place.on_recording_failure == "fail",
     )
     log = directory.open_log()
-    book = Book(
+    book = AgentState(
         directory,
         log,
         Status(name=plan.name, state="starting", recording=str(directory.path) if directory.kept else None),
-        Desk(plan.name, plan.conduct.approval_deadline),
-        Ownership(plan.name, partial(session_key, plan)),
-        AgentLog(plan.name, plan.dialect.name),
+        ApprovalQueue(plan.name, plan.conduct.approval_deadline),
+        SessionLock(plan.name, partial(session_key, plan)),
+        AgentLogger(plan.name, plan.dialect.name),
         plan.launch.resume,
         workspace=workspace_of(plan.name, plan.workplace),
     )

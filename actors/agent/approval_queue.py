@@ -50,43 +50,43 @@ class Approval:
         await self._over.wait()
         return self.settled or ""
 
-    def settle(self, how: str) -> None:
+    def settle(self, verdict_text: str) -> None:
         """It needs no answer any more. Nothing happens the second time."""
-        self.settled = self.settled or how
+        self.settled = self.settled or verdict_text
         self._over.set()
 
-    def _decide(self, verdict: Verdict, how: str) -> bool:
+    def _decide(self, verdict: Verdict, verdict_text: str) -> bool:
         if self.settled is not None:
             return False
         self.verdict = verdict
-        self.settle(how)
+        self.settle(verdict_text)
         return True
 
 
-class Desk:
+class ApprovalQueue:
     """Where an agent's questions lie, over its restarts. `patience`: seconds that each is given."""
 
-    def __init__(self, agent: str, patience: float) -> None:
+    def __init__(self, agent: str, timeout: float) -> None:
         self.closed = False
         self._agent = agent
-        self._patience = patience
+        self._timeout = timeout
         self._asked = 0
         self._open: dict[int, Approval] = {}
-        self._lot = trio.lowlevel.ParkingLot()
+        self._waiters = trio.lowlevel.ParkingLot()
 
     async def ask(self, question: ApprovalRequested) -> Verdict:
         """Lay a question out and wait for its answer. Whoever gives up waiting takes it back."""
-        approval = self._lay(question)
+        approval = self._add(question)
         number = self._asked
         try:
             await approval.wait()
             return approval.verdict or Verdict(False, f"{approval.settled}")
         finally:
             late = trio.current_time() >= approval.deadline
-            approval.settle(f"nobody answered within {self._patience:g} s" if late else "its process is gone")
+            approval.settle(f"nobody answered within {self._timeout:g} s" if late else "its process is gone")
             del self._open[number]
 
-    def _lay(self, question: ApprovalRequested) -> Approval:
+    def _add(self, question: ApprovalRequested) -> Approval:
         self._asked += 1
         self._open[self._asked] = approval = Approval(
             self._agent,
@@ -95,9 +95,9 @@ class Desk:
             question.input,
             question.description,
             question.tool_call,
-            trio.current_time() + self._patience,
+            trio.current_time() + self._timeout,
         )
-        self._lot.unpark_all()
+        self._waiters.unpark_all()
         return approval
 
     def withdraw(self, id: str) -> None:
@@ -109,7 +109,7 @@ class Desk:
     def close(self) -> None:
         """Nobody will ask until it is opened again: followers end."""
         self.closed = True
-        self._lot.unpark_all()
+        self._waiters.unpark_all()
 
     def reopen(self) -> None:
         """The agent has a new incarnation after all."""
@@ -126,28 +126,28 @@ class Desk:
 
     async def changed(self) -> None:
         """Wait for the next question, or the end."""
-        await self._lot.park()
+        await self._waiters.park()
 
 
 class Approvals:
     """The open questions of an agent, and those to come, in order; ends when the agent is at rest. For one task."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, queue: ApprovalQueue) -> None:
+        self._queue = queue
         self._number = 0
 
     def open(self) -> tuple[Approval, ...]:
         """Those that nobody has answered yet, oldest first, handed out before or not. Does not wait."""
-        return self._desk.open()
+        return self._queue.open()
 
     def __aiter__(self) -> Approvals:
         return self
 
     async def __anext__(self) -> Approval:
         await trio.lowlevel.checkpoint()
-        while (found := self._desk.after(self._number)) is None:
-            if self._desk.closed:
+        while (following := self._queue.after(self._number)) is None:
+            if self._queue.closed:
                 raise StopAsyncIteration
-            await self._desk.changed()
-        self._number, approval = found
+            await self._queue.changed()
+        self._number, approval = following
         return approval

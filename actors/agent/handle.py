@@ -18,21 +18,29 @@ from typing import TypeVar, cast, overload
 import attrs
 import trio
 
-from proctor.actors.agent.agent_state import Job
-from proctor.actors.agent.approval_queue import Approvals, Desk
-from proctor.actors.agent.messages import Accepted, Attend, Begin, Follow, Look, Tell, Told
-from proctor.actors.agent.receipts import Receipt, Watch
+from proctor.actors.agent.agent_state import PendingRequest
+from proctor.actors.agent.approval_queue import ApprovalQueue, Approvals
+from proctor.actors.agent.messages import (
+    Accepted,
+    Control,
+    ControlResult,
+    GetApprovals,
+    GetLog,
+    GetStatus,
+    Submit,
+)
+from proctor.actors.agent.receipts import Receipt, ReceiptTracker
 from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
 from proctor.actors.expense import Expense
 from proctor.actors.outcomes import Answer, Outcome, answer_of, end_of
 from proctor.actors.plan.option_checks import check_request
-from proctor.actors.process.ends import cause_of
+from proctor.actors.process.ends import first_cause
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.recording.eventlog import Cursor, EventLog
-from proctor.actors.recording.partial_text import text_of
-from proctor.actors.recording.raw_frame import frame_of
+from proctor.actors.recording.partial_text import partial_text
+from proctor.actors.recording.raw_frame import read_raw_frame
 from proctor.actors.structured.payloads import Payload, attachments_of
 from proctor.actors.structured.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
@@ -45,9 +53,9 @@ T = TypeVar("T")
 
 ACKNOWLEDGED = 2.0
 """Seconds after a deadline in which the CLI may still say that it has ended the turn."""
-_PARTIAL = 1000
-_WORD = 10.0
-_TELLING = frozenset((v.Notice, v.LimitReached, v.TurnEnded, v.Exited))
+_MAX_PARTIAL = 1000
+_CONTROL_TIMEOUT = 10.0
+_SIGNALS = frozenset((v.Notice, v.LimitReached, v.TurnEnded, v.Exited))
 
 
 class Agent:
@@ -121,27 +129,27 @@ class Agent:
         self, prompt: str, timeout: float | None, inquiry: Inquiry | None, payloads: Sequence[Payload]
     ) -> AsyncGenerator[Turn]:
         ends, turn = until(timeout), None
-        job = Job(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
+        pending = PendingRequest(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
         with trio.move_on_at(ends):
-            turn = await self._begin(job)
+            turn = await self._submit(pending)
         if turn is None:
-            raise AskNotSent(self.name, timeout or 0.0, delivery=job.delivery())
-        turn.bound(timeout or 0.0, ends)
+            raise AskNotSent(self.name, timeout or 0.0, delivery=pending.delivery())
+        turn.set_deadline(timeout or 0.0, ends)
         try:
             yield turn
         finally:
             turn.leave()
 
-    async def _begin(self, job: Job) -> Turn:
+    async def _submit(self, pending: PendingRequest) -> Turn:
         try:
-            accepted = await self._request(Begin(job))
+            accepted = await self._request(Submit(pending))
         except BaseException as error:
-            job.withdrawn = True  # it may still lie in the mailbox
+            pending.withdrawn = True  # it may still lie in the mailbox
             if isinstance(error, AgentError):
-                error.delivery = job.delivery()
+                error.delivery = pending.delivery()
             raise
         assert isinstance(accepted, Accepted)
-        return Turn(self.name, job, accepted)
+        return Turn(self.name, pending, accepted)
 
     async def _request(self, message: object) -> object:
         """The reply, from this incarnation or from the next: a message is taken and replied to in one step."""
@@ -149,9 +157,9 @@ class Agent:
             try:
                 return await self._address.call(message, timeout=None)
             except (NoProc, ActorExited):
-                await self._back()
+                await self._wait_for_restart()
 
-    async def _back(self) -> None:
+    async def _wait_for_restart(self) -> None:
         if isinstance(self._address, Ref):
             raise NoProc(self._address)
         await self._address.wait_out()
@@ -164,7 +172,7 @@ class Agent:
         in. Raises `NoProc` when no such agent runs.
         """
         check_request(text, timeout=timeout)
-        return await self._tell(v.Steer(str(uuid.uuid4()), text), timeout)
+        return await self._control(v.Steer(str(uuid.uuid4()), text), timeout)
 
     async def queue(self, text: str) -> Receipt:
         """Have `text` asked in a turn of its own, behind what waits already, whoever leaves meanwhile.
@@ -173,55 +181,55 @@ class Agent:
         turn. It survives restarts as `ask` does. Raises `NoProc` when no such agent runs.
         """
         check_request(text)
-        job = Job(str(uuid.uuid4()), text)
+        pending = PendingRequest(str(uuid.uuid4()), text)
         try:
-            accepted = await self._request(Begin(job))
+            accepted = await self._request(Submit(pending))
         except NotExecuted as error:
-            return Receipt(request=job.ticket, fate="refused", why=str(error))
+            return Receipt(request=pending.ticket, fate="refused", why=str(error))
         except BaseException:
-            job.withdrawn = True
+            pending.withdrawn = True
             raise
         assert isinstance(accepted, Accepted)
-        finish = partial(_finished, self.name, job, accepted)
-        return Receipt(request=job.ticket, fate="queued", finish=finish)
+        finish = partial(_finished, self.name, pending, accepted)
+        return Receipt(request=pending.ticket, fate="queued", finish=finish)
 
-    async def interrupt(self, *, timeout: float | None = _WORD) -> Receipt:
+    async def interrupt(self, *, timeout: float | None = _CONTROL_TIMEOUT) -> Receipt:
         """End the running turn; the session lives on. Waits for the CLI's word, at most `timeout` seconds (10).
 
         True when it was delivered; refused when no turn ran, expired when the turn or its process ended first.
         """
-        return await self._tell(v.Interrupt(str(uuid.uuid4())), timeout)
+        return await self._control(v.Interrupt(str(uuid.uuid4())), timeout)
 
-    async def set_model(self, model: str, *, timeout: float | None = _WORD) -> Receipt:
+    async def set_model(self, model: str, *, timeout: float | None = _CONTROL_TIMEOUT) -> Receipt:
         """From the next turn on, for this process: a new one starts with its plan's model. As for `interrupt`."""
-        return await self._tell(v.SetModel(str(uuid.uuid4()), model), timeout)
+        return await self._control(v.SetModel(str(uuid.uuid4()), model), timeout)
 
-    async def set_permission_mode(self, mode: str, *, timeout: float | None = _WORD) -> Receipt:
+    async def set_permission_mode(self, mode: str, *, timeout: float | None = _CONTROL_TIMEOUT) -> Receipt:
         """Go on under another permission mode, named as the CLI names it, for this process. As for `interrupt`."""
-        return await self._tell(v.SetPermissionMode(str(uuid.uuid4()), mode), timeout)
+        return await self._control(v.SetPermissionMode(str(uuid.uuid4()), mode), timeout)
 
-    async def stop_task(self, task: str, *, timeout: float | None = _WORD) -> Receipt:
+    async def stop_task(self, task: str, *, timeout: float | None = _CONTROL_TIMEOUT) -> Receipt:
         """End one piece of background work, by the CLI's id of it (a `Notice` has told it). As for `interrupt`."""
-        return await self._tell(v.StopTask(str(uuid.uuid4()), task), timeout)
+        return await self._control(v.StopTask(str(uuid.uuid4()), task), timeout)
 
-    async def _tell(self, request: v.AnyRequest, timeout: float | None) -> Receipt:
+    async def _control(self, request: v.AnyRequest, timeout: float | None) -> Receipt:
         limit = math.inf if timeout is None else timeout
-        watch: Watch | None = None
+        watch: ReceiptTracker | None = None
         with trio.move_on_after(limit):
             try:
-                told = await self._address.call(Tell(request), timeout=None)
+                result = await self._address.call(Control(request), timeout=None)
             except (NoProc, ActorExited) as error:
-                return self._nobody(request, error)
-            assert isinstance(told, Told)
-            if told.refused is not None:
-                return Receipt(request=request.id, fate="refused", why=told.refused)
-            watch = Watch(request, told.turn, keeps=told.keeps)
-            return await _fate(watch, told)
+                return self._not_running(request, error)
+            assert isinstance(result, ControlResult)
+            if result.refused is not None:
+                return Receipt(request=request.id, fate="refused", why=result.refused)
+            watch = ReceiptTracker(request, result.turn, keeps=result.keeps)
+            return await _fate(watch, result)
         if watch is not None:
-            return watch.out_of_time(limit)
+            return watch.timed_out(limit)
         return Receipt(request=request.id, fate="expired", why=f"it was not written within {limit:g} s")
 
-    def _nobody(self, request: v.AnyRequest, error: NoProc | ActorExited) -> Receipt:
+    def _not_running(self, request: v.AnyRequest, error: NoProc | ActorExited) -> Receipt:
         if isinstance(error, ActorExited):
             return Receipt(request=request.id, fate="expired", why=f"the agent ended first: {error}")
         if isinstance(self._address, Ref) or not self._address.is_due():
@@ -236,28 +244,28 @@ class Agent:
         answer counts. Followed through restarts; ends when the agent is at rest. Raises `NoProc`, and `BadOption` for
         an agent whose questions its policy answers.
         """
-        desk = await self._request(Attend())
-        assert isinstance(desk, Desk)
-        yield Approvals(desk)
+        queue = await self._request(GetApprovals())
+        assert isinstance(queue, ApprovalQueue)
+        yield Approvals(queue)
 
     async def raw(self, event: v.AnyEvent) -> bytes:
         """The line that an event of this agent came from, without its end, as the CLI wrote it.
 
         Raises LookupError for an event that no line caused, or that belongs to no turn, or whose recording is gone.
         """
-        log = await self._request(Follow())
+        log = await self._request(GetLog())
         assert isinstance(log, EventLog)
-        return await trio.to_thread.run_sync(frame_of, log.path, event)
+        return await trio.to_thread.run_sync(read_raw_frame, log.path, event)
 
     async def status(self) -> Status:
         """What it is doing; between two incarnations the state is `backoff`. Raises `NoProc` when none is owed."""
         try:
-            status = await self._address.call(Look())
+            status = await self._address.call(GetStatus())
         except (NoProc, ActorExited):
             if isinstance(self._address, Ref) or not self._address.is_due():
                 raise
             book = self._address.kept().get("book")
-            return Status(name=self.name, state="backoff") if book is None else book.between()
+            return Status(name=self.name, state="backoff") if book is None else book.backoff_status()
         assert isinstance(status, Status)
         return status
 
@@ -274,7 +282,7 @@ class Agent:
 
         Raises `NoProc` when no such agent runs; a restart is waited out.
         """
-        log = await self._request(Follow())
+        log = await self._request(GetLog())
         assert isinstance(log, EventLog)
         yield log.cursor(since)
 
@@ -282,24 +290,24 @@ class Agent:
 class Turn:
     """One request's events, in order, up to the end of its turn. `answer` is there after the end."""
 
-    def __init__(self, agent: str, job: Job, accepted: Accepted) -> None:
+    def __init__(self, agent: str, pending: PendingRequest, accepted: Accepted) -> None:
         self.agent = agent
         self.over = False
         self.withdraw = accepted.withdraw
         self._reason = accepted.reason
-        self._job = job
-        self._ticket = job.ticket
-        self._inquiry = job.inquiry
+        self._pending = pending
+        self._ticket = pending.ticket
+        self._inquiry = pending.inquiry
         self._since: int | None = None
         self._has_left = False
         self._seconds, self._ends = 0.0, math.inf
         self._repeats = accepted.repeats
         self._cursor = accepted.log.cursor(accepted.position)
-        self._left: Iterator[v.AnyEvent] = iter(())
+        self._unread: Iterator[v.AnyEvent] = iter(())
         self._prompt: str | None = None
-        self._goes_on = self._parked = False
+        self._is_continued = self._parked = False
         self._answer: Answer | None = None
-        self._partial: deque[v.AnyEvent] = deque(maxlen=_PARTIAL)
+        self._partial: deque[v.AnyEvent] = deque(maxlen=_MAX_PARTIAL)
         self._resets_at: float | None = None
         self._expense = Expense()
         self._evidence = ""
@@ -319,13 +327,15 @@ class Turn:
     @property
     def position(self) -> int:
         """The place in the log behind the event that was given last, or where the reading begins."""
-        return self._cursor.position - length_hint(self._left)
+        return self._cursor.position - length_hint(self._unread)
 
     @property
     def delivery(self) -> Delivery:
         """How far the request has come by now, with the text that was read of it."""
-        text, clipped = ("", False) if self._since is None else text_of(self.log, self._since, self.position)
-        return self._job.delivery(text, clipped=clipped)
+        text, clipped = (
+            ("", False) if self._since is None else partial_text(self.log, self._since, self.position)
+        )
+        return self._pending.delivery(text, clipped=clipped)
 
     def leave(self) -> None:
         """Its caller waits no more: what has not ended is withdrawn, or interrupted."""
@@ -333,11 +343,11 @@ class Turn:
             self._has_left = True
             self.withdraw()
 
-    def bound(self, seconds: float, ends: float) -> None:
+    def set_deadline(self, seconds: float, ends: float) -> None:
         """Have it end at this instant (on Trio's clock), which is `seconds` after it was asked."""
         self._seconds, self._ends = seconds, ends
 
-    async def _cut_short(self) -> None:
+    async def _expire(self) -> None:
         """Withdraw the request or interrupt the turn, and wait a little for the CLI's word of that.
 
         Raises `AskNotSent` where nothing was written, else `AskInterrupted`; an answer that was handed in by then counts.
@@ -352,7 +362,7 @@ class Turn:
         if self._inquiry is not None and self._inquiry.met:
             return self._settle(self._inquiry.settled(Answer(agent=self.agent, outcome="deadline")))
         self.over = True
-        if self._job.reached == "no":
+        if self._pending.written == "no":
             raise AskNotSent(self.agent, self._seconds, delivery=stood)
         found = attrs.evolve(self.delivery, stage=stood.stage, elapsed=stood.elapsed)
         raise AskInterrupted(self.agent, self._seconds, acknowledged=acknowledged, delivery=found)
@@ -363,7 +373,7 @@ class Turn:
             return await self._cursor.batch()
         with trio.move_on_at(self._ends):
             return await self._cursor.batch()
-        await self._cut_short()
+        await self._expire()
         return None
 
     async def finish(self) -> Answer:
@@ -379,39 +389,39 @@ class Turn:
         """The next event of this turn, or a notice around it. Raises `MaybeExecuted` or `NotExecuted` when the agent
         is gone and the request with it, `AskNotSent` or `AskInterrupted` when its time is up."""
         while not self.over:
-            for event in self._left:
-                ours = event.__class__ in _TELLING and self._hear(event)
+            for event in self._unread:
+                ours = event.__class__ in _SIGNALS and self._on_event(event)
                 if ours or self._prompt is not None:
                     self._partial.append(event)
                     return event
             if batch := await self._batch():
-                self._left = iter(batch)
+                self._unread = iter(batch)
             elif batch is not None:
-                self._lose(*_stopped(self._reason()))
+                self._fail(*_stop_cause(self._reason()))
         raise StopAsyncIteration
 
-    def _hear(self, event: v.AnyEvent) -> bool:
+    def _on_event(self, event: v.AnyEvent) -> bool:
         """Whether it is about this request although no prompt was sent for it yet."""
         match event:
             case v.Notice(code="sent", data={"ticket": self._ticket, "prompt": prompt}):
-                self._prompt, self._parked, self._goes_on = prompt, False, False
+                self._prompt, self._parked, self._is_continued = prompt, False, False
                 self._since = self.position if self._since is None else self._since
             case v.Notice(code="parked" | "unsettled" | "unmet" as code, data={"ticket": self._ticket}):
-                self._goes_on, self._parked = True, code != "unsettled"
+                self._is_continued, self._parked = True, code != "unsettled"
                 return True
             case v.Notice(code="events_dropped"):
                 self._prompt = self._prompt or self._ticket  # its being sent may be among what was dropped
-                self._lose(f"its end may be lost: {event.text}", "no_answer")
+                self._fail(f"its end may be lost: {event.text}", "no_answer")
             case v.LimitReached():
                 self._resets_at = event.resets_at
             case v.TurnEnded() if {self._prompt, self._ticket} & {*event.prompts}:
-                self._ended(event)
+                self._on_turn_ended(event)
                 return True
             case v.Notice(code="stalled" | "too_many_garbled"):
                 self._evidence = event.text
             case v.Exited() if self._prompt is not None and (self._is_met or not self._waits):
                 self._expense.take(event)
-                self._lose(self._evidence or end_of(event), event.outcome)
+                self._fail(self._evidence or end_of(event), event.outcome)
             case v.Exited():
                 if self._prompt is not None and not self._parked:
                     self._expense.take(event)
@@ -420,10 +430,10 @@ class Turn:
                 pass
         return False
 
-    def _ended(self, event: v.TurnEnded) -> None:
+    def _on_turn_ended(self, event: v.TurnEnded) -> None:
         self._expense.take(event)
-        if self._goes_on:
-            self._goes_on = False
+        if self._is_continued:
+            self._is_continued = False
             return
         answer = answer_of(self.agent, event, self._resets_at)
         if not answer.ok:
@@ -442,7 +452,7 @@ class Turn:
         """Will the request be sent again, or for the first time, after the end of a process?"""
         return self._repeats or self._parked
 
-    def _lose(self, why: str, outcome: str) -> None:
+    def _fail(self, why: str, outcome: str) -> None:
         """The agent is gone: the end of the request, which is answered if a valid answer was handed in before."""
         self.over = True
         if self._inquiry is not None and self._inquiry.met:
@@ -455,19 +465,19 @@ class Turn:
         raise MaybeExecuted(self.agent, outcome, why, self._partial, delivery=self.delivery)
 
 
-async def _finished(agent: str, job: Job, accepted: Accepted) -> Answer:
-    return await Turn(agent, job, accepted).finish()
+async def _finished(agent: str, pending: PendingRequest, accepted: Accepted) -> Answer:
+    return await Turn(agent, pending, accepted).finish()
 
 
-def _stopped(reason: ExitReason | None) -> tuple[str, str]:
+def _stop_cause(reason: ExitReason | None) -> tuple[str, str]:
     """Why a request came to nothing whose agent has stopped without a word in its log, and the label of that."""
     if not isinstance(reason, Crash):
         return "the agent has stopped", "stopped"
-    return f"the agent has stopped: {cause_of(reason.error)}", "crashed"
+    return f"the agent has stopped: {first_cause(reason.error)}", "crashed"
 
 
-async def _fate(watch: Watch, told: Told) -> Receipt:
-    async for event in told.log.cursor(told.position):
-        if (receipt := watch.see(event)) is not None:
+async def _fate(watch: ReceiptTracker, result: ControlResult) -> Receipt:
+    async for event in result.log.cursor(result.position):
+        if (receipt := watch.read(event)) is not None:
             return receipt
-    return watch.at_the_end_of_all()
+    return watch.log_ended()

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import attrs
 
-from proctor.actors.agent.agent_state import Job
+from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import AnyRequest
 from proctor.runtime.exits import ExitReason
 
 
 @attrs.frozen
-class Begin:
+class Submit:
     """Take a request. The reply is `Accepted`, at once; what comes of it is read from the log: a `sent` notice with
     the ticket names the prompt it travels as, each time it is sent. A caller that gives up before the reply marks
     the job as withdrawn, and it is never sent."""
 
-    job: Job
+    pending: PendingRequest
 
 
 def _unknown() -> None:
@@ -39,14 +39,14 @@ class Accepted:
 
 
 @attrs.frozen
-class Tell:
-    """Pass a request such as `Steer` or `SetModel` on to the CLI. The reply is `Told`, once it is written."""
+class Control:
+    """Pass a request such as `Steer` or `SetModel` on to the CLI. The reply is `ControlResult`, once it is written."""
 
     request: AnyRequest
 
 
 @attrs.frozen
-class Told:
+class ControlResult:
     """It was written while `turn` ran (None: none had begun), or it was not, for the reason `refused`.
 
     `log` from `position` on holds the CLI's word about it. `keeps`: what a turn has not taken in when it ends, the
@@ -61,36 +61,36 @@ class Told:
 
 
 @attrs.frozen
-class Look:
+class GetStatus:
     """The reply is a `Status`."""
 
 
 @attrs.frozen
-class Follow:
+class GetLog:
     """The reply is the agent's `EventLog`."""
 
 
 @attrs.frozen
-class Attend:
-    """The reply is the `Desk` where the agent's open questions lie."""
+class GetApprovals:
+    """The reply is the `ApprovalQueue` where the agent's open questions lie."""
 
 
 @attrs.frozen
-class Wake:
+class Resume:
     """From the agent to itself: the wait of this request is over."""
 
-    job: Job
+    pending: PendingRequest
 
 
 @attrs.frozen
-class Left:
+class CallerGone:
     """From whoever withdraws it: the caller of this request has left."""
 
-    job: Job
+    pending: PendingRequest
 
 
 @attrs.frozen
-class Over:
+class ProcessEnded:
     """From the agent to itself: the process of this number has ended."""
 
     number: int

@@ -2,7 +2,7 @@
 
 Guarantees: whatever was written has exactly one fate, told by the first event that speaks of it; nothing is lost in
 silence, because the end of its turn and the end of its process speak too. What cannot be said at all is refused
-before anything is written: `obstacle`.
+before anything is written: `refusal_reason`.
 
     delivered   taken into the running turn, or carried out
     queued      it will have a turn of its own: ours (`Agent.queue`), or the CLI's next one
@@ -52,28 +52,28 @@ class Receipt:
 
 
 @attrs.frozen
-class Need:
+class Requirement:
     """What a request needs: a word of the capability table, and whether a turn must run."""
 
     capability: str
     turn: bool = False
 
 
-NEEDS: Mapping[type[v.Request], Need] = {
-    v.Steer: Need("steer", turn=True),
-    v.Interrupt: Need("interrupt", turn=True),
-    v.SetModel: Need("set_model"),
-    v.SetPermissionMode: Need("set_permission_mode"),
-    v.StopTask: Need("stop_task"),
+REQUIREMENTS: Mapping[type[v.Request], Requirement] = {
+    v.Steer: Requirement("steer", turn=True),
+    v.Interrupt: Requirement("interrupt", turn=True),
+    v.SetModel: Requirement("set_model"),
+    v.SetPermissionMode: Requirement("set_permission_mode"),
+    v.StopTask: Requirement("stop_task"),
 }
 
 
-def obstacle(
+def refusal_reason(
     request: v.AnyRequest, dialect: Dialect, version: Version | None, status: Status, *, running: bool
 ) -> str | None:
     """Why it makes no sense to write this now, None when it does. A capability that the table does not name is left
     to the dialect's `write`, which refuses what its CLI has no way to be told."""
-    need = NEEDS[type(request)]
+    need = REQUIREMENTS[type(request)]
     if need.capability in dialect.capabilities and not dialect.can(need.capability, version):
         known = "this version" if version is None else ".".join(map(str, version))
         return f"{dialect.name} {known} does not know {need.capability!r}"
@@ -82,7 +82,7 @@ def obstacle(
     return None
 
 
-class Watch:
+class ReceiptTracker:
     """Reads the events after a request was written until one tells its fate.
 
     `turn` is the one that ran then, None when it had not begun yet. `keeps`: the CLI keeps for its next turn what
@@ -94,7 +94,7 @@ class Watch:
         self._turn = turn
         self._keeps = keeps
 
-    def see(self, event: v.AnyEvent) -> Receipt | None:
+    def read(self, event: v.AnyEvent) -> Receipt | None:
         """The receipt, once an event settles it."""
         match event:
             case v.Answered(request=self._request.id, error=str(error)):
@@ -104,9 +104,9 @@ class Watch:
             case v.Exited():
                 return self._receipt("expired", f"its process ended first ({event.outcome})")
             case _:
-                return self._see_turn(event) if NEEDS[type(self._request)].turn else None
+                return self._read_turn(event) if REQUIREMENTS[type(self._request)].turn else None
 
-    def _see_turn(self, event: v.AnyEvent) -> Receipt | None:
+    def _read_turn(self, event: v.AnyEvent) -> Receipt | None:
         own = self._request.id
         match event:
             case v.Steered(request=request) if request == own:
@@ -131,12 +131,12 @@ class Watch:
             return self._receipt("queued", "the turn ended first; the CLI keeps it for its next one")
         return self._receipt("expired", f"the turn ended first ({event.ending})", event.turn)
 
-    def out_of_time(self, seconds: float) -> Receipt:
+    def timed_out(self, seconds: float) -> Receipt:
         """The receipt when nothing was heard for so long. What was to steer lies in the CLI's hands."""
         why = f"the CLI gave no word of it within {seconds:g} s"
         return self._receipt("queued" if isinstance(self._request, v.Steer) else "expired", why)
 
-    def at_the_end_of_all(self) -> Receipt:
+    def log_ended(self) -> Receipt:
         """The receipt when nothing more will be said: the agent is at rest."""
         return self._receipt("expired", "the agent has stopped")
 

@@ -3,7 +3,7 @@
     FOLDER/                 0700
         KEY.lock            held under a lock of the system while a session is owned; says by whom
 
-Guarantees: as long as an `Ownership` holds a session, no other agent of this machine gets it, whatever host it is of;
+Guarantees: as long as an `SessionLock` holds a session, no other agent of this machine gets it, whatever host it is of;
 the system frees the lock however the owner died. A file that is removed while somebody waits at it is never taken for
 the lock: who gets it looks whether it still has its name.
 
@@ -35,7 +35,7 @@ def sessions_folder() -> Path:
     return hosts_folder().parent / "sessions"
 
 
-class Ownership:
+class SessionLock:
     """At most one session, for `agent`. `key` makes a file's name of an id."""
 
     def __init__(
@@ -48,14 +48,14 @@ class Ownership:
         self._fd = -1
         self._path: Path | None = None
 
-    def take(self, session: str) -> None:
+    def acquire(self, session: str) -> None:
         """Own this session, and no other any more. Raises `SessionOwned`, and keeps what it had."""
         if session == self.session:
             return
         try:
             path = self._folder() / f"{self._key(session)}.lock"
             make_directory(path.parent, parents=True, exist_ok=True)
-            fd = self._locked(path, session)
+            fd = self._acquire_file(path, session)
         except OSError:
             path, fd = None, -1
         self.release()
@@ -72,13 +72,13 @@ class Ownership:
             os.close(self._fd)
         self.session, self._path, self._fd = None, None, -1
 
-    def _locked(self, path: Path, session: str) -> int:
+    def _acquire_file(self, path: Path, session: str) -> int:
         while True:
             fd = open_private(path, os.O_RDWR)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(fd).st_nlink:
-                    self._sign(fd)
+                    self._write_owner(fd)
                     return fd
                 os.close(fd)
             except BlockingIOError:
@@ -89,21 +89,21 @@ class Ownership:
                 os.close(fd)
                 raise
 
-    def _sign(self, fd: int) -> None:
+    def _write_owner(self, fd: int) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(_Owner(os.getpid(), self._agent)), 0)
 
 
 @asynccontextmanager
-async def owned(plan: Plan) -> AsyncGenerator[None]:
+async def hold_session(plan: Plan) -> AsyncGenerator[None]:
     """Own the session that this plan goes on with, if any, for the length of the block. Raises `SessionOwned`."""
-    ownership = Ownership(plan.name, partial(session_key, plan))
+    lock = SessionLock(plan.name, partial(session_key, plan))
     if plan.launch.resume is not None and not plan.launch.fork:
-        ownership.take(plan.launch.resume)
+        lock.acquire(plan.launch.resume)
     try:
         yield
     finally:
-        ownership.release()
+        lock.release()
 
 
 class _Owner(msgspec.Struct, frozen=True):

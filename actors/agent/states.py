@@ -5,7 +5,7 @@
     any ─exited→ backoff (a new incarnation is owed)  ─started→ starting
     any ─stop→ stopping ─exited→ stopped (asked to) · failed (no restart would heal it) · done (left by itself)
 
-The missing cell is the error: `follow` raises `KeyError` on a pair that cannot be.
+The missing cell is the error: `transition` raises `KeyError` on a pair that cannot be.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ State = Literal[
     "stopped",
     "failed",
 ]
-Happening = Literal[
+Trigger = Literal[
     "started", "ready", "prompt", "turn_started", "question", "answered", "turn_ended", "limit", "woke", "refused", "stalled",
     "stop", "lost", "left", "gone",
 ]  # fmt: skip
 
-_HEARD: tuple[Happening, ...] = (
+_IGNORED_WHILE_STOPPING: tuple[Trigger, ...] = (
     "stop", "ready", "turn_started", "question", "answered", "turn_ended", "limit", "refused", "stalled",
 )  # fmt: skip
 _ALIVE: tuple[State, ...] = ("starting", "idle", "working", "blocked", "parked", "stalled", "failed", "done")
 
-TRANSITIONS: Mapping[tuple[State, Happening], State] = {
+TRANSITIONS: Mapping[tuple[State, Trigger], State] = {
     ("starting", "ready"): "idle",
     ("starting", "refused"): "failed",
     ("idle", "prompt"): "working",
@@ -75,7 +75,7 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
     ("done", "prompt"): "working",
     **{(state, "started"): "starting" for state in ("backoff", "stopping", "stopped", *_ALIVE)},
     **{(state, "stop"): "stopping" for state in _ALIVE},
-    **{("stopping", said): "stopping" for said in _HEARD},
+    **{("stopping", said): "stopping" for said in _IGNORED_WHILE_STOPPING},
     **{(state, "lost"): "backoff" for state in _ALIVE},
     **{(state, "left"): "done" for state in _ALIVE},
     ("stopping", "lost"): "stopped",
@@ -84,7 +84,7 @@ TRANSITIONS: Mapping[tuple[State, Happening], State] = {
 }
 
 
-def follow(state: State, happening: Happening) -> State:
+def transition(state: State, happening: Trigger) -> State:
     """The state after `happening`. Raises `KeyError` for a pair that cannot be."""
     return TRANSITIONS[state, happening]
 

@@ -43,7 +43,7 @@ from proctor.actors.fleet.schema import (
 )
 from proctor.actors.fleet.toml_lines import line_of
 from proctor.actors.plan.environment import parse_env
-from proctor.actors.plan.option_checks import PROMPT, near
+from proctor.actors.plan.option_checks import PROMPT, suggest_or_list
 from proctor.actors.plan.permissions import Rule
 from proctor.actors.scripted import ScriptError, check_script
 from proctor.runtime.errors import InvalidSpec
@@ -314,7 +314,11 @@ def _faults_among(table: dict[str, Any]) -> Iterator[str]:
     for place, _, inner in found:
         named = inner.get("server")
         if inner.get("mode") == "serve" and isinstance(named, str) and named and named not in servers:
-            guess = near(named, servers) if servers else f"; add a table [[servers]] with name = {named!r}"
+            guess = (
+                suggest_or_list(named, servers)
+                if servers
+                else f"; add a table [[servers]] with name = {named!r}"
+            )
             yield f"{place}.server: no server {named!r} is in this file{guess}"
 
 

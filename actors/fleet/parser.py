@@ -23,7 +23,7 @@ from cattrs.errors import (
 )
 
 from proctor.actors.durations import ACCEPTED, duration, limit
-from proctor.actors.plan.option_checks import near
+from proctor.actors.plan.option_checks import suggest_or_list
 
 T = TypeVar("T")
 
@@ -273,7 +273,7 @@ def _told(error: Exception, at: str) -> Iterator[str]:
         case ForbiddenExtraKeysError():
             known = [field.name for field in attrs.fields(error.cl)]
             for key in sorted(error.extra_fields):
-                yield _line(f"{at}.{key}", f"unknown key{near(key, known)}")
+                yield _line(f"{at}.{key}", f"unknown key{suggest_or_list(key, known)}")
         case KeyError():
             key = f".{error.args[0]}"
             yield _line(at if at.endswith(key) else at + key, "this key is missing")

@@ -28,7 +28,7 @@ from proctor.actors.expense import Expense
 from proctor.actors.limits.budget_file import BudgetFile, KeptWindow
 from proctor.actors.plan.budgets import Budget, Spending
 
-BOOK: ContextVar[AccountBook | None] = ContextVar("proctor.account_book", default=None)
+ACCOUNT_BOOK: ContextVar[AccountBook | None] = ContextVar("proctor.account_book", default=None)
 
 
 class Changes:
@@ -150,14 +150,14 @@ class AccountBook:
     def __enter__(self) -> Self:
         if self._token is not None:
             raise RuntimeError("this account book is open already")
-        self.enclose(BOOK.get())
-        self._token = BOOK.set(self)
+        self.enclose(ACCOUNT_BOOK.get())
+        self._token = ACCOUNT_BOOK.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._token is not None:
-            BOOK.reset(self._token)
+            ACCOUNT_BOOK.reset(self._token)
             self._token = None
         self.close()

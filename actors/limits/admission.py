@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import attrs
 import trio
 
-from proctor.actors.durations import moment
-from proctor.actors.limits.spend_limits import SpendLimits, limits_of
-from proctor.actors.limits.tree_limits import Fellows
-from proctor.actors.limits.usage_limit import Account, seconds_to_reset
+from proctor.actors.durations import format_moment
+from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
+from proctor.actors.limits.tree_limits import TreeLimits
+from proctor.actors.limits.usage_limit import UsageLimit, seconds_to_reset
 from proctor.actors.plan.account_id import account_of
 from proctor.actors.plan.budgets import Alarm
 from proctor.actors.plan.plan import Plan
@@ -24,7 +24,7 @@ from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
 
 
 @attrs.frozen
-class Hold:
+class Delay:
     """Why there is no prompt now. To be asked again in `seconds` (infinite: when something changes); `until` is that
     moment, None when nobody knows. `changes` is how many others had been told of then."""
 
@@ -41,14 +41,14 @@ class Hold:
     def text(self) -> str:
         """For a person."""
         at = self.until
-        return self.why if at is None else f"{self.why}; until {moment(at, time.time())}"
+        return self.why if at is None else f"{self.why}; until {format_moment(at, time.time())}"
 
 
-class Gate:
+class Admission:
     """The gate of one agent; `agent` is its path in the tree. With `waits=False` usage limits do not hold it."""
 
     def __init__(
-        self, agent: str, fellows: Fellows, account: Account, limits: SpendLimits, *, waits: bool
+        self, agent: str, fellows: TreeLimits, account: UsageLimit, limits: SpendLimits, *, waits: bool
     ) -> None:
         self._agent = agent
         self._fellows = fellows
@@ -61,24 +61,24 @@ class Gate:
         """The agent has a new process: it takes its place among all that come back now."""
         self._back = self._fellows.place(trio.current_time())
 
-    def hold(self, *, nested: bool = False) -> Hold | None:
+    def hold(self, *, nested: bool = False) -> Delay | None:
         """What keeps the agent from a prompt now. None lets it go, and it is expected to ask its prompt at once; it holds what
         that may cost from here on. `nested`: a turn under way waits for this one."""
         now, changes = trio.current_time(), self._fellows.changes.count
         if (spent := self._limits.spent("park")) is not None:
-            return Hold(*spent, changes)
+            return Delay(*spent, changes)
         if not nested and (why := self._limits.under_way()) is not None:
-            return Hold(why, math.inf, changes)
+            return Delay(why, math.inf, changes)
         if now < self._back:
-            return Hold("others come back first", self._back - now, changes)
+            return Delay("others come back first", self._back - now, changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
             self._limits.reserve(self._agent)
             return None
         why = "another agent tries first" if math.isinf(seconds) else "usage limit"
-        return Hold(f"{why} of the account {self._account.name}", seconds, changes)
+        return Delay(f"{why} of the account {self._account.name}", seconds, changes)
 
-    async def wait(self, hold: Hold) -> None:
+    async def wait(self, hold: Delay) -> None:
         """Until it is worth asking again."""
         await self._fellows.changes.wait(hold.seconds, hold.changes)
 
@@ -115,10 +115,10 @@ class Gate:
         return None if spent is None else spent[0]
 
 
-def gate_of(plan: Plan, path: str, fellows: Fellows) -> Gate:
+def admission_for(plan: Plan, path: str, fellows: TreeLimits) -> Admission:
     """The gate of the agent that stands at this path."""
-    limits = limits_of(plan, fellows.book)
-    return Gate(path, fellows, fellows.account(account_of(plan)), limits, waits=plan.conduct.park)
+    limits = spend_limits_of(plan, fellows.book)
+    return Admission(path, fellows, fellows.account(account_of(plan)), limits, waits=plan.conduct.park)
 
 
 def until_reset(resets_at: float) -> float | None:

@@ -24,13 +24,13 @@ from contextvars import ContextVar
 import trio
 
 from proctor.actors.errors import BadOption, BudgetExceeded
-from proctor.actors.limits.account_book import BOOK, AccountBook
+from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.plan.account_id import kind_of
 from proctor.actors.plan.budgets import Alarm, Spending, Then
 from proctor.actors.plan.plan import Plan
 from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
 
-WITHIN_A_TURN: ContextVar[bool] = ContextVar("proctor.within_a_turn", default=False)
+INSIDE_TURN: ContextVar[bool] = ContextVar("proctor.within_a_turn", default=False)
 """Whether this task works for a turn: it runs a tool or a hook of the host that an agent has called."""
 
 
@@ -140,7 +140,7 @@ class SpendLimits:
             if (spent := self.spent("park", "escalate")) is not None:
                 text, seconds = spent
                 waits = parks and self.spent("escalate") is None and trio.current_time() + seconds <= ends
-            elif WITHIN_A_TURN.get() or (text := self.under_way()) is None:
+            elif INSIDE_TURN.get() or (text := self.under_way()) is None:
                 return
             else:
                 waits = trio.current_time() < ends
@@ -150,7 +150,7 @@ class SpendLimits:
                 await self._book.changes.wait(seconds, count)
 
 
-def limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
+def spend_limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendLimits:
     """What bounds the turns of this plan; `whose` its own budget is in messages (the plan's name)."""
     budget = plan.conduct.budget
     own = () if budget is None else (book.window(whose or plan.name, budget),)
@@ -164,13 +164,13 @@ def limits_of(plan: Plan, book: AccountBook, whose: str | None = None) -> SpendL
     )
 
 
-def charged(plan: Plan, own: AccountBook | None = None) -> SpendLimits:
+def run_limits(plan: Plan, own: AccountBook | None = None) -> SpendLimits:
     """What bounds a run of this plan, by the book around this task, or else by `own`. Raises `BadOption` for a plan with a
     budget that nothing would remember after the run."""
-    book = BOOK.get() or own
+    book = ACCOUNT_BOOK.get() or own
     if book is None and plan.conduct.budget is not None:
         raise BadOption(
             f"budget of {plan.name!r}: a run by itself keeps no account of what the last one spent. Run it within "
             "`with proctor.AccountBook():`, a supervisor, a pool or sessions; max_budget_usd bounds a single turn"
         )
-    return limits_of(plan, AccountBook() if book is None else book)
+    return spend_limits_of(plan, AccountBook() if book is None else book)

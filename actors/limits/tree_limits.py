@@ -10,13 +10,13 @@ from contextvars import ContextVar
 from random import Random
 
 from proctor.actors.limits.account_book import AccountBook, Changes
-from proctor.actors.limits.usage_limit import Account
+from proctor.actors.limits.usage_limit import UsageLimit
 from proctor.actors.plan.budgets import Budget
 
-FELLOWS: ContextVar[Fellows | None] = ContextVar("proctor.fellows", default=None)
+TREE_LIMITS: ContextVar[TreeLimits | None] = ContextVar("proctor.fellows", default=None)
 
 
-class Fellows:
+class TreeLimits:
     """`budget` is for all of them together. `stagger`: seconds between two that come back after a mass restart."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Fellows:
     ) -> None:
         self.book = AccountBook(budget=budget, whose="the tree")
         self._random = Random(seed)
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, UsageLimit] = {}
         self._stagger = stagger
         self._place = 0.0
 
@@ -33,10 +33,10 @@ class Fellows:
         """What those wait for who may not go on yet."""
         return self.book.changes
 
-    def account(self, name: str) -> Account:
+    def account(self, name: str) -> UsageLimit:
         """The account of this name."""
         if name not in self._accounts:
-            self._accounts[name] = Account(name, self._random)
+            self._accounts[name] = UsageLimit(name, self._random)
         return self._accounts[name]
 
     def place(self, now: float) -> float:
@@ -46,6 +46,6 @@ class Fellows:
         return place
 
 
-def current_fellows() -> Fellows:
+def current_tree_limits() -> TreeLimits:
     """Those of the tree around this task; alone outside of one."""
-    return FELLOWS.get() or Fellows()
+    return TREE_LIMITS.get() or TreeLimits()

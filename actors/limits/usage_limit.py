@@ -22,9 +22,9 @@ SPREAD = 1.0
 """Seconds over which chance spreads the first attempts."""
 STEP = 1.0
 """Seconds, by half more or less, between two that go on."""
-FARTHEST = 30 * 86400.0
+MAX_RESET_AHEAD = 30 * 86400.0
 """Seconds ahead up to which a limit's reset is believed."""
-BEHIND = 60.0
+MAX_RESET_PAST = 60.0
 """Seconds that a limit's reset may have passed when it is heard of."""
 
 
@@ -32,10 +32,10 @@ def seconds_to_reset(moment: float, now: float) -> float | None:
     """How long it is to a limit's reset, both in Unix seconds; None for a time that is not to be believed: more than
     thirty days ahead, or long past, after which the limit would be met again at once, time after time."""
     left = moment - now
-    return max(0.0, left) if -BEHIND <= left <= FARTHEST else None
+    return max(0.0, left) if -MAX_RESET_PAST <= left <= MAX_RESET_AHEAD else None
 
 
-class Account:
+class UsageLimit:
     """`name` is for a person. Agents are told apart by any string that stays theirs."""
 
     def __init__(self, name: str, random: Random) -> None:

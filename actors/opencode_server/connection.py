@@ -23,7 +23,7 @@ import trio
 
 from proctor.actors.errors import BadOption, ServerLost
 from proctor.actors.opencode_server.server import Address, Where
-from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.protocols.opencode.serve.event_stream import EventStream
 from proctor.protocols.opencode.serve.wire import REPLY, RESUBSCRIBED
 from proctor.runtime.exits import DeliveryError
@@ -65,7 +65,7 @@ def client_of(address: Address) -> httpx.AsyncClient:
 
 
 @asynccontextmanager
-async def open_line(server: str, directory: str) -> AsyncGenerator[FarEnd]:
+async def open_line(server: str, directory: str) -> AsyncGenerator[Peer]:
     """The far end of an agent's conversation, once the events of `directory` are subscribed to.
 
     Raises `ServerLost` where there is no such server or it does not answer, `BadOption` outside of a tree.
@@ -130,7 +130,7 @@ class _Line:
             with trio.CancelScope(shield=True), trio.move_on_after(1), suppress(httpx.HTTPError):
                 await self._stream.aclose()
 
-    async def carry(self, side: FarSide) -> int | None:
+    async def carry(self, side: PeerStreams) -> int | None:
         """The whole life of the line: until its host has no more to say, or the server is lost."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._until_lost, self._hear, side, nursery.cancel_scope)
@@ -140,14 +140,16 @@ class _Line:
         await self._await_successor(side)
         raise ServerLost(self._server.name, _words(self._lost))
 
-    async def _until_lost(self, go: Callable[[FarSide], Any], side: FarSide, both: trio.CancelScope) -> None:
+    async def _until_lost(
+        self, go: Callable[[PeerStreams], Any], side: PeerStreams, both: trio.CancelScope
+    ) -> None:
         try:
             await go(side)
         except httpx.HTTPError as error:
             self._lost = self._lost or error
         both.cancel("the line has ended")
 
-    async def _speak(self, side: FarSide) -> None:
+    async def _speak(self, side: PeerStreams) -> None:
         async for line in side.lines():
             await side.send_all(await self._asked(line))
 
@@ -163,14 +165,14 @@ class _Line:
             return _reply(wanted.key, 504, {"name": "Timeout", "data": {"message": _words(error)}})
         return _reply(wanted.key, reply.status_code, _json(reply))
 
-    async def _hear(self, side: FarSide) -> None:
+    async def _hear(self, side: PeerStreams) -> None:
         while True:
             with suppress(httpx.HTTPError):
                 await self._pass_on(side)
             await self._subscribe_again()
             await side.send_all(_line({"type": RESUBSCRIBED}))
 
-    async def _pass_on(self, side: FarSide) -> None:
+    async def _pass_on(self, side: PeerStreams) -> None:
         events = EventStream()
         assert self._stream is not None
         async for chunk in self._stream.aiter_raw():
@@ -189,7 +191,7 @@ class _Line:
         assert error is not None
         raise error
 
-    async def _await_successor(self, side: FarSide) -> None:
+    async def _await_successor(self, side: PeerStreams) -> None:
         async def heed() -> None:
             await side.receive_some()
             nursery.cancel_scope.cancel("the host speaks to a server that is lost")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.plan.plan import OPENCODE_FAMILY, SHUTDOWN, AgentOptions, Plan, shaped
-from proctor.actors.transport.memory import PlayedTransport
+from proctor.actors.transport.memory import MemoryTransport
 from proctor.actors.transport.transport import Reach, Start
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 
@@ -35,10 +35,10 @@ def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdow
     return shaped(base, options, OPENCODE_FAMILY.accepts, found)
 
 
-def _served(server: str, start: Start) -> PlayedTransport:
+def _served(server: str, start: Start) -> MemoryTransport:
     try:
         from proctor.actors.opencode_server.connection import open_line
     except ImportError as error:
         raise BadOption(EXTRA) from error
     directory = start.command.cwd or str(Path.cwd())
-    return PlayedTransport(partial(open_line, server, directory), f"server {server!r}", start)
+    return MemoryTransport(partial(open_line, server, directory), f"server {server!r}", start)

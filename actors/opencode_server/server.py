@@ -22,9 +22,9 @@ import attrs
 import trio
 
 from proctor.actors.errors import BadOption, StartRefused
-from proctor.actors.plan.discovery import OPENCODE, Product, find
+from proctor.actors.plan.discovery import OPENCODE, Product, find_program
 from proctor.actors.plan.environment import Home, build_environment
-from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, Accepted, option_faults
+from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, OptionRule, option_faults
 from proctor.actors.plan.plan import BACKOFF
 from proctor.actors.transport.transport import ProcessTransport, Start
 from proctor.protocols.opencode.serve.launch import DISPOSE, USER, address_in, server_command
@@ -43,9 +43,9 @@ PATIENCE = 60.0
 """Seconds from the start to the word that it listens."""
 
 
-_ACCEPTED: Mapping[str, Accepted] = {
+_ACCEPTED: Mapping[str, OptionRule] = {
     "env": attrs.evolve(ENVIRONMENT, optional=True),
-    "port": Accepted(
+    "port": OptionRule(
         what="a number from 0 to 65535 (0: any that is free)", takes=lambda value: _is_port(value)
     ),
     "start": SECONDS,
@@ -142,7 +142,7 @@ class ServerActor(Actor):
 
     def _start(self, password: str) -> Start:
         service = self.service
-        executable = (str(find(service.product, service.executable)),)
+        executable = (str(find_program(service.product, service.executable)),)
         wanted = server_command(executable, service.env, password, service.port)
         named = {name: value for name, value in service.env.items() if name not in wanted.env}
         environment = build_environment(

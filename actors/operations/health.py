@@ -26,9 +26,17 @@ import trio
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import State
 from proctor.actors.errors import AgentError
-from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find, version
+from proctor.actors.plan.discovery import (
+    CLAUDE_CODE,
+    CODEX_CLI,
+    GEMINI,
+    OPENCODE,
+    Product,
+    find_program,
+    version,
+)
 from proctor.actors.plan.plan import Plan
-from proctor.actors.plan.reach import Wrapped
+from proctor.actors.plan.reach import WrapperReach
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import NoProc
 
@@ -149,7 +157,7 @@ class Checks:
 
     async def _probed(self, name: str, adapter: Adapter) -> Finding:
         path: Path | None = None
-        look = partial(find, adapter.product, adapter.executable, self._environ)
+        look = partial(find_program, adapter.product, adapter.executable, self._environ)
         async with self._few:
             with trio.move_on_after(self._deadline):
                 try:
@@ -186,7 +194,7 @@ def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:
     """The command lines that these agents need, each once: by the name of its wire, or by its program's for more."""
     found: dict[str, Adapter] = {}
     for plan in plans.values():
-        if plan.product is not None and not isinstance(plan.reach, Wrapped):
+        if plan.product is not None and not isinstance(plan.reach, WrapperReach):
             adapter = Adapter(plan.product, plan.executable)
             if adapter not in found.values():
                 name = plan.product.program

@@ -114,21 +114,21 @@ SPEAKING_ACP: Mapping[str, Product] = {
 """The programs known to speak the Agent Client Protocol, by name."""
 
 
-LONGEST = 65536
+MAX_VERSION_OUTPUT = 65536
 """Bytes that a program may write when it is asked for its version."""
 
-BATCH = frozenset({".bat", ".cmd", ".ps1"})
+BATCH_SUFFIXES = frozenset({".bat", ".cmd", ".ps1"})
 """What a shell of Windows runs: arguments that it would read as its own words can be made to say anything."""
 
 
-def stranger(program: str) -> Product:
+def unknown_product(program: str) -> Product:
     """A program that is looked for on PATH alone, because nobody told us more about it."""
     return Product(
         name=program, program=program, variable="", places=(), install="the installer of its makers"
     )
 
 
-def find(
+def find_program(
     product: Product, explicit: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
     """The absolute path of the executable, the native one where that found only starts it.
@@ -137,14 +137,16 @@ def find(
     """
     environ = os.environ if environ is None else environ
     if explicit is not None:
-        return native(product, _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}"))
+        return native_program(
+            product, _must_run(product, Path(explicit), f"the path given, {os.fspath(explicit)!r}")
+        )
     if product.variable and (named := environ.get(product.variable)):
-        return native(product, _must_run(product, Path(named), f"{product.variable}={named!r}"))
+        return native_program(product, _must_run(product, Path(named), f"{product.variable}={named!r}"))
     path = environ.get("PATH", os.defpath)
     homes = (os.path.expanduser(place) for place in product.places)
     places = os.pathsep.join(place for place in homes if os.path.isabs(place))  # without a home a ~ stays
     if found := shutil.which(product.program, path=path) or shutil.which(product.program, path=places):
-        return native(product, Path(found).absolute())
+        return native_program(product, Path(found).absolute())
     searched = [
         *([f"{product.variable} (not set)"] if product.variable else []),
         f"{product.program!r} on PATH ({path})",
@@ -153,7 +155,7 @@ def find(
     raise NotInstalled(product.name, searched, product.install)
 
 
-def native(product: Product, found: Path) -> Path:
+def native_program(product: Product, found: Path) -> Path:
     """The native program behind a launcher that npm installed, else what was found. It stays where its package has it:
     it needs its neighbours."""
     real = found.resolve()
@@ -170,7 +172,7 @@ def native(product: Product, found: Path) -> Path:
 async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> Version:
     """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen (R026).
 
-    Whatever the program does, it and what it has started are gone then; no more than `LONGEST` bytes of it are read.
+    Whatever the program does, it and what it has started are gone then; no more than `MAX_VERSION_OUTPUT` bytes of it are read.
     """
     said = bytearray()
     with trio.move_on_after(timeout):
@@ -190,8 +192,8 @@ async def _answer(command: Command, said: bytearray) -> ExitReason | str:
     async with open_process(command, ladder=(Step("kill"),), guard=True, on_stderr=said.extend) as process:
         while chunk := await process.receive():
             said += chunk
-            if len(said) > LONGEST:
-                return f"more than {LONGEST} bytes"
+            if len(said) > MAX_VERSION_OUTPUT:
+                return f"more than {MAX_VERSION_OUTPUT} bytes"
         reason = await process.wait()
     return attrs.evolve(reason, stderr=b"") if isinstance(reason, ExitStatus) else reason
 
@@ -202,7 +204,7 @@ def _must_run(product: Product, path: Path, source: str) -> Path:
         raise NotInstalled(product.name, [source], product.install)
     if path.is_dir():
         raise NotExecutable(product.name, str(path), "it is a directory")
-    if path.suffix.lower() in BATCH:
+    if path.suffix.lower() in BATCH_SUFFIXES:
         raise NotExecutable(product.name, str(path), "it is a batch file; name the program that it starts")
     if not os.access(path, os.X_OK):
         raise NotExecutable(product.name, str(path), "no execute permission")

@@ -1,7 +1,7 @@
 """What each option of an agent takes: one table, read by everything that makes an agent.
 
 `option_faults` names everything that is wrong with some options, not the first of it. What a record of options holds is
-checked by the same table (`checked`). A command line can narrow an option to its own words (`Family.accepts`).
+checked by the same table (`validate_option`). A command line can narrow an option to its own words (`Family.accepts`).
 
 Values that may be secret (`env`, `mcp`) are never shown.
 """
@@ -24,7 +24,7 @@ from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.environment import Home
 from proctor.actors.plan.permissions import Rule
 from proctor.actors.plan.workspaces import WorkspaceKind
-from proctor.actors.recording.recording import SMALLEST
+from proctor.actors.recording.recording import MIN_LIMIT
 from proctor.protocols.dialect import Mode
 from proctor.protocols.lenient import Refusal
 
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @attrs.frozen(kw_only=True)
-class Accepted:
+class OptionRule:
     """What one option takes: `what` says it to people, `takes` decides. `optional`: None is taken, too."""
 
     what: str
@@ -51,30 +51,32 @@ class Accepted:
         if (value is None and self.optional) or self.takes(value):
             return None
         if self.choices:
-            return f"{value!r} is not a choice{guess(value, self.choices)}; accepted: {self.what}"
+            return f"{value!r} is not a choice{suggest(value, self.choices)}; accepted: {self.what}"
         given = repr(value) if self.shown else f"a value of type {type(value).__name__}"
         return f"must be {self.what}, got {given}"
 
 
-def guess(value: object, known: Iterable[str]) -> str:
+def suggest(value: object, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, with a second word where the first is not near enough to be sure, or nothing."""
     word = value.lstrip("-") if isinstance(value, str) else ""
     names = {name.lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word, names, 1, _SURE) or difflib.get_close_matches(word, names, 2)
-    meant = [names[match] for match in near]
+    suggest_or_list = difflib.get_close_matches(word, names, 1, _SURE) or difflib.get_close_matches(
+        word, names, 2
+    )
+    meant = [names[match] for match in suggest_or_list]
     return f" (did you mean {' or '.join(map(repr, meant))}?)" if meant else ""
 
 
-def near(word: str, known: Iterable[str]) -> str:
+def suggest_or_list(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or the list of what is known."""
     known = list(known)
-    return guess(word, known) or f"; known: {', '.join(known)}"
+    return suggest(word, known) or f"; known: {', '.join(known)}"
 
 
-def one_of(*choices: str, optional: bool = False, what: str = "") -> Accepted:
+def one_of(*choices: str, optional: bool = False, what: str = "") -> OptionRule:
     """One of these words."""
     text = what or ", ".join(choices)
-    return Accepted(what=text, takes=lambda value: value in choices, choices=choices, optional=optional)
+    return OptionRule(what=text, takes=lambda value: value in choices, choices=choices, optional=optional)
 
 
 def is_text(value: object) -> bool:
@@ -166,50 +168,50 @@ def _is_policy(value: object) -> bool:
     )
 
 
-_TEXT = Accepted(what="a text without a NUL", takes=is_text, optional=True)
-_NAME = Accepted(what="a name, not empty", takes=_is_name, optional=True)
-_WORD = Accepted(what="a name that does not begin with '-'", takes=_is_word, optional=True)
-_TEXTS = Accepted(what="a tuple of texts", takes=_are_texts)
-_FLAG = Accepted(what="True or False", takes=lambda value: isinstance(value, bool))
-_PATH = Accepted(what="a path, not empty", takes=_is_path, optional=True)
-_COUNT = Accepted(what="an integer from 1 on", takes=_is_count, optional=True)
-SECONDS = Accepted(what="a number of seconds above 0", takes=_is_positive)
-ENVIRONMENT = Accepted(
+_TEXT = OptionRule(what="a text without a NUL", takes=is_text, optional=True)
+_NAME = OptionRule(what="a name, not empty", takes=_is_name, optional=True)
+_WORD = OptionRule(what="a name that does not begin with '-'", takes=_is_word, optional=True)
+_TEXTS = OptionRule(what="a tuple of texts", takes=_are_texts)
+_FLAG = OptionRule(what="True or False", takes=lambda value: isinstance(value, bool))
+_PATH = OptionRule(what="a path, not empty", takes=_is_path, optional=True)
+_COUNT = OptionRule(what="an integer from 1 on", takes=_is_count, optional=True)
+SECONDS = OptionRule(what="a number of seconds above 0", takes=_is_positive)
+ENVIRONMENT = OptionRule(
     what="a mapping of names without '=' to texts without a NUL", takes=_is_environment, shown=False
 )
-FOLDER = Accepted(what="the path of a directory", takes=_is_folder, optional=True)
+FOLDER = OptionRule(what="the path of a directory", takes=_is_folder, optional=True)
 HOME = one_of(*get_args(Home))
-SESSION = Accepted(
+SESSION = OptionRule(
     what="a session's UUID",
     takes=lambda value: isinstance(value, str) and bool(_UUID.fullmatch(value)),
     optional=True,
 )
 """Where a CLI names its sessions so."""
 
-PROMPT = Accepted(
+PROMPT = OptionRule(
     what="a text with something in it", takes=lambda value: is_text(value) and bool(value.strip())
 )
-WORDLESS = Accepted(what="a text", takes=is_text)
+OPTIONAL_PROMPT = OptionRule(what="a text", takes=is_text)
 """A prompt that something goes with."""
-TIMEOUT = Accepted(
+TIMEOUT = OptionRule(
     what="a number of seconds from 0 on",
     takes=_is_span,
     optional=True,
 )
 
-OPTIONS: Mapping[str, Accepted] = {
+OPTIONS: Mapping[str, OptionRule] = {
     "cwd": FOLDER,
     "env": ENVIRONMENT,
     "home": HOME,
     "record": _PATH,
-    "record_limit": Accepted(
-        what=f"a number of bytes from {SMALLEST} on, or None",
-        takes=lambda v: _is_count(v) and v >= SMALLEST,
+    "record_limit": OptionRule(
+        what=f"a number of bytes from {MIN_LIMIT} on, or None",
+        takes=lambda v: _is_count(v) and v >= MIN_LIMIT,
         optional=True,
     ),
     "workspace": one_of(*get_args(WorkspaceKind)),
     "worktrees": _PATH,
-    "reach": Accepted(what="a sequence of words, or a function", takes=lambda value: True),
+    "reach": OptionRule(what="a sequence of words, or a function", takes=lambda value: True),
     "executable": _PATH,
     "model": _WORD,
     "mode": one_of(*get_args(Mode)),
@@ -222,24 +224,24 @@ OPTIONS: Mapping[str, Accepted] = {
     "tools": attrs.evolve(_TEXTS, optional=True),
     "allowed_tools": _TEXTS,
     "disallowed_tools": _TEXTS,
-    "add_dirs": Accepted(what="a tuple of paths of directories", takes=_are_folders),
-    "mcp": Accepted(
+    "add_dirs": OptionRule(what="a tuple of paths of directories", takes=_are_folders),
+    "mcp": OptionRule(
         what="a mapping of names to records of McpServer",
         takes=lambda value: isinstance(value, Mapping),
         optional=True,
         shown=False,
     ),
     "mcp_config": _PATH,
-    "context": Accepted(what="a mapping of names to texts", takes=lambda value: isinstance(value, Mapping)),
-    "json_schema": Accepted(
+    "context": OptionRule(what="a mapping of names to texts", takes=lambda value: isinstance(value, Mapping)),
+    "json_schema": OptionRule(
         what="a JSON schema as a text that holds an object", takes=_is_schema, optional=True
     ),
     "max_turns": _COUNT,
-    "max_budget_usd": Accepted(what="a number of US dollars above 0", takes=_is_amount, optional=True),
+    "max_budget_usd": OptionRule(what="a number of US dollars above 0", takes=_is_amount, optional=True),
     "persist": attrs.evolve(_FLAG, optional=True),
     "user_settings": attrs.evolve(_FLAG, optional=True),
     "project_memory": _FLAG,
-    "retries": Accepted(
+    "retries": OptionRule(
         what="an integer from 0 on",
         takes=_is_size,
         optional=True,
@@ -251,37 +253,37 @@ OPTIONS: Mapping[str, Accepted] = {
     "silence": SECONDS,
     "tool_silence": SECONDS,
     "final": SECONDS,
-    "permission": Accepted(
+    "permission": OptionRule(
         what="deny, allow, ask, rules, or a function", takes=_is_policy, choices=("deny", "allow", "ask")
     ),
     "approval_deadline": SECONDS,
     "on_recording_failure": one_of("continue", "fail"),
     "on_crash": one_of("fail", "resume", "retry"),
     "park": _FLAG,
-    "budget": Accepted(what="a Budget", takes=lambda value: isinstance(value, Budget), optional=True),
+    "budget": OptionRule(what="a Budget", takes=lambda value: isinstance(value, Budget), optional=True),
     "account": _NAME,
-    "host_tools": Accepted(what="a sequence of tools", takes=lambda value: isinstance(value, Sequence)),
-    "hooks": Accepted(what="a sequence of Hook", takes=lambda value: isinstance(value, Sequence)),
+    "host_tools": OptionRule(what="a sequence of tools", takes=lambda value: isinstance(value, Sequence)),
+    "hooks": OptionRule(what="a sequence of Hook", takes=lambda value: isinstance(value, Sequence)),
     "schemas": _FLAG,
     "error_budget": attrs.evolve(_COUNT, what="a whole number from 1 on, or None"),
-    "validators": Accepted(what="a sequence of validators", takes=_are_functions),
+    "validators": OptionRule(what="a sequence of validators", takes=_are_functions),
 }
 """Every option of an agent. `mcp`, `host_tools`, `hooks`, `context` and `reach` are looked into by their own modules."""
 
-ELSEWHERE: Mapping[str, Accepted] = {"cwd": _PATH}
+REMOTE_OPTIONS: Mapping[str, OptionRule] = {"cwd": _PATH}
 """Where a process runs on another machine: what is here says nothing about there."""
 
 
-def option_faults(options: Mapping[str, object], words: Mapping[str, Accepted]) -> Iterator[OptionFault]:
+def option_faults(options: Mapping[str, object], words: Mapping[str, OptionRule]) -> Iterator[OptionFault]:
     """Everything that is wrong with these options, each by itself. `words` narrow some of them to those of one CLI."""
     for name, value in options.items():
         if (accepted := words.get(name) or OPTIONS.get(name)) is None:
-            yield OptionFault("", f"unknown option {name!r}{near(name, sorted(OPTIONS))}")
+            yield OptionFault("", f"unknown option {name!r}{suggest_or_list(name, sorted(OPTIONS))}")
         elif (fault := accepted.fault(value)) is not None:
             yield OptionFault(name, fault)
 
 
-def tried(faults: list[OptionFault], make: Callable[[], T], instead: T) -> T:
+def collect_faults(faults: list[OptionFault], make: Callable[[], T], instead: T) -> T:
     """What was made, or `instead` where an option does not allow it, which `faults` gets."""
     try:
         return make()
@@ -290,12 +292,12 @@ def tried(faults: list[OptionFault], make: Callable[[], T], instead: T) -> T:
         return instead
 
 
-def checked(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+def validate_option(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     """The validator of a record whose field has the name of an option. Raises `BadOption`."""
     check(attribute.name, value, OPTIONS[attribute.name])
 
 
-def check(name: str, value: object, accepted: Accepted) -> None:
+def check(name: str, value: object, accepted: OptionRule) -> None:
     """Raises `BadOption` for a value that is not accepted."""
     if (fault := accepted.fault(value)) is not None:
         raise BadOption(f"{name} {fault}", [OptionFault(name, fault)])
@@ -303,5 +305,5 @@ def check(name: str, value: object, accepted: Accepted) -> None:
 
 def check_request(prompt: object, *, timeout: object = None, payloads: Sequence[object] = ()) -> None:
     """Refuse what cannot be asked, before anything is started or sent. Raises `BadOption`."""
-    check("prompt", prompt, WORDLESS if payloads else PROMPT)
+    check("prompt", prompt, OPTIONAL_PROMPT if payloads else PROMPT)
     check("timeout", timeout, TIMEOUT)

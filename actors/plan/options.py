@@ -106,7 +106,7 @@ def types(options: type) -> dict[str, str]:
     return {name: _written(kind) for name, kind in inspect.get_annotations(options).items()}
 
 
-def explained(options: type) -> Callable[[F], F]:
+def document_options(options: type) -> Callable[[F], F]:
     """Show the options of a function that takes them as `**options` in its signature, for `help()`."""
     known = defaults()
     keywords = [

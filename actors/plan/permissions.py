@@ -54,7 +54,7 @@ Policy = Literal["deny", "allow", "ask"] | tuple[Rule, ...] | Asker
 
 DEADLINE = 60.0
 _DENIED = "the host's policy denies this tool"
-_NOBODY = "there is nobody to ask"
+_NO_ASKER = "there is nobody to ask"
 
 
 async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float = DEADLINE) -> Decision:
@@ -64,7 +64,7 @@ async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float
     if policy == "deny":
         return Decision(question.id, False, _DENIED)
     if policy == "ask":  # outside of a tree: there an agent's desk has taken the place of the word
-        return Decision(question.id, False, _NOBODY)
+        return Decision(question.id, False, _NO_ASKER)
     if callable(policy):
         verdict = await _asked(policy, question, deadline)
     else:

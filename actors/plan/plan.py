@@ -24,32 +24,32 @@ from proctor.actors.plan.discovery import (
     OPENCODE,
     SPEAKING_ACP,
     Product,
-    find,
-    stranger,
+    find_program,
+    unknown_product,
 )
 from proctor.actors.plan.environment import Home
 from proctor.actors.plan.mcp import McpServer, servers_of
 from proctor.actors.plan.option_checks import (
-    ELSEWHERE,
     OPTIONS,
+    REMOTE_OPTIONS,
     SESSION,
-    Accepted,
-    checked,
-    near,
+    OptionRule,
+    collect_faults,
     one_of,
     option_faults,
-    tried,
+    suggest_or_list,
+    validate_option,
 )
 from proctor.actors.plan.permissions import DEADLINE, Policy
 from proctor.actors.plan.project_memory import memory_above
-from proctor.actors.plan.reach import By, Wrapped, reach_by
+from proctor.actors.plan.reach import Wrapper, WrapperReach, wrapper_reach
 from proctor.actors.plan.workspaces import WorkspaceKind, check_name
 from proctor.actors.recording.recording import LIMIT
 from proctor.actors.scripted.launch import scripted_dialect, spoken
 from proctor.actors.tools.hooks import Hook
-from proctor.actors.tools.host_calls import declared_hooks, declared_tools
+from proctor.actors.tools.host_calls import declare_hooks, declare_tools
 from proctor.actors.tools.tools import Tool
-from proctor.actors.tools.toolsocket import STARTER, relayed
+from proctor.actors.tools.toolsocket import EXEC_FILE, proxy_server
 from proctor.actors.transport.transport import ProcessTransport, Reach
 from proctor.protocols import opencode
 from proctor.protocols.acp import PROFILES, Profile, acp_dialect
@@ -93,10 +93,10 @@ class Clocks:
     none). `tool_silence`: the same while a tool runs (3600; math.inf for none). `final`: from the last event of a
     one-shot run, or from the end of the output of any, to its exit (5)."""
 
-    greeting: float = attrs.field(default=60.0, validator=checked)
-    silence: float = attrs.field(default=600.0, validator=checked)
-    tool_silence: float = attrs.field(default=3600.0, validator=checked)
-    final: float = attrs.field(default=5.0, validator=checked)
+    greeting: float = attrs.field(default=60.0, validator=validate_option)
+    silence: float = attrs.field(default=600.0, validator=validate_option)
+    tool_silence: float = attrs.field(default=3600.0, validator=validate_option)
+    final: float = attrs.field(default=5.0, validator=validate_option)
 
 
 @attrs.frozen(kw_only=True)
@@ -111,7 +111,7 @@ class Workplace:
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     record: Path | None = None
-    record_limit: int | None = attrs.field(default=LIMIT, validator=checked)
+    record_limit: int | None = attrs.field(default=LIMIT, validator=validate_option)
     on_recording_failure: OnRecordingFailure = "continue"
     workspace: WorkspaceKind = "shared"
     worktrees: Path | None = None
@@ -129,7 +129,7 @@ class Conduct:
     events to refuse (see `Validator`): a refused line is one of those. `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
 
     permission: Policy = "deny"
-    approval_deadline: float = attrs.field(default=DEADLINE, validator=checked)
+    approval_deadline: float = attrs.field(default=DEADLINE, validator=validate_option)
     on_crash: OnCrash = "fail"
     park: bool = True
     budget: Budget | None = None
@@ -138,7 +138,7 @@ class Conduct:
     host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
     hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
     schemas: bool = False
-    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=checked)
+    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=validate_option)
     validators: tuple[Validator, ...] = attrs.field(default=(), converter=tuple[Validator, ...])
 
 
@@ -163,7 +163,7 @@ class Plan:
     spent_usd: float | None = None
 
     @property
-    def relays(self) -> bool:
+    def uses_proxy(self) -> bool:
         """Whether the CLI can reach the host's tools by a server of MCP alone."""
         return bool(self.conduct.host_tools) and self.launch.mode in self.dialect.relayed
 
@@ -179,14 +179,14 @@ class Plan:
         the one prompt of a one-shot run, `tools` is the socket at which the host's tools are, where they are relayed."""
         mcp, one_shot = self.launch.mcp, self.launch.mode == "oneshot"
         if tools is not None:
-            mcp = {**mcp, HOST: relayed(tools, max(tool.timeout for tool in self.conduct.host_tools))}
+            mcp = {**mcp, HOST: proxy_server(tools, max(tool.timeout for tool in self.conduct.host_tools))}
         facts: dict[str, Any] = {
             "cwd": str(self.workplace.cwd or Path.cwd()),
             "secret": secrets.token_urlsafe(),
             "env": self.workplace.env,
             "attachments": attachments if one_shot else (),
             "mcp": mcp,
-            "starter": STARTER,
+            "starter": EXEC_FILE,
             "agent": self.name,
         }
         if self._is_isolated_claude():
@@ -205,9 +205,9 @@ class Plan:
         """The program that is installed, absolute, or the name that another command is given; None where the dialect brings its own. Raises as `locate`."""
         if self.product is None:
             return None
-        if isinstance(self.reach, Wrapped):  # what is here says nothing about there
+        if isinstance(self.reach, WrapperReach):  # what is here says nothing about there
             return self.executable or Path(self.product.program)
-        return find(self.product, self.executable)
+        return find_program(self.product, self.executable)
 
     def locate(self) -> tuple[str, ...]:
         """The command to run, its program absolute. Raises `NotInstalled` or `NotExecutable`."""
@@ -226,7 +226,7 @@ class Family:
 
     product: Product
     modes: Mapping[AgentMode, tuple[Dialect, Mode]]
-    accepts: Mapping[str, Accepted] = attrs.field(factory=dict[str, Accepted])
+    accepts: Mapping[str, OptionRule] = attrs.field(factory=dict[str, OptionRule])
 
 
 CLAUDE_FAMILY = Family(
@@ -253,7 +253,7 @@ CODEX_FAMILY = Family(
 OPENCODE_FAMILY = Family(
     OPENCODE,
     {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")},
-    {"resume": Accepted(what="a session's id, which begins with 'ses'", takes=_is_ses, optional=True)},
+    {"resume": OptionRule(what="a session's id, which begins with 'ses'", takes=_is_ses, optional=True)},
 )
 
 
@@ -269,7 +269,7 @@ class AgentOptions(TypedDict, total=False):
     workspace: WorkspaceKind
     worktrees: str | Path | None
     executable: str | Path | None
-    reach: By | None
+    reach: Wrapper | None
     model: str | None
     mode: AgentMode
     resume: str | None
@@ -347,10 +347,12 @@ def acp_plan(
         found.append(OptionFault("argv", f"must be a program and its arguments, got {argv!r}"))
         argv = ("?",)
     if not isinstance(profile, Profile) and profile not in PROFILES:
-        found.append(OptionFault("profile", f"{profile!r} is not known{near(str(profile), PROFILES)}"))
+        found.append(
+            OptionFault("profile", f"{profile!r} is not known{suggest_or_list(str(profile), PROFILES)}")
+        )
         profile = "generic"
     program, *arguments = argv
-    product = SPEAKING_ACP.get(program) or stranger(program)
+    product = SPEAKING_ACP.get(program) or unknown_product(program)
     family = Family(product, {"session": (_acp_dialect(profile), "session")})
     plan = _family_plan(name, family, options, shutdown, found)
     given = plan.executable or (Path(os.path.expanduser(program)) if "/" in program else None)
@@ -407,22 +409,25 @@ def scripted_plan(
 def shaped(
     base: Plan,
     options: AgentOptions,
-    accepts: Mapping[str, Accepted] | None = None,
+    accepts: Mapping[str, OptionRule] | None = None,
     found: Iterable[OptionFault] = (),
 ) -> Plan:
     """`base` with what the options say; `accepts` are the CLI's own words. Raises `BadOption` with all that is wrong,
     `found` before included, a line each."""
     given = dict(options)
     faults = [*found]
-    reach = tried(faults, lambda: _reach(base.reach, given), base.reach)
-    words = {**(accepts or {}), **(ELSEWHERE if isinstance(reach, Wrapped) and reach.elsewhere else {})}
+    reach = collect_faults(faults, lambda: _reach(base.reach, given), base.reach)
+    words = {
+        **(accepts or {}),
+        **(REMOTE_OPTIONS if isinstance(reach, WrapperReach) and reach.elsewhere else {}),
+    }
     faults += [*option_faults(given, words), *_misplaced(base.name, given)]
     good = {name: value for name, value in given.items() if name not in {fault.option for fault in faults}}
     conduct = _part(base.conduct, good)
-    mcp = tried(faults, lambda: _servers(good), base.launch.mcp)
+    mcp = collect_faults(faults, lambda: _servers(good), base.launch.mcp)
     launch = _part(base.launch, {k: v for k, v in good.items() if k not in _MADE_HERE})
     launch = attrs.evolve(launch, mcp=mcp)
-    launch = tried(faults, lambda: _hosting(base.dialect, launch, conduct), launch)
+    launch = collect_faults(faults, lambda: _hosting(base.dialect, launch, conduct), launch)
     if faults:
         raise BadOption("\n".join(f"agent {base.name!r}: {fault}" for fault in faults), faults)
     executable = good.get("executable")
@@ -453,7 +458,7 @@ def _reach(base: Reach, given: Mapping[str, Any]) -> Reach:
     by = given.get("reach")
     if by is not None and base is not ProcessTransport:
         raise BadOption("reach means nothing for an agent that has no process of its own")
-    return base if by is None else reach_by(by)
+    return base if by is None else wrapper_reach(by)
 
 
 def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
@@ -462,7 +467,7 @@ def _servers(given: Mapping[str, Any]) -> Mapping[str, Server]:
 
 def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
     """The launch with what the CLI is told of the host's tools and hooks. A block that it could not keep is refused."""
-    tools, hooks = declared_tools(conduct.host_tools), declared_hooks(conduct.hooks)
+    tools, hooks = declare_tools(conduct.host_tools), declare_hooks(conduct.hooks)
     kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
     if not kept and any(hook.blocking for hook in hooks):
         held = f"{dialect.name} in mode {launch.mode!r}"

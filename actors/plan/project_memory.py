@@ -19,7 +19,7 @@ MEMORY_FILES = ("CLAUDE.md", ".claude/CLAUDE.md")
 SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json")
 """A project's settings of Claude Code: hooks, permission rules, environment."""
 
-LARGEST = 256 * 1024
+MAX_FILE = 256 * 1024
 """Bytes of a memory file; the rest of a longer one is cut."""
 
 
@@ -67,7 +67,7 @@ def _personal(env: Mapping[str, str]) -> Path | None:
 def _text(file: Path) -> str:
     try:
         with file.open("rb") as opened:
-            return opened.read(LARGEST).decode("utf-8", "replace")
+            return opened.read(MAX_FILE).decode("utf-8", "replace")
     except OSError:  # none there, or none that we may read
         return ""
 

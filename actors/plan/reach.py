@@ -17,12 +17,12 @@ from proctor.actors.errors import BadOption
 from proctor.actors.transport.transport import ProcessTransport, Reach, Start
 from proctor.runtime.processes.process import Command
 
-By = Sequence[str] | Callable[[Command], Command]
+Wrapper = Sequence[str] | Callable[[Command], Command]
 """The words that are put before those of the program, or a function that maps the whole command."""
 
 
 @attrs.frozen
-class Wrapped:
+class WrapperReach:
     """A `Reach` by another command: `words` before those of the program, or what `function` makes of the whole command."""
 
     words: tuple[str, ...] = ()
@@ -46,15 +46,15 @@ class Wrapped:
         return mapped
 
 
-def reach_by(by: object) -> Reach:
+def wrapper_reach(by: object) -> Reach:
     """How a process is reached by this value of the option `reach`, None: as it is. Raises `BadOption`."""
     if by is None:
         return ProcessTransport
     if callable(by):
-        return Wrapped(function=cast("Callable[[Command], Command]", by))
+        return WrapperReach(function=cast("Callable[[Command], Command]", by))
     words = () if isinstance(by, str) or not isinstance(by, Sequence) else tuple(cast("Sequence[object]", by))
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0]:
         raise BadOption(
             f"reach must be a sequence of words, such as ('docker', 'exec', '-i', 'box'), or a function, got {by!r}"
         )
-    return Wrapped(cast("tuple[str, ...]", words))
+    return WrapperReach(cast("tuple[str, ...]", words))

@@ -8,7 +8,7 @@ One owner a name, also between hosts: a lock beside the worktree, held from the 
 killed has lost its locks, so what it left behind is found and gone on with.
 
 When an agent's spec is dropped nobody may wait, so the end of its worktree is owed: to the block around all agents of
-a host (`tidied`), which settles it when it ends, and to the next agent that needs a worktree in it. Without such a
+a host (`clean_up_workspaces`), which settles it when it ends, and to the next agent that needs a worktree in it. Without such a
 block the worktree stays. Not here: what may be removed (`worktrees`).
 """
 
@@ -41,7 +41,7 @@ from proctor.runtime.processes.private import make_directory, open_private
 
 WorkspaceKind = Literal["shared", "worktree"]
 _NAME = re.compile(r"(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9_][A-Za-z0-9._-]*(?<!\.)")
-SETTLING = 30.0
+CLEANUP_TIMEOUT = 30.0
 """Seconds at the end of a block for what its agents still owe; what is not settled then stays."""
 
 
@@ -76,7 +76,7 @@ class Workspace:
 
         Raises `StartRefused` when git, the repository, or somebody else stands in the way.
         """
-        await _settle(_owed.get())
+        await _settle(_pending.get())
         try:
             found, inner = await self._enter()
         except (GitRefused, OSError) as error:
@@ -143,7 +143,7 @@ class Workspace:
 
     def leave(self) -> None:
         """As `close`, without waiting: whoever can wait does it."""
-        owed = _owed.get()
+        owed = _pending.get()
         if owed is None:
             self._let_go()
         elif self._lock >= 0:
@@ -155,7 +155,7 @@ class Workspace:
             self._lock = -1
 
 
-class Where(Protocol):
+class WorkspaceOptions(Protocol):
     """What of a plan's workplace is looked at here."""
 
     @property
@@ -166,30 +166,30 @@ class Where(Protocol):
     def worktrees(self) -> Path | None: ...
 
 
-def workspace_of(name: str, where: Where) -> Workspace | None:
+def workspace_of(name: str, where: WorkspaceOptions) -> Workspace | None:
     """The worktree of an agent that is to have one, not made yet; None for one that shares its folder."""
     if where.workspace == "shared":
         return None
     return Workspace(name, where.cwd or Path.cwd(), where.worktrees)
 
 
-_owed: ContextVar[list[Workspace] | None] = ContextVar("proctor.workspaces", default=None)
+_pending: ContextVar[list[Workspace] | None] = ContextVar("proctor.workspaces", default=None)
 
 
 @asynccontextmanager
-async def tidied() -> AsyncGenerator[None]:
+async def clean_up_workspaces() -> AsyncGenerator[None]:
     """What agents of the block leave behind is settled when it ends. Within another such block nothing happens."""
-    if _owed.get() is not None:
+    if _pending.get() is not None:
         yield
         return
     owed: list[Workspace] = []
-    token = _owed.set(owed)
+    token = _pending.set(owed)
     try:
         yield
     finally:
         with suppress(ValueError):  # left in another context than it was entered in
-            _owed.reset(token)
-        with trio.move_on_after(SETTLING, shield=True):
+            _pending.reset(token)
+        with trio.move_on_after(CLEANUP_TIMEOUT, shield=True):
             await _settle(owed)
         for workspace in owed:
             workspace.leave()

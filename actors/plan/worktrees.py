@@ -38,7 +38,7 @@ _MISLEADING = frozenset(
     }
 )
 _HALF_DONE = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply")
-_WAITING = 0.05
+_LOCK_POLL = 0.05
 
 
 class GitRefused(Exception):
@@ -114,13 +114,13 @@ async def locked(repository: Repository) -> AsyncGenerator[None]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                await trio.sleep(_WAITING)
+                await trio.sleep(_LOCK_POLL)
         yield
     finally:
         os.close(fd)
 
 
-async def listed(folder: Path) -> Mapping[Path, Entry]:
+async def list_worktrees(folder: Path) -> Mapping[Path, Entry]:
     """Every worktree of the repository that `folder` is in, by its place."""
     found: dict[Path, Entry] = {}
     for block in (await git(folder, "worktree", "list", "--porcelain", "-z")).split("\0\0"):
@@ -143,7 +143,7 @@ async def make(repository: Repository, folder: Path, place: Path, branch: str) -
     """
     begun = repository.begun(place)
     ours = begun.is_file() and begun.read_text() == str(place)
-    entry = (await listed(folder)).get(place)
+    entry = (await list_worktrees(folder)).get(place)
     if entry is not None and entry.unfinished:
         if not ours:
             raise GitRefused(f"the worktree {place} is not finished, and somebody else is making it")
@@ -175,7 +175,7 @@ async def _add(folder: Path, place: Path, branch: str, *, again: bool) -> None:
     """`again`: it is listed, but its folder was removed by hand."""
     known = await git(folder, "for-each-ref", "--format=%(refname)", f"refs/heads/{branch}")
     begin = (str(place), branch) if known else ("-b", branch, str(place), "HEAD")
-    if again and any(e.branch == branch and p != place for p, e in (await listed(folder)).items()):
+    if again and any(e.branch == branch and p != place for p, e in (await list_worktrees(folder)).items()):
         raise GitRefused(f"branch {branch} is in use by another worktree")
     await git(folder, "worktree", "add", "--quiet", *(("--force",) if again else ()), *begin)
 
@@ -220,7 +220,7 @@ async def remove(repository: Repository, place: Path, branch: str) -> str | None
     """Remove the worktree and its branch if nothing is lost; else why not. The caller holds the lock."""
     folder = repository.common
     try:
-        if (await listed(folder)).get(place) is None:
+        if (await list_worktrees(folder)).get(place) is None:
             return f"git does not know {place} as a worktree any more"
         if reason := await reason_to_stay(place, branch):
             return reason

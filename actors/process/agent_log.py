@@ -44,7 +44,7 @@ FACTS: Mapping[str, Sequence[str]] = {
 }
 """What each event of an agent's tells."""
 
-_SAID: Mapping[str, str] = {
+_PREFIXES: Mapping[str, str] = {
     "agent_failed": "failed: ",
     "parked": "parked: ",
     "recording_failed": "nothing is recorded any more: ",
@@ -52,11 +52,11 @@ _SAID: Mapping[str, str] = {
 }
 """What is put before the reason, where that does not say it."""
 
-_log = logging.getLogger("proctor.agent")
+_logger = logging.getLogger("proctor.agent")
 
 
 @attrs.frozen
-class AgentLog:
+class AgentLogger:
     """That of one agent, whichever process it has."""
 
     agent: str
@@ -65,33 +65,33 @@ class AgentLog:
     def note(self, code: str, text: str) -> None:
         """A notice was put into its event log."""
         if code in NOTICES:
-            self._tell(NOTICES[code], code, text)
+            self._log(NOTICES[code], code, text)
 
     def failed(self, why: str) -> None:
         """It is in `failed`: no restart would heal it."""
-        self._tell(logging.WARNING, "agent_failed", why)
+        self._log(logging.WARNING, "agent_failed", why)
 
-    def _tell(self, level: int, event: str, why: str) -> None:
-        if _log.isEnabledFor(level):
+    def _log(self, level: int, event: str, why: str) -> None:
+        if _logger.isEnabledFor(level):
             facts = {"agent": self.agent, "kind": self.kind, "why": " ".join(why.split())}
-            _log.log(
-                level, f"%(agent)s: {_SAID.get(event, '')}%(why)s", facts, extra={"event": event, **facts}
+            _logger.log(
+                level, f"%(agent)s: {_PREFIXES.get(event, '')}%(why)s", facts, extra={"event": event, **facts}
             )
 
 
-class LifeLog:
+class ProcessLogger:
     """That of one incarnation. `executable` is set when it is known; times are Trio's, told as seconds that passed."""
 
     def __init__(self, agent: str, kind: str, incarnation: int) -> None:
         self.executable = ""
-        self.agent = AgentLog(agent, kind)
+        self.agent = AgentLogger(agent, kind)
         self._always = {"agent": agent, "kind": kind, "incarnation": incarnation}
         self._born = trio.current_time()
         self._asked: float | None = None
 
     def ready(self, pid: int | None) -> None:
         """The command line runs and takes prompts."""
-        self._tell(
+        self._log(
             "adapter_init",
             "%(agent)s: %(executable)s is ready after %(seconds).2f s",
             executable=self.executable,
@@ -102,7 +102,7 @@ class LifeLog:
     def asked(self, characters: int) -> None:
         """A prompt goes out."""
         self._asked = trio.current_time()
-        self._tell(
+        self._log(
             "run_start",
             "%(agent)s: %(executable)s is asked with %(prompt_chars)d characters",
             executable=self.executable,
@@ -121,15 +121,15 @@ class LifeLog:
         seconds = trio.current_time() - self._born
         message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s (%(why)s)"
         level = logging.WARNING if REACTIONS[outcome] in ("restart", "fail") else logging.INFO
-        self._tell("adapter_exit", message, level=level, outcome=outcome, seconds=seconds, why=why)
+        self._log("adapter_exit", message, level=level, outcome=outcome, seconds=seconds, why=why)
 
     def _end(self, outcome: str) -> None:
         seconds = trio.current_time() - (self._asked or 0.0)
         self._asked = None
         message = "%(agent)s: the turn ended after %(seconds).2f s: %(outcome)s"
-        self._tell("stream_end", message, outcome=outcome, seconds=seconds)
+        self._log("stream_end", message, outcome=outcome, seconds=seconds)
 
-    def _tell(self, event: str, message: str, level: int = logging.INFO, **facts: object) -> None:
-        if _log.isEnabledFor(level):
-            told = {**self._always, **facts}
-            _log.log(level, message, told, extra={"event": event, **told})
+    def _log(self, event: str, message: str, level: int = logging.INFO, **facts: object) -> None:
+        if _logger.isEnabledFor(level):
+            values = {**self._always, **facts}
+            _logger.log(level, message, values, extra={"event": event, **values})

@@ -1,6 +1,6 @@
 """One far end and one conversation: the engine under every agent and every run.
 
-`Incarnation.serve` is a task that connects the transport (mostly, it starts a process), greets it, reads it until it
+`AgentProcess.serve` is a task that connects the transport (mostly, it starts a process), greets it, reads it until it
 is over, and leaves the facts behind: `exit`, `stopper`, `outcome`. It guarantees that what is said is always read,
 whoever reads the log or does not; that frames are on disk before they are decoded; that reading never waits for
 writing; that `Exited` is the last event of the incarnation on every path; and that nothing runs when `serve` returns.
@@ -28,23 +28,31 @@ import trio
 
 from proctor.actors.delivery import Delivery, Part
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, RecordingFailed, Unresponsive
-from proctor.actors.limits.spend_limits import WITHIN_A_TURN
+from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_log import LifeLog
-from proctor.actors.process.approvals import answer
-from proctor.actors.process.launch import open_plan
-from proctor.actors.process.liveness import CELLS, REPLY, STAGES, Activity, Clock, Liveness, activity_of
-from proctor.actors.process.outbox import ROOM, Outbox
+from proctor.actors.process.agent_log import ProcessLogger
+from proctor.actors.process.approvals import answer_question
+from proctor.actors.process.launch import prepare_launch
+from proctor.actors.process.liveness import (
+    CONDITION_RULES,
+    REPLY_TIMEOUT,
+    STAGES,
+    Activity,
+    Clock,
+    Liveness,
+    activity_of,
+)
+from proctor.actors.process.outbox import MAX_UNREAD, StdinWriter
 from proctor.actors.process.payload_files import PayloadFiles
-from proctor.actors.process.progress_stage import Standing
-from proctor.actors.process.refusals import killing, refusal
-from proctor.actors.process.stop_sequence import ladder
+from proctor.actors.process.progress_stage import RequestProgress
+from proctor.actors.process.refusals import killed_start, start_failure
+from proctor.actors.process.stop_sequence import stop_steps
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
-from proctor.actors.tools.host_calls import Asked, Hosting, caller
+from proctor.actors.tools.host_calls import HostCall, HostCalls, tool_context
 from proctor.actors.tools.toolsocket import ToolSocket, socket_path
-from proctor.actors.transport.transport import ProcessTransport, Transport, stderr_heard
+from proctor.actors.transport.transport import ProcessTransport, Transport, stderr_received
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import PAYLOADS, Attachment
 from proctor.protocols.conversation import Conversation
@@ -56,7 +64,7 @@ from proctor.runtime.processes.process_errors import PipeFailed, ProcessGone, St
 from proctor.runtime.processes.stopping import Step
 
 Listener = Callable[[v.AnyEvent], None]
-STDERR = 4000
+STDERR_CHARS = 4000
 """Characters of stderr that are kept of a process that has ended: the last."""
 
 
@@ -64,8 +72,8 @@ def _ignore(event: v.AnyEvent) -> None:
     return
 
 
-class Incarnation:
-    """`listen` is told the events that change what an agent is doing, after they are in the log; it must not wait."""
+class AgentProcess:
+    """`on_event` is called with each event that changes what an agent is doing, after it is in the log; it must not wait."""
 
     def __init__(
         self,
@@ -78,7 +86,7 @@ class Incarnation:
         fork: bool = False,
         total_cost_usd: float | None = None,
         attachments: tuple[Attachment, ...] = (),
-        listen: Listener = _ignore,
+        on_event: Listener = _ignore,
     ) -> None:
         self.plan = plan
         self.log = log
@@ -86,7 +94,7 @@ class Incarnation:
         self.resume = resume
         self.fork = fork
         self._payload_files = PayloadFiles(directory.scratch / PAYLOADS)
-        tools = socket_path(directory.scratch, number) if plan.relays else None
+        tools = socket_path(directory.scratch, number) if plan.uses_proxy else None
         self.conversation = Conversation(
             plan.dialect,
             launch=plan.opening(resume=resume, fork=fork, tools=tools, attachments=attachments),
@@ -104,7 +112,7 @@ class Incarnation:
         self.over = trio.Event()
         self._transport: Transport | None = None
         self._directory = directory
-        self._listen = listen
+        self._notify = on_event
         self._greeted, self._drained = trio.Event(), trio.Event()
         self._liveness = Liveness(
             self.conversation,
@@ -112,14 +120,14 @@ class Incarnation:
             excused=lambda: self.stopper != "nobody",
             condition=lambda: self.transport.condition,
         )
-        self.standing = Standing(self.conversation, self._liveness.tools.keys())
+        self.progress = RequestProgress(self.conversation, self._liveness.tools.keys())
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
         hosted, added = plan.launch.host_tools, plan.dialect.adds
-        self._tools = None if tools is None else ToolSocket(tools, hosted, memo, self._take, added=added)
-        self._life = LifeLog(plan.name, plan.dialect.name, number)
-        who = partial(caller, plan.name, conduct.context, memo)
-        self._hosting = Hosting(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
+        self._tools = None if tools is None else ToolSocket(tools, hosted, memo, self._on_events, added=added)
+        self._logger = ProcessLogger(plan.name, plan.dialect.name, number)
+        who = partial(tool_context, plan.name, conduct.context, memo)
+        self._host_calls = HostCalls(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
 
     # -- life
@@ -130,17 +138,17 @@ class Incarnation:
         Raises, before it is ready: `StartRefused`, `GreetingTimeout`, `NotInstalled`, what the transport raises on
         connecting (`SpawnFailed`); at any time: `RecordingFailed`.
         """
-        WITHIN_A_TURN.set(True)  # what its tools and hooks start waits for no turn under way
+        INSIDE_TURN.set(True)  # what its tools and hooks start waits for no turn under way
         self._recording = recording = self._directory.open_incarnation()
         try:
             number, wanted = self.number, self.conversation.memo.launch
-            overhear, place = self._overhear, self._directory
+            overhear, place = self._on_stderr, self._directory
             if wanted.attachments:
                 self._payload_files.make_folder()  # a CLI looks for its folders when it starts
-            opening = open_plan(self.plan, place, recording, overhear, number=number, wanted=wanted)
+            opening = prepare_launch(self.plan, place, recording, overhear, number=number, wanted=wanted)
             try:
                 self.log.append(opening.notices)
-                self._life.executable = opening.program
+                self._logger.executable = opening.program
                 ready = await self._connected(opening.transport, task_status)
             finally:
                 opening.clear()
@@ -152,19 +160,19 @@ class Incarnation:
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
-        self._outbox = Outbox(transport, self._recording, self._on_unread)
+        self._stdin = StdinWriter(transport, self._recording, self._on_unread)
         async with tools, transport.connect():
             self._transport, self.pid = transport, transport.pid
-            return await self._live(task_status)
+            return await self._run_process(task_status)
 
-    async def _live(self, task_status: trio.TaskStatus[None]) -> bool:
+    async def _run_process(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._pump)
-            self._nursery.start_soon(self._outbox.pay)
+            self._nursery.start_soon(self._read_output)
+            self._nursery.start_soon(self._stdin.write_queued)
             if self._tools is not None:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
-                self._life.ready(self.pid)
+                self._logger.ready(self.pid)
                 task_status.started()
                 self._nursery.start_soon(self._watch)
                 self._nursery.start_soon(self._watch_output)
@@ -181,7 +189,7 @@ class Incarnation:
             return label(self.ending.ending if self.ending else None, self.exit)
         return label(None, self.exit, self.stopper)
 
-    def cut(self, end: v.TurnEnded) -> bool:
+    def ended_by_stop(self, end: v.TurnEnded) -> bool:
         """Is this end the CLI's reply to the interrupt of our own ladder, run because something was wrong?"""
         return end.ending == "interrupted" and self.stopper not in ("nobody", "owner")
 
@@ -233,7 +241,7 @@ class Incarnation:
         return self.pid
 
     @property
-    def recorded(self) -> Path | None:
+    def recording_path(self) -> Path | None:
         """Where it is recorded, None where that goes with the agent."""
         return self._directory.path if self._directory.kept else None
 
@@ -255,14 +263,14 @@ class Incarnation:
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
             self._liveness.ending = None  # the turn before speaks for this one no more
         if isinstance(request, v.Prompt):
-            self._life.asked(len(request.text))
-        self._liveness.hear()
-        self._liveness.look_again()
-        self._expect(request)
-        self.standing.begin(request)
+            self._logger.asked(len(request.text))
+        self._liveness.on_output()
+        self._liveness.reschedule()
+        self._await_reply_to(request)
+        self.progress.begin(request)
         try:
-            await self._outbox.write(data)
-            self.standing.finish(request)
+            await self._stdin.write(data)
+            self.progress.finish(request)
             if self.conversation.closes_stdin:
                 self.transport.end_input()
         except (PipeFailed, ProcessGone, StdinClosed) as error:
@@ -275,7 +283,7 @@ class Incarnation:
 
     async def stop(self, by: Stopper) -> None:
         """Run the ladder of the dialect, fitted into the plan's shutdown time, and wait for the end."""
-        self.standing.keep()
+        self.progress.freeze()
         if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
         await self.transport.stop(self._ladder())
@@ -286,7 +294,7 @@ class Incarnation:
         for another reason."""
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
-        self.standing.keep("closing" if clock == "exit" else None)
+        self.progress.freeze("closing" if clock == "exit" else None)
         evidence = f"{text}; {self._evidence()}"
         self.fault = Unresponsive(self.plan.name, evidence)
         self.note("stalled", evidence, clock=clock)
@@ -305,21 +313,21 @@ class Incarnation:
     def _end_turn(self, ending: v.Ending, error: str, detail: str) -> None:
         memo = self.conversation.memo
         prompts = tuple(memo.prompts)
-        self._take([v.TurnEnded(v.HOST, memo.turn, ending, error=error, detail=detail, prompts=prompts)])
+        self._on_events([v.TurnEnded(v.HOST, memo.turn, ending, error=error, detail=detail, prompts=prompts)])
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
         if self._transport is not None:
-            self.standing.keep()
+            self.progress.freeze()
             self.stopper = "kill"
             self._transport.close()
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
-        self._life.agent.note(code, text)
-        self._take([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
+        self._logger.agent.note(code, text)
+        self._on_events([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
 
-    def stderr_end(self, size: int = STDERR) -> str:
+    def stderr_end(self, size: int = STDERR_CHARS) -> str:
         """The last of what the process wrote to stderr, at most `size` characters."""
         return "" if self._transport is None else self._transport.stderr.decode("utf-8", "replace")[-size:]
 
@@ -329,7 +337,7 @@ class Incarnation:
         if hello := self.conversation.greet():
             with trio.move_on_after(self.plan.clocks.greeting) as clock:
                 try:
-                    await self._outbox.write(hello)
+                    await self._stdin.write(hello)
                 except (ProcessGone, StdinClosed):
                     await self._drained.wait()
                 else:
@@ -342,56 +350,56 @@ class Incarnation:
         memo = self.conversation.memo
         ready = memo.refused is None and (memo.greeted or not hello)
         if not ready:
-            if self._failure is None and self._said_no is None:
-                self._failure = await killing(self.plan.name, self.transport)
+            if self._failure is None and self._refusal_text is None:
+                self._failure = await killed_start(self.plan.name, self.transport)
             self.exit = await self.transport.stop(self._ladder())
             await self._drained.wait()
         return ready
 
     def _refusal(self) -> AgentError:
-        return self._failure or refusal(
-            self.plan.name, self._said_no, self.exit, self.stderr_end(), self.resume
+        return self._failure or start_failure(
+            self.plan.name, self._refusal_text, self.exit, self.stderr_end(), self.resume
         )
 
     @property
-    def _said_no(self) -> str | None:
-        said = self.conversation.memo.refused or (self.ending.error if self.ending else None)
-        return said or self.garbage or None
+    def _refusal_text(self) -> str | None:
+        record = self.conversation.memo.refused or (self.ending.error if self.ending else None)
+        return record or self.protocol_failure or None
 
     @property
-    def garbage(self) -> str:
+    def protocol_failure(self) -> str:
         """Why it was stopped that no longer spoke its protocol, "" for one that does."""
         bound = self.plan.conduct.error_budget
         return f"{bound} lines in a row were not of its protocol" if self.conversation.exhausted else ""
 
     # -- reading and writing
 
-    async def _pump(self) -> None:
-        conversation, recording, hear = self.conversation, self._recording, self._liveness.hear
+    async def _read_output(self) -> None:
+        conversation, recording, on_output = self.conversation, self._recording, self._liveness.on_output
         async for chunk in self.transport.messages():
-            hear()
+            on_output()
             if self.plan.dialect.read_log is not None:
-                await stderr_heard()
+                await stderr_received()
             recording.stdout(chunk, conversation.frames)
-            self._take(conversation.receive(chunk))
-            self._heed_garbage()
-        self._take(conversation.receive(b""))
-        self._heed_garbage()
+            self._on_events(conversation.receive(chunk))
+            self._stop_if_garbled()
+        self._on_events(conversation.receive(b""))
+        self._stop_if_garbled()
         self._greeted.set()
         self._drained.set()
 
-    def _heed_garbage(self) -> None:
+    def _stop_if_garbled(self) -> None:
         if self.conversation.exhausted and self.stopper == "nobody":
-            self.standing.keep()
+            self.progress.freeze()
             self.stopper = (
                 "garbled"  # at once, and not by `stop`: it may have exited before it was read so far
             )
             self._nursery.start_soon(self.stop, "garbled")
 
-    def _overhear(self, data: bytes) -> None:
-        self._take(self.conversation.overhear(data))
+    def _on_stderr(self, data: bytes) -> None:
+        self._on_events(self.conversation.overhear(data))
 
-    def _take(self, events: list[v.AnyEvent]) -> None:
+    def _on_events(self, events: list[v.AnyEvent]) -> None:
         observers, start = self._observers, 0
         unobserved = observers.keys().isdisjoint(map(type, events))
         for place, event in enumerate(() if unobserved else events):
@@ -400,36 +408,36 @@ class Incarnation:
                 self.log.append(events[start:place])  # what a listener notes comes before what it heard
                 start = place
                 observe(event)
-                self._liveness.look_again()
-                self._listen(event)
+                self._liveness.reschedule()
+                self._notify(event)
         self.log.append(events[start:] if start else events)
-        self._outbox.owe(self.conversation.take_owed())
+        self._stdin.queue(self.conversation.take_owed())
         if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
     def _on_unread(self) -> None:
-        self.note("not_reading", f"the CLI left {ROOM} replies unread; it is stopped")
+        self.note("not_reading", f"the CLI left {MAX_UNREAD} replies unread; it is stopped")
         self.kill()
 
     # -- what the events change
 
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
-        told = self._liveness.observers()
+        observers = self._liveness.observers()
         for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
-            told[kind] = _ignore  # the listener alone is told
+            observers[kind] = _ignore  # the listener alone is told
         return {
-            **told,
-            v.TurnEnded: partial(self._on_turn_ended, told[v.TurnEnded]),
-            v.ToolRequested: self._on_asked,
-            v.HookCalled: self._on_asked,
-            v.RequestWithdrawn: self._hosting.withdraw,
+            **observers,
+            v.TurnEnded: partial(self._on_turn_ended, observers[v.TurnEnded]),
+            v.ToolRequested: self._on_host_call,
+            v.HookCalled: self._on_host_call,
+            v.RequestWithdrawn: self._host_calls.withdraw,
             v.ApprovalRequested: self._on_question,
         }
 
-    def _on_turn_ended(self, tell: Listener, event: v.TurnEnded) -> None:
-        tell(event)
-        if not self.cut(event):
-            self._life.ended(event)
+    def _on_turn_ended(self, observe: Listener, event: v.TurnEnded) -> None:
+        observe(event)
+        if not self.ended_by_stop(event):
+            self._logger.ended(event)
         if self.plan.launch.mode == "oneshot":
             self._nursery.start_soon(self._leave_in_time, self.conversation.memo.turns)
 
@@ -442,13 +450,13 @@ class Incarnation:
         if not (self._tools and isinstance(request, v.ToolReturn) and await self._tools.give(request)):
             await self.send(request)
 
-    def _on_asked(self, event: Asked) -> None:
-        self._hosting.take(event, self._nursery)
+    def _on_host_call(self, event: HostCall) -> None:
+        self._host_calls.take(event, self._nursery)
 
     def _on_question(self, event: v.ApprovalRequested) -> None:
         servers = self.conversation.memo.launch.mcp
         approved = is_approved(servers, event.tool) or self._payload_files.may_read(event)
-        self._nursery.start_soon(answer, event, self.plan.conduct, self.send, self.note, approved)
+        self._nursery.start_soon(answer_question, event, self.plan.conduct, self.send, self.note, approved)
 
     # -- clocks and the end
 
@@ -468,7 +476,7 @@ class Incarnation:
         else:
             await self.give_up("exit", f"{why}, and it did not exit within {seconds:g} s", by="eof")
 
-    def _expect(self, request: v.AnyRequest) -> None:
+    def _await_reply_to(self, request: v.AnyRequest) -> None:
         kind, asked = type(request), self.conversation.memo.asked
         # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
         due = kind in STAGES and (kind is v.Interrupt or request.id in asked)
@@ -480,11 +488,11 @@ class Incarnation:
         with self._liveness.awaiting(request) as awaited:
             for number, stage in enumerate(STAGES[type(request)]):
                 before = activity_of(self.transport.pid)
-                if await awaited.is_answered_within(REPLY):
+                if await awaited.is_answered_within(REPLY_TIMEOUT):
                     self._on_reply(f"{name!r} was answered", late=number > 0)
                     return
-                why = f"no answer to {name!r} for {(number + 1) * REPLY:g} s"
-                idle = self._liveness.lasted >= REPLY and not self._moved_since(before)
+                why = f"no answer to {name!r} for {(number + 1) * REPLY_TIMEOUT:g} s"
+                idle = self._liveness.silent_for >= REPLY_TIMEOUT and not self._has_worked_since(before)
                 if stage == "stop" or (stage == "look" and idle):
                     await self.give_up("reply", why)
                     return
@@ -499,20 +507,20 @@ class Incarnation:
         if late:
             self.note("responsive", text)
 
-    def _moved_since(self, before: Activity) -> bool:
-        return activity_of(self.transport.pid).has_moved_since(before)
+    def _has_worked_since(self, before: Activity) -> bool:
+        return activity_of(self.transport.pid).has_worked_since(before)
 
     async def _repeat(self, request: v.AnyRequest) -> None:
         with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
-            await self._outbox.write(self.conversation.send(request))
+            await self._stdin.write(self.conversation.send(request))
 
     def _evidence(self, before: Activity | None = None) -> str:
         found = activity_of(self.transport.pid).describe(before)
         return f"{self.transport.condition}; {found}; stderr ends {self.stderr_end(300)!r}"
 
     def _ladder(self) -> tuple[Step, ...]:
-        wake = CELLS[self.transport.condition].wake
-        return ladder(self.plan, self.conversation, self._outbox.said, wake=wake)
+        wake = CONDITION_RULES[self.transport.condition].wake
+        return stop_steps(self.plan, self.conversation, self._stdin.record, wake=wake)
 
     def _finish(self) -> None:
         # a stack, so that a disk that refuses the log's last event leaves no file of the recording open
@@ -520,7 +528,7 @@ class Incarnation:
             stack.callback(self.over.set)
             stack.callback(self._close_recording)
             if self._transport is not None:
-                self._conclude(self._transport)
+                self._finish_transport(self._transport)
 
     def _close_recording(self) -> None:
         self._recording.close(
@@ -530,11 +538,11 @@ class Incarnation:
             stdout_lines=self.conversation.frames,
         )
 
-    def _conclude(self, transport: Transport) -> None:
+    def _finish_transport(self, transport: Transport) -> None:
         self.exit = transport.exit or self.exit
         if isinstance(self.exit, Killed) and self.stopper == "nobody":
             self.stopper = "kill"  # by us: whoever owns this task was cancelled
-        self.standing.keep()
+        self.progress.freeze()
         self.stderr = self.stderr_end()
         conversation, (usage, cost_usd) = self.conversation, self.conversation.used()
         exited = msgspec.structs.replace(
@@ -545,23 +553,26 @@ class Incarnation:
             lines=conversation.frames,
         )
         self.log.append([exited])
-        self._life.exited(self.outcome, str(self.exit))
-        self._listen(exited)
+        self._logger.exited(self.outcome, str(self.exit))
+        self._notify(exited)
 
 
-def delivered(live: Incarnation, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
+def delivery_of(live: AgentProcess, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
     """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
     all; `elapsed` counts from when it was asked (seconds)."""
-    cut: dict[Part, bool] = {"text": clipped, "stderr": len(live.stderr_end(STDERR + 1)) > STDERR}
+    ended_by_stop: dict[Part, bool] = {
+        "text": clipped,
+        "stderr": len(live.stderr_end(STDERR_CHARS + 1)) > STDERR_CHARS,
+    }
     return Delivery(
-        sent=live.standing.sent,
-        stage=live.standing.stage,
+        sent=live.progress.sent,
+        stage=live.progress.stage,
         elapsed=elapsed,
         pid=live.program_pid,
         exit=live.exit,
         text=text,
         stderr=live.stderr_end(),
-        recording=live.recorded,
+        recording=live.recording_path,
         session_id=live.session_id,
-        truncated=tuple(part for part, is_cut in cut.items() if is_cut),
+        truncated=tuple(part for part, is_cut in ended_by_stop.items() if is_cut),
     )

@@ -24,7 +24,7 @@ class Noting(Protocol):
         ...
 
 
-async def answer(
+async def answer_question(
     question: ApprovalRequested,
     conduct: Conduct,
     send: Callable[[AnyRequest], Awaitable[None]],

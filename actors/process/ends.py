@@ -7,41 +7,43 @@ from typing import cast
 import attrs
 
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label, with_stderr
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.protocols.vocabulary import TurnEnded
 
 
-def answer_at_end(live: Incarnation, ended: TurnEnded | None, *, late: bool) -> Answer:
+def final_answer(process: AgentProcess, ended: TurnEnded | None, *, late: bool) -> Answer:
     """The answer to a request whose turn `ended` so, None when no end was told; `late`: the deadline cut it short."""
-    if ended is None or live.cut(ended):
-        outcome: Outcome = "deadline" if late else label(None, live.exit, live.stopper)
-        evidence = live.fault.evidence if live.fault is not None else live.garbage
-        how = "it was never started" if live.exit is None else with_stderr(live.exit, live.stderr)
+    if ended is None or process.ended_by_stop(ended):
+        outcome: Outcome = "deadline" if late else label(None, process.exit, process.stopper)
+        evidence = process.fault.evidence if process.fault is not None else process.protocol_failure
+        how = "it was never started" if process.exit is None else with_stderr(process.exit, process.stderr)
         return Answer(
-            agent=live.plan.name,
+            agent=process.plan.name,
             outcome=outcome,
             error=evidence or f"no answer before its process ended ({how})",
-            session_id=live.session_id,
-            total_cost_usd=live.conversation.memo.total_cost_usd,
-            exit=live.exit,
-            stderr=live.stderr,
+            session_id=process.session_id,
+            total_cost_usd=process.conversation.memo.total_cost_usd,
+            exit=process.exit,
+            stderr=process.stderr,
         )
-    answer = answer_of(live.plan.name, ended, live.resets_at)
-    if live.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
+    answer = answer_of(process.plan.name, ended, process.resets_at)
+    if process.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
         answer = attrs.evolve(answer, outcome="deadline")
-    return attrs.evolve(answer, exit=live.exit, stderr=live.stderr, notes=_disagreement(answer, live))
+    return attrs.evolve(
+        answer, exit=process.exit, stderr=process.stderr, notes=_disagreement(answer, process)
+    )
 
 
-def _disagreement(answer: Answer, live: Incarnation) -> tuple[str, ...]:
-    bad_exit = live.stopper == "nobody" and exit_class(live.exit) != "clean"
+def _disagreement(answer: Answer, process: AgentProcess) -> tuple[str, ...]:
+    bad_exit = process.stopper == "nobody" and exit_class(process.exit) != "clean"
     return (
-        (f"the CLI said {answer.ending}, its process ended with {live.exit}",)
+        (f"the CLI said {answer.ending}, its process ended with {process.exit}",)
         if answer.ok and bad_exit
         else ()
     )
 
 
-def cause_of(error: BaseException) -> BaseException:
+def first_cause(error: BaseException) -> BaseException:
     """The first error in a group of groups; an error that is none of those is its own."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]

@@ -23,7 +23,7 @@ from proctor.runtime.processes.process import Command
 
 
 @attrs.frozen(kw_only=True)
-class Opening:
+class PreparedLaunch:
     """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is
     run. `files` were written for this incarnation alone."""
 
@@ -38,7 +38,7 @@ class Opening:
             path.unlink(missing_ok=True)
 
 
-def open_plan(
+def prepare_launch(
     plan: Plan,
     directory: RunDirectory,
     recording: Recording,
@@ -46,7 +46,7 @@ def open_plan(
     *,
     number: int,
     wanted: Launch,
-) -> Opening:
+) -> PreparedLaunch:
     """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
     what `Plan.opening` gave for it: the conversation was told the same. `overhear` is told of stderr where its dialect
     reads the log that is there.
@@ -82,7 +82,9 @@ def open_plan(
     notices = _notices(plan, command.ignored, environment)
     if number == 1:
         notices = (*notices, *_settings_left_out(plan, launch, environment))
-    return Opening(transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files))
+    return PreparedLaunch(
+        transport=plan.reach(start), program=command.argv[0], notices=notices, files=tuple(files)
+    )
 
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:

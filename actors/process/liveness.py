@@ -1,7 +1,7 @@
 """Whether a command line is still alive: its clocks, what may be concluded from its condition, and what a request that
 it does not answer leads to.
 
-Guarantees: nothing is waited for without a bound. Each condition of the peer has a cell in `CELLS`: the clock that runs
+Guarantees: nothing is waited for without a bound. Each condition of the peer has a cell in `CONDITION_RULES`: the clock that runs
 in it and how the process ends when that clock runs out. Each control request has its `STAGES`: ask again, look at the
 process tree, stop. Our own slowness never counts against the CLI (Q13): when a clock runs out, bytes that came meanwhile
 are read first.
@@ -33,17 +33,17 @@ from proctor.protocols.conversation import Conversation
 from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
 from proctor.runtime.processes.procfs import Sample, sample_tree
 
-MERCY = 0.05
+READ_GRACE = 0.05
 """Seconds in which what is already in the pipe may still be read."""
 
-LOOK, LOOK_LATER = 3.0, 30.0
+CHECK_INTERVAL, MAX_CHECK_INTERVAL = 3.0, 30.0
 """Seconds of silence after which the condition of the peer is looked at; then at intervals of a tenth of the silence, at
-most `LOOK_LATER`. What is found twice in a row counts, and the second look comes `LOOK` seconds after the first."""
+most `MAX_CHECK_INTERVAL`. What is found twice in a row counts, and the second look comes `CHECK_INTERVAL` seconds after the first."""
 
-REPLY = 10.0
+REPLY_TIMEOUT = 10.0
 """Seconds for each stage of a request that is not answered."""
 
-CPU_MOVES, IO_MOVES = 0.5, 64 * 1024
+ACTIVE_CPU, ACTIVE_IO = 0.5, 64 * 1024
 """Seconds of CPU time or bytes of I/O of the whole tree, within one stage, that show that it works."""
 
 Bound = Literal["status", "exit", "stopped", "silence"]
@@ -54,7 +54,7 @@ Clock = Literal["silence", "tool_silence", "stopped", "exit", "reply"]
 
 
 @attrs.frozen
-class Cell:
+class ConditionRule:
     """What holds in one condition of the peer: the bound, and the outcome of a turn that it runs out in. `wake`: it must
     be continued (SIGCONT) before any other step of the stop sequence can have an effect."""
 
@@ -63,40 +63,44 @@ class Cell:
     wake: bool = False
 
 
-_LEFT = Cell("status", "crashed")
-_QUIET = Cell("silence", "stalled")
-_MUTE = Cell("exit", "crashed")
-_FROZEN = Cell("stopped", "stalled", wake=True)
+_EXITED = ConditionRule("status", "crashed")
+_QUIET = ConditionRule("silence", "stalled")
+_OUTPUT_CLOSED = ConditionRule("exit", "crashed")
+_STOPPED = ConditionRule("stopped", "stalled", wake=True)
 
-_BY_STDOUT: Mapping[tuple[PipeState, ProcessState, GuardState], Cell] = {
+_BY_STDOUT: Mapping[tuple[PipeState, ProcessState, GuardState], ConditionRule] = {
     ("open", "running", "running"): _QUIET,
     ("open", "running", "none"): _QUIET,
     ("open", "running", "stopped"): _QUIET,  # the program works; only its end would not be seen
-    ("open", "running", "dead"): _LEFT,  # the guard's death kills the program
-    ("open", "stopped", "running"): _FROZEN,
-    ("open", "stopped", "none"): _FROZEN,
-    ("open", "stopped", "stopped"): _FROZEN,
-    ("open", "stopped", "dead"): _LEFT,
-    ("open", "dead", "running"): _MUTE,  # another process holds stdout, the guard has not ended it yet
-    ("open", "dead", "none"): _LEFT,
-    ("open", "dead", "stopped"): Cell("stopped", "stalled", wake=True),
-    ("open", "dead", "dead"): _LEFT,
-    ("closed", "running", "running"): _MUTE,
-    ("closed", "running", "none"): _MUTE,
-    ("closed", "running", "stopped"): Cell("exit", "crashed", wake=True),
-    ("closed", "running", "dead"): _LEFT,
-    ("closed", "stopped", "running"): Cell("exit", "crashed", wake=True),
-    ("closed", "stopped", "none"): Cell("exit", "crashed", wake=True),
-    ("closed", "stopped", "stopped"): Cell("exit", "crashed", wake=True),
-    ("closed", "stopped", "dead"): _LEFT,
-    ("closed", "dead", "running"): _MUTE,
-    ("closed", "dead", "none"): _LEFT,
-    ("closed", "dead", "stopped"): Cell("exit", "crashed", wake=True),
-    ("closed", "dead", "dead"): _LEFT,
+    ("open", "running", "dead"): _EXITED,  # the guard's death kills the program
+    ("open", "stopped", "running"): _STOPPED,
+    ("open", "stopped", "none"): _STOPPED,
+    ("open", "stopped", "stopped"): _STOPPED,
+    ("open", "stopped", "dead"): _EXITED,
+    (
+        "open",
+        "dead",
+        "running",
+    ): _OUTPUT_CLOSED,  # another process holds stdout, the guard has not ended it yet
+    ("open", "dead", "none"): _EXITED,
+    ("open", "dead", "stopped"): ConditionRule("stopped", "stalled", wake=True),
+    ("open", "dead", "dead"): _EXITED,
+    ("closed", "running", "running"): _OUTPUT_CLOSED,
+    ("closed", "running", "none"): _OUTPUT_CLOSED,
+    ("closed", "running", "stopped"): ConditionRule("exit", "crashed", wake=True),
+    ("closed", "running", "dead"): _EXITED,
+    ("closed", "stopped", "running"): ConditionRule("exit", "crashed", wake=True),
+    ("closed", "stopped", "none"): ConditionRule("exit", "crashed", wake=True),
+    ("closed", "stopped", "stopped"): ConditionRule("exit", "crashed", wake=True),
+    ("closed", "stopped", "dead"): _EXITED,
+    ("closed", "dead", "running"): _OUTPUT_CLOSED,
+    ("closed", "dead", "none"): _EXITED,
+    ("closed", "dead", "stopped"): ConditionRule("exit", "crashed", wake=True),
+    ("closed", "dead", "dead"): _EXITED,
 }
 
 
-def _cells() -> Iterator[tuple[Condition, Cell]]:
+def _condition_rules() -> Iterator[tuple[Condition, ConditionRule]]:
     pipes = itertools.product(get_args(PipeState), get_args(PipeState))
     for (stderr, stdin), ((stdout, process, guard), cell) in itertools.product(pipes, _BY_STDOUT.items()):
         yield (
@@ -105,7 +109,7 @@ def _cells() -> Iterator[tuple[Condition, Cell]]:
         )
 
 
-CELLS: Mapping[Condition, Cell] = dict(_cells())
+CONDITION_RULES: Mapping[Condition, ConditionRule] = dict(_condition_rules())
 """Condition of the peer → what bounds it. stderr changes nothing: it may be closed for good reasons. A closed stdin is
 met by the next request: one that cannot be written leaves the process the `exit` bound to leave in, whatever the cell."""
 
@@ -117,7 +121,7 @@ STAGES: Mapping[type[v.Request], tuple[Stage, ...]] = {
     v.SetPermissionMode: ("repeat", "look", "leave"),
     v.StopTask: ("repeat", "look", "leave"),
 }
-"""Control request → what each `REPLY` seconds without its reply lead to. `repeat`: it is sent again. `look`: a process
+"""Control request → what each `REPLY_TIMEOUT` seconds without its reply lead to. `repeat`: it is sent again. `look`: a process
 that said nothing meanwhile and whose tree used neither CPU nor I/O is stopped. `leave`: it works, so it may go on
 unanswered. An interrupt is answered by the end of its turn. `EndSession` is sent by the stop sequence, which bounds it."""
 
@@ -131,7 +135,7 @@ class Stall:
 
 
 @attrs.define(eq=False)
-class Awaited:
+class PendingReply:
     """A control request that is not answered yet: its kind, and the ids that it was sent under so far."""
 
     kind: type[v.Request]
@@ -152,11 +156,11 @@ class Activity:
     processes: tuple[Sample, ...] = ()
     at: float = 0.0
 
-    def has_moved_since(self, earlier: Activity) -> bool:
+    def has_worked_since(self, earlier: Activity) -> bool:
         """Whether it did work meanwhile: CPU time, I/O, or another process."""
         started = {sample.pid for sample in self.processes} - {sample.pid for sample in earlier.processes}
         cpu, io = self._used_since(earlier)
-        return bool(started) or cpu >= CPU_MOVES or io >= IO_MOVES
+        return bool(started) or cpu >= ACTIVE_CPU or io >= ACTIVE_IO
 
     def describe(self, earlier: Activity | None = None) -> str:
         """One clause: how many processes, which of them are stopped, and what they used, in all or since `earlier`."""
@@ -210,27 +214,27 @@ class Liveness:
         self._clocks = clocks
         self._excused = excused
         self._condition = condition
-        self._awaited: list[Awaited] = []
-        self._heard = self._held = self._looked = 0.0
+        self._awaited: list[PendingReply] = []
+        self._last_output = self._held_until = self._last_check = 0.0
         self._suspect: Bound | None = None
         self._alarm = math.inf
         self._changed = RepeatedEvent()
 
     # -- signs of life
 
-    def hear(self) -> None:
+    def on_output(self) -> None:
         """Record a sign of life, now. Cheap: for every read."""
-        self._heard = trio.current_time()
+        self._last_output = trio.current_time()
 
-    def look_again(self) -> None:
+    def reschedule(self) -> None:
         """Reconsider the clocks after an event that they depend on. Wakes the waiter only when its alarm comes sooner."""
         if trio.current_time() + self._left() < self._alarm:
             self._changed.set()
 
     @property
-    def lasted(self) -> float:
+    def silent_for(self) -> float:
         """Seconds since the last sign of life."""
-        return trio.current_time() - self._heard
+        return trio.current_time() - self._last_output
 
     async def wait(self) -> Stall:
         """Wait until a clock has run out."""
@@ -239,20 +243,20 @@ class Liveness:
             with trio.move_on_at(max(trio.current_time(), self._alarm)):
                 await self._changed.wait()
                 continue
-            await trio.sleep(MERCY)
+            await trio.sleep(READ_GRACE)
             if self._silence_left() <= 0:
                 return self._silent()
-            if self._look_left() <= 0 and (stall := self._look()) is not None:
+            if self._check_left() <= 0 and (stall := self._check()) is not None:
                 return stall
 
     def _left(self) -> float:
-        return min(self._silence_left(), self._look_left())
+        return min(self._silence_left(), self._check_left())
 
     def _silence_left(self) -> float:
         memo = self._conversation.memo
         if self._conversation.phase != "working" or memo.approvals or memo.calls or self._excused():
             return math.inf
-        return max(self._heard, self._held) + self._limit - trio.current_time()
+        return max(self._last_output, self._held_until) + self._limit - trio.current_time()
 
     @property
     def _limit(self) -> float:
@@ -262,28 +266,32 @@ class Liveness:
         return min(self._clocks.silence, final)
 
     def _silent(self) -> Stall:
-        text = f"no sign of life for {self.lasted:.0f} s"
+        text = f"no sign of life for {self.silent_for:.0f} s"
         if not self.tools:
             return Stall("silence", text)
         running = ", ".join(f"{name} ({id})" for id, name in self.tools.items())
         return Stall("tool_silence", f"{text} while a tool runs: {running}")
 
-    def _look_left(self) -> float:
+    def _check_left(self) -> float:
         if (self._conversation.phase != "working" and not self._awaited) or self._excused():
             return math.inf
         suspected = self._suspect in ("stopped", "exit")
-        interval = LOOK if suspected else min(max(LOOK, self.lasted / 10), LOOK_LATER)
-        return max(self._heard, self._looked) + interval - trio.current_time()
+        interval = (
+            CHECK_INTERVAL
+            if suspected
+            else min(max(CHECK_INTERVAL, self.silent_for / 10), MAX_CHECK_INTERVAL)
+        )
+        return max(self._last_output, self._last_check) + interval - trio.current_time()
 
-    def _look(self) -> Stall | None:
+    def _check(self) -> Stall | None:
         condition = self._condition()
-        bound = CELLS[condition].bound
+        bound = CONDITION_RULES[condition].bound
         before = (
-            self._suspect if self._looked >= self._heard else None
+            self._suspect if self._last_check >= self._last_output else None
         )  # what was heard since clears a suspicion
-        self._suspect, self._looked = bound, trio.current_time()
+        self._suspect, self._last_check = bound, trio.current_time()
         if bound == before == "stopped":
-            return Stall("stopped", f"found stopped twice within {LOOK:g} s: {condition}")
+            return Stall("stopped", f"found stopped twice within {CHECK_INTERVAL:g} s: {condition}")
         if bound == before == "exit":
             return Stall("exit", f"its end was not reported: {condition}")
         return None
@@ -295,11 +303,11 @@ class Liveness:
         return any(awaited.kind is kind for awaited in self._awaited)
 
     @contextmanager
-    def awaiting(self, request: v.Request) -> Generator[Awaited]:
+    def awaiting(self, request: v.Request) -> Generator[PendingReply]:
         """Have the reply to `request` noticed, for the length of a block."""
-        awaited = Awaited(type(request), {request.id})
+        awaited = PendingReply(type(request), {request.id})
         self._awaited.append(awaited)
-        self.look_again()
+        self.reschedule()
         try:
             yield awaited
         finally:
@@ -338,7 +346,7 @@ class Liveness:
         self.tools.pop(event.id, None)
 
     def _on_retrying(self, event: v.Retrying) -> None:
-        self._held = trio.current_time() + event.delay
+        self._held_until = trio.current_time() + event.delay
 
     def _on_limit(self, event: v.LimitReached) -> None:
         self.resets_at = event.resets_at

@@ -16,18 +16,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from proctor.actors.plan.workspaces import tidied
+from proctor.actors.plan.workspaces import clean_up_workspaces
 from proctor.runtime.processes.ledger import Swept, current_ledger, open_ledger
 from proctor.runtime.processes.orphans import Orphan
 from proctor.runtime.processes.tags import is_own_directory
 
-Told = Callable[[str], Awaitable[None]]
-PATIENCE = 5.0
+Report = Callable[[str], Awaitable[None]]
+SWEEP_TIMEOUT = 5.0
 """Seconds a start waits for what does not die."""
-_NAMED = 5
+_MAX_LISTED = 5
 
 
-async def _nobody(text: str) -> None: ...
+async def _no_report(text: str) -> None: ...
 
 
 def hosts_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -58,11 +58,11 @@ def _can_be_written(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def noted(told: Told = _nobody) -> AsyncGenerator[None]:
+async def track_processes(told: Report = _no_report) -> AsyncGenerator[None]:
     """Kill what earlier hosts have left; then note every process that is opened in the block. `told` gets a line when
     something was found."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(tidied())
+        await stack.enter_async_context(clean_up_workspaces())
         for line in await _opened(stack):
             await told(line)
         yield
@@ -73,12 +73,12 @@ async def _opened(stack: AsyncExitStack) -> Sequence[str]:
         return []
     try:
         ledger = await stack.enter_async_context(open_ledger(hosts_folder()))
-        return list(account(await ledger.sweep(limit=PATIENCE)))
+        return list(describe_sweep(await ledger.sweep(limit=SWEEP_TIMEOUT)))
     except OSError:
         return []
 
 
-def account(swept: Swept) -> Iterator[str]:
+def describe_sweep(swept: Swept) -> Iterator[str]:
     """A sweep in lines for a person; none when nothing was found."""
     if swept.killed:
         yield f"killed {_several(swept.killed)} that an earlier run had left: {_names(swept.killed)}"
@@ -99,8 +99,8 @@ def _several(orphans: Sequence[Orphan]) -> str:
 
 
 def _names(orphans: Sequence[Orphan]) -> str:
-    more = f", and {len(orphans) - _NAMED} more" if len(orphans) > _NAMED else ""
-    return ", ".join(map(str, orphans[:_NAMED])) + more
+    more = f", and {len(orphans) - _MAX_LISTED} more" if len(orphans) > _MAX_LISTED else ""
+    return ", ".join(map(str, orphans[:_MAX_LISTED])) + more
 
 
 def _folders(paths: Sequence[Path]) -> str:
@@ -108,5 +108,5 @@ def _folders(paths: Sequence[Path]) -> str:
 
 
 def _paths(paths: Sequence[Path]) -> str:
-    more = f", and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-    return ", ".join(map(str, paths[:_NAMED])) + more
+    more = f", and {len(paths) - _MAX_LISTED} more" if len(paths) > _MAX_LISTED else ""
+    return ", ".join(map(str, paths[:_MAX_LISTED])) + more

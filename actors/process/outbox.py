@@ -14,40 +14,40 @@ from proctor.actors.recording.recording import Recording
 from proctor.actors.transport.transport import Transport
 from proctor.runtime.processes.process_errors import ProcessGone, StdinClosed
 
-ROOM = 1000
+MAX_UNREAD = 1000
 """Replies that may wait."""
 
 
-class Outbox:
+class StdinWriter:
     """`unread` is called when a reply finds no room, and the reply is dropped."""
 
-    def __init__(self, transport: Transport, recording: Recording, unread: Callable[[], None]) -> None:
+    def __init__(self, transport: Transport, recording: Recording, on_unread: Callable[[], None]) -> None:
         self._transport = transport
         self._recording = recording
-        self._unread = unread
-        self._put, self._owed = trio.open_memory_channel[bytes](ROOM)
+        self._on_unread = on_unread
+        self._send, self._queued = trio.open_memory_channel[bytes](MAX_UNREAD)
 
-    def said(self, data: bytes) -> bytes:
+    def record(self, data: bytes) -> bytes:
         """Record what another is about to write, and give it back."""
         self._recording.stdin(data)
         return data
 
     async def write(self, data: bytes) -> None:
         """Write one message whole. Raises ProcessGone, StdinClosed, `RecordingFailed`."""
-        await self._transport.write(self.said(data))
+        await self._transport.write(self.record(data))
 
-    def owe(self, data: bytes) -> None:
+    def queue(self, data: bytes) -> None:
         """Let a reply be written; never waits."""
         try:
             if data:
-                self._put.send_nowait(data)
+                self._send.send_nowait(data)
         except trio.WouldBlock:
-            self._unread()
+            self._on_unread()
 
-    async def pay(self) -> None:
+    async def write_queued(self) -> None:
         """Write what is owed, until the far end takes no more."""
-        async for owed in self._owed:
+        async for data in self._queued:
             try:
-                await self.write(owed)
+                await self.write(data)
             except (ProcessGone, StdinClosed):
                 return

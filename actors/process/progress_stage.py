@@ -13,7 +13,7 @@ from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 
 
-class Standing:
+class RequestProgress:
     """That of one process. `tools` are the ids of the calls that run; `sent` is that of the last prompt."""
 
     def __init__(self, conversation: Conversation, tools: Collection[str]) -> None:
@@ -21,21 +21,21 @@ class Standing:
         self._memo = conversation.memo
         self._tools = tools
         self._is_interrupted = False
-        self._kept: Stage | None = None
+        self._frozen: Stage | None = None
 
     @property
     def stage(self) -> Stage:
         """Where it stands, or stood when its end began."""
-        return self._kept or self._now()
+        return self._frozen or self._now()
 
-    def keep(self, stage: Stage | None = None) -> None:
+    def freeze(self, stage: Stage | None = None) -> None:
         """Its end begins now: it stood at `stage`, or where it stands."""
-        self._kept = self._kept or stage or self._now()
+        self._frozen = self._frozen or stage or self._now()
 
     def begin(self, request: v.AnyRequest) -> None:
         """A request is about to be written."""
         if isinstance(request, v.Prompt):
-            self.sent, self._is_interrupted, self._kept = "unknown", False, None
+            self.sent, self._is_interrupted, self._frozen = "unknown", False, None
         elif isinstance(request, v.Interrupt):
             self._is_interrupted = True
 

@@ -11,13 +11,13 @@ from proctor.runtime.exits import SIGNAL_NAMES, Crash, ExitReason, ExitStatus
 
 KILLS = frozenset(("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"))
 """Signals that come from outside: of any other a program dies by its own doing."""
-DYING = 1.0
+EXIT_WAIT = 1.0
 """Seconds that a process has to end by itself once it says no more."""
 
 
-async def killing(agent: str, transport: Transport) -> StartKilled | None:
+async def killed_start(agent: str, transport: Transport) -> StartKilled | None:
     """The error for a process that says no more because somebody killed it, None for any other."""
-    with trio.move_on_after(DYING):
+    with trio.move_on_after(EXIT_WAIT):
         exit = await transport.wait()
         name = SIGNAL_NAMES.get(exit.signal or 0, "") if isinstance(exit, ExitStatus) else ""
         if name in KILLS:
@@ -25,12 +25,12 @@ async def killing(agent: str, transport: Transport) -> StartKilled | None:
     return None
 
 
-def refusal(
-    agent: str, said: str | None, exit: ExitReason | None, stderr: str, resumed: str | None
+def start_failure(
+    agent: str, reason: str | None, exit: ExitReason | None, stderr: str, resumed: str | None
 ) -> AgentError:
     """The error for a process that was not killed. `said` is what it gave as its reason, if it gave one on its protocol: what
     it wrote on stderr is shown as evidence, and may be about something else."""
     if isinstance(exit, Crash) and isinstance(exit.error, AgentError):
         return exit.error  # the way to the far end broke: nobody has refused anything
-    mute = f"its process ended before it was ready ({with_stderr(exit, stderr)})"
-    return StartRefused(agent, said or mute, resumed=resumed, stderr=stderr)
+    silent_exit = f"its process ended before it was ready ({with_stderr(exit, stderr)})"
+    return StartRefused(agent, reason or silent_exit, resumed=resumed, stderr=stderr)

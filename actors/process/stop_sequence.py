@@ -17,40 +17,40 @@ from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, EndSession, Interrupt
 from proctor.runtime.processes.stopping import CONTINUE, Step
 
-SHARE = 0.9
+GRACE_SHARE = 0.9
 """Of the shutdown time, for all graces together."""
 
 
-def ladder(
-    plan: Plan, conversation: Conversation, said: Callable[[bytes], bytes], *, wake: bool = False
+def stop_steps(
+    plan: Plan, conversation: Conversation, record: Callable[[bytes], bytes], *, wake: bool = False
 ) -> tuple[Step, ...]:
     """The rungs that make sense for the conversation as it is. `said` is told what a rung will write. `wake`: the
     process or its guard is stopped (SIGSTOP), and is continued first."""
-    rungs = plan.dialect.stop
-    total = sum(rung.grace for rung in rungs if math.isfinite(rung.grace))
-    scale = min(1.0, plan.shutdown * SHARE / total) if total else 1.0
-    steps = (_step(rung, rung.grace * scale, conversation, said) for rung in rungs)
+    steps_of_dialect = plan.dialect.stop
+    total = sum(step.grace for step in steps_of_dialect if math.isfinite(step.grace))
+    scale = min(1.0, plan.shutdown * GRACE_SHARE / total) if total else 1.0
+    steps = (_step(step, step.grace * scale, conversation, record) for step in steps_of_dialect)
     return (*((CONTINUE,) if wake else ()), *(step for step in steps if step is not None))
 
 
 def _step(
-    rung: StopStep, grace: float, conversation: Conversation, said: Callable[[bytes], bytes]
+    step: StopStep, grace: float, conversation: Conversation, record: Callable[[bytes], bytes]
 ) -> Step | None:
-    match rung.action:
+    match step.action:
         case "interrupt":
             working = conversation.phase == "working"
-            return _spoken(Interrupt(str(uuid.uuid4())), grace, conversation, said) if working else None
+            return _write_step(Interrupt(str(uuid.uuid4())), grace, conversation, record) if working else None
         case "end":
-            return _spoken(EndSession(str(uuid.uuid4())), grace, conversation, said)
+            return _write_step(EndSession(str(uuid.uuid4())), grace, conversation, record)
         case action:
             return Step(action, grace)
 
 
-def _spoken(
-    request: AnyRequest, grace: float, conversation: Conversation, said: Callable[[bytes], bytes]
+def _write_step(
+    request: AnyRequest, grace: float, conversation: Conversation, record: Callable[[bytes], bytes]
 ) -> Step | None:
     try:
         data = conversation.send(request)
-        return Step("write", grace, data=said(data)) if data else None
+        return Step("write", grace, data=record(data)) if data else None
     except Misuse:  # a one-shot run is told nothing after its prompt
         return None

@@ -28,7 +28,7 @@ import msgspec
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.segments import SegmentedFile, nameless
+from proctor.actors.recording.segments import SegmentedFile, temporary_segments
 from proctor.protocols.lenient import encoded_loosely
 from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
@@ -94,7 +94,9 @@ class EventLog:
         self._encoder = msgspec.json.Encoder()
         self._decode = msgspec.json.Decoder(AnyEvent).decode_lines
         segment = None if limit is None else max(1, limit // SEGMENTS)
-        self._file = nameless("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
+        self._file = (
+            temporary_segments("proctor-log-") if path is None else SegmentedFile(path, segment=segment)
+        )
         self._finalizer = weakref.finalize(self, SegmentedFile.close, self._file)
         self._index: list[tuple[int, int]]
         self._batches: dict[int, _Batch] = {}

@@ -14,7 +14,7 @@ EVENTS = 20_000
 _BETWEEN = "\n\n"
 
 
-def text_of(log: EventLog, since: int, until: int) -> tuple[str, bool]:
+def partial_text(log: EventLog, since: int, until: int) -> tuple[str, bool]:
     """The text that the agent wrote in its own voice between two positions, and whether some of it is missing: only the
     last is kept, and what the log has dropped is gone."""
     begin = max(since, until - EVENTS)

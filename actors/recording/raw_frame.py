@@ -9,7 +9,7 @@ from proctor.actors.recording.segments import segments_of
 from proctor.protocols.vocabulary import HOST, AnyEvent
 
 
-def frame_of(log: Path | None, event: AnyEvent) -> bytes:
+def read_raw_frame(log: Path | None, event: AnyEvent) -> bytes:
     """The line of the event's incarnation, without its end; `log` is the agent's event log. Reads the disk.
 
     Raises LookupError when no line caused it, when it belongs to no turn (the turn's id begins with the number of the

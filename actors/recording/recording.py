@@ -54,13 +54,13 @@ from proctor.runtime.processes.tags import is_tagged, restore_directory, tag_fol
 
 LIMIT = 256 * 2**20
 """Bytes that one agent's directory may have by default."""
-SMALLEST = 2**20
+MIN_LIMIT = 2**20
 """The least that a limit may be: below it hardly a turn has room."""
 KEEP_BYTES = 1 * 2**30
 KEEP_SECONDS = 30 * 86400.0
-RETAINING = 3600.0
+PRUNE_INTERVAL = 3600.0
 """Seconds between two looks for recordings that are to go."""
-RUN = "proctor-run"
+RUN_TAG = "proctor-run"
 """The kind in the tag of a run directory."""
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[A-Za-z0-9._-]{1,40}-[a-z0-9_]{8}")
 _STDOUT, _STDIN, _STDERR = "stdout.ndjson", "stdin.ndjson", "stderr.txt"
@@ -70,7 +70,7 @@ _FOLDER = 16 * 2**10
 """What an incarnation takes on disk beside its bytes: an agent that restarts all the time must be bounded, too."""
 
 
-Listen = Callable[[RecordingFailed | None], None]
+FailureListener = Callable[[RecordingFailed | None], None]
 """Is told why nothing is recorded any more, and None when it is again."""
 
 
@@ -94,7 +94,7 @@ class RunDirectory:
         agent: str,
         *,
         limit: int | None = LIMIT,
-        listen: Listen | None = None,
+        listen: FailureListener | None = None,
         required: bool = True,
     ) -> None:
         self.kept = root is not None
@@ -198,8 +198,8 @@ class RunDirectory:
         """The folder as it was made: a cleaner may have removed it, or what is old in it."""
         if self.kept:
             restore_directory(self.path)
-            if not is_tagged(self.path, RUN, self.path.name):
-                tag_folder(self.path, RUN, self.path.name)
+            if not is_tagged(self.path, RUN_TAG, self.path.name):
+                tag_folder(self.path, RUN_TAG, self.path.name)
         if not (self.path / "lock").exists():
             old, self._lock = self._lock, _new_lock(self.path)
             os.close(old)
@@ -416,12 +416,12 @@ def prune(
     return removed
 
 
-async def retain(
+async def prune_regularly(
     root: Path,
     *,
     keep_bytes: int = KEEP_BYTES,
     keep_seconds: float = KEEP_SECONDS,
-    every: float = RETAINING,
+    every: float = PRUNE_INTERVAL,
     wall: Callable[[], float] = time.time,
 ) -> None:
     """Prune `root` now and then, `every` so many seconds, until cancelled; a task beside whatever records there.
@@ -444,11 +444,11 @@ def untagged_runs(root: Path) -> list[Path]:
     return sorted(
         lock.parent
         for lock in root.glob("*/lock")
-        if _RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN, lock.parent.name)
+        if _RUN_NAME.fullmatch(lock.parent.name) and not is_tagged(lock.parent, RUN_TAG, lock.parent.name)
     )
 
 
-def forget(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
+def remove_old_files(folder: Path, *, keep_seconds: float = KEEP_SECONDS) -> None:
     """Remove the files of `folder` that nobody has written for so long. A folder that is not there is empty."""
     for path in folder.glob("*"):
         with suppress(FileNotFoundError):
@@ -464,7 +464,7 @@ def _make(root: Path | None, agent: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     path = make_temporary_directory(f"{stamp}-{name}-", root)
     try:
-        tag_folder(path, RUN, path.name)
+        tag_folder(path, RUN_TAG, path.name)
     except OSError:
         shutil.rmtree(path, ignore_errors=True)  # without its tag nothing would ever remove it
         raise
@@ -497,7 +497,7 @@ def _runs_in(root: Path) -> Iterator[tuple[float, Path]]:
     for lock in root.glob("*/lock"):
         run = lock.parent
         with suppress(FileNotFoundError):  # somebody else prunes too
-            if _RUN_NAME.fullmatch(run.name) and is_tagged(run, RUN, run.name):
+            if _RUN_NAME.fullmatch(run.name) and is_tagged(run, RUN_TAG, run.name):
                 yield _changed(run), run
 
 

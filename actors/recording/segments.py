@@ -28,7 +28,7 @@ from proctor.actors.errors import RecordingFailed
 from proctor.runtime.processes.private import open_private
 from proctor.runtime.processes.tags import restore_directory, write_all
 
-_LONGEST = 2
+_MAX_STRETCH = 2
 """Segments' lengths after which one ends also in the middle of a line."""
 _CHUNK = 2**20
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
@@ -217,7 +217,7 @@ class SegmentedFile:
 
     def _rotate(self) -> None:
         assert self._segment is not None
-        if self._line_ended or self._size >= _LONGEST * self._segment:
+        if self._line_ended or self._size >= _MAX_STRETCH * self._segment:
             with suppress(OSError):
                 self._divide()
 
@@ -255,7 +255,7 @@ class SegmentedFile:
         self.held = self._size + sum(segment.size for segment in self._old)
 
 
-def nameless(prefix: str) -> SegmentedFile:
+def temporary_segments(prefix: str) -> SegmentedFile:
     """One without a name, never divided, that goes when it is closed. Raises `RecordingFailed`."""
     try:
         with tempfile.TemporaryFile(prefix=prefix) as file:

@@ -37,7 +37,7 @@ from proctor.actors.errors import (
     ProviderError,
 )
 from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.limits.spend_limits import charged
+from proctor.actors.limits.spend_limits import run_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import DEADLINE, Run, stream
@@ -248,7 +248,7 @@ class CompletionModel:
                 if self._pool is not None:
                     await stack.enter_async_context(self._pool.slot(timeout=timeout))
                 plan = specs.plan_of(spec)
-                limits = charged(plan, self._book)
+                limits = run_limits(plan, self._book)
                 begun = stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
             yield await stack.enter_async_context(begun)
 

@@ -23,14 +23,14 @@ import trio
 from proctor.actors.delivery import Delivery
 from proctor.actors.errors import BadOption, NoPlace
 from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.limits.spend_limits import SpendLimits, charged
+from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import KINDS, kind_of
-from proctor.actors.plan.option_checks import near
+from proctor.actors.plan.option_checks import suggest_or_list
 from proctor.actors.plan.plan import SHUTDOWN, Plan
 from proctor.actors.process.memory import Memory, memory_of
-from proctor.actors.process.orphans import noted
-from proctor.actors.runs import DEADLINE, Run, opened
+from proctor.actors.process.orphans import track_processes
+from proctor.actors.runs import DEADLINE, Run, open_run
 from proctor.actors.serving.capacity import default_limit, usable_cores
 from proctor.actors.serving.slots import Places
 from proctor.actors.serving.warm_pool import Ready, Stock
@@ -193,7 +193,7 @@ class Pool:
         ends, plan = until(timeout), plan_of(agent)
         attachments = attachments_of(payloads)
         refuse_unsupported(plan, attachments)
-        limits = charged(plan, self.book)
+        limits = run_limits(plan, self.book)
         asked = _Asked(prompt, ends, inquiry_of(schema), attachments, limits)
         self._places.must_be_open()
         async with AsyncExitStack() as stack:
@@ -231,7 +231,7 @@ class Pool:
         if asked.inquiry is not None:
             plan = asked.inquiry.launched(plan)
         await self._admitted(stack, asked)
-        begun = opened(plan, starts=self._starts, attachments=asked.attachments)
+        begun = open_run(plan, starts=self._starts, attachments=asked.attachments)
         live = await stack.enter_async_context(begun)
         self._places.must_be_open()
         live.begin(asked.prompt, asked.left, asked.inquiry, limits=asked.limits)
@@ -269,7 +269,7 @@ class Pool:
         self._served = True
         self._places.reopen()
         try:
-            async with noted(), trio.open_nursery() as nursery:
+            async with track_processes(), trio.open_nursery() as nursery:
                 for stock in self._stocks:
                     nursery.start_soon(stock.serve)
                 task_status.started()
@@ -417,7 +417,7 @@ def _check_limits(limit: int | None, limits: Mapping[str, int], queue: int) -> N
     _check("queue", queue, 0)
     for kind, its in limits.items():
         if kind not in KINDS:
-            raise BadOption(f"limits names the kind {kind!r}{near(kind, KINDS)}")
+            raise BadOption(f"limits names the kind {kind!r}{suggest_or_list(kind, KINDS)}")
         _check(f"limit of {kind!r}", its, 1)
 
 

@@ -36,7 +36,7 @@ from trio_util import RepeatedEvent
 
 from proctor.actors import runs
 from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
-from proctor.actors.limits.account_book import BOOK, AccountBook
+from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import family_of
 from proctor.actors.plan.plan import Plan
@@ -159,7 +159,7 @@ class Session:
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
         by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
         known = self.conversation(plan)
-        around = BOOK.set(BOOK.get() or self._book)
+        around = ACCOUNT_BOOK.set(ACCOUNT_BOOK.get() or self._book)
         try:
             answer = await self._gone_on(plan, prompt, ends, by, known)
             if answer is None:
@@ -173,7 +173,7 @@ class Session:
                 self._folder.remember(family_of(plan), late.delivery.session_id)
             raise
         finally:
-            BOOK.reset(around)
+            ACCOUNT_BOOK.reset(around)
         self.remember(plan, answer)
         return answer
 

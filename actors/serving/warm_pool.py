@@ -23,7 +23,7 @@ from trio_util import RepeatedEvent, wait_any
 
 from proctor.actors.errors import AgentError
 from proctor.actors.plan.plan import Plan
-from proctor.actors.runs import Run, opened
+from proctor.actors.runs import Run, open_run
 from proctor.actors.serving.slots import Place, Places
 from proctor.runtime.processes.process_errors import ProcessError
 from proctor.runtime.spec import Backoff
@@ -109,7 +109,7 @@ class Stock:
     async def _one(self, place: Place, begun: trio.Event) -> None:
         ready: Ready | None = None
         try:
-            async with opened(self.plan, starts=self._starts) as live:
+            async with open_run(self.plan, starts=self._starts) as live:
                 ready = Ready(live)
                 await live.ready.wait()
                 why = await self._life(ready, begun)

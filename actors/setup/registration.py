@@ -26,7 +26,7 @@ from typing import Any, Literal, cast
 import attrs
 
 from proctor.actors.errors import BadOption, ConfigRefused, NotExecutable, NotInstalled
-from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find
+from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find_program
 from proctor.actors.setup import config_file, jsonc, toml_table
 from proctor.actors.setup.config_file import ConfigFile
 
@@ -141,7 +141,7 @@ async def register(client: Client, wish: Wish, environ: Mapping[str, str]) -> Re
 def is_present(client: Client, environ: Mapping[str, str]) -> bool:
     """Is the program of this client here, or a file or folder of its own?"""
     try:
-        find(client.product, environ=environ)
+        find_program(client.product, environ=environ)
     except NotExecutable:
         return True
     except NotInstalled:

@@ -15,7 +15,7 @@ import msgspec
 from proctor.actors.plan.plan import Plan
 from proctor.actors.structured.schemas import Schema
 from proctor.actors.structured.submit import Find, standing_tools
-from proctor.actors.tools.host_calls import declared_tools
+from proctor.actors.tools.host_calls import declare_tools
 from proctor.actors.tools.tools import Tool
 from proctor.protocols.lenient import Refusal
 
@@ -105,5 +105,5 @@ def prepared(plan: Plan, find: Find) -> Plan:
 def with_tools(plan: Plan, tools: tuple[Tool, ...]) -> Plan:
     """The plan with more tools of the host. Raises `BadOption` when a name is taken."""
     conduct = attrs.evolve(plan.conduct, host_tools=(*plan.conduct.host_tools, *tools))
-    launch = attrs.evolve(plan.launch, host_tools=declared_tools(conduct.host_tools))
+    launch = attrs.evolve(plan.launch, host_tools=declare_tools(conduct.host_tools))
     return attrs.evolve(plan, conduct=conduct, launch=launch)

@@ -39,12 +39,12 @@ def _positive(instance: Hook, attribute: attrs.Attribute[float], value: object) 
         raise BadOption(f"the timeout of a hook must be above 0 seconds, got {value!r}")
 
 
-def _named(instance: Hook, attribute: attrs.Attribute[str], value: object) -> None:
+def _is_point(instance: Hook, attribute: attrs.Attribute[str], value: object) -> None:
     if not isinstance(value, str) or not value:
         raise BadOption(f"the point of a hook is a word such as 'PreToolUse', got {value!r}")
 
 
-def _called(instance: Hook, attribute: attrs.Attribute[HookFunction], value: object) -> None:
+def _is_function(instance: Hook, attribute: attrs.Attribute[HookFunction], value: object) -> None:
     if not callable(value):
         raise BadOption(f"a hook is an async function, got {value!r}")
 
@@ -54,8 +54,8 @@ class Hook:
     """A hook at a `point`, in the CLI's word (Claude Code: `PreToolUse`, `PostToolUse`, `UserPromptSubmit`, `Stop`,
     ...), for the tools that `matcher` names in the CLI's pattern (None: all). `timeout` is in seconds."""
 
-    point: str = attrs.field(validator=_named)
-    function: HookFunction = attrs.field(validator=_called)
+    point: str = attrs.field(validator=_is_point)
+    function: HookFunction = attrs.field(validator=_is_function)
     matcher: str | None = attrs.field(default=None, kw_only=True)
     timeout: float = attrs.field(default=60.0, kw_only=True, validator=_positive)
     blocking: bool = attrs.field(default=True, kw_only=True)
@@ -69,18 +69,18 @@ class Hook:
     async def judge(self, called: HookCalled) -> HookVerdict:
         """The verdict on one call. Raises nothing but what is no `Exception`."""
         with trio.move_on_after(self.timeout):
-            return self._verdict(called, await self._asked(called))
+            return self._verdict(called, await self._call(called))
         return self._verdict(called, HookResult(False, f"it gave no verdict within {self.timeout:g} s"))
 
-    async def _asked(self, called: HookCalled) -> HookResult:
+    async def _call(self, called: HookCalled) -> HookResult:
         try:
-            said = await self.function(called)
+            result = await self.function(called)
         except Exception as error:  # noqa: BLE001  # the user's own function: it fails closed (L20)
             return HookResult(False, f"it failed: {error!r}")
-        if isinstance(said, HookResult):
-            return said
-        return HookResult(said is True, "" if said is True else "it did not allow it")
+        if isinstance(result, HookResult):
+            return result
+        return HookResult(result is True, "" if result is True else "it did not allow it")
 
-    def _verdict(self, called: HookCalled, said: HookResult) -> HookVerdict:
-        allow = said.allow or not self.blocking
-        return HookVerdict(called.id, allow, said.reason, said.input if allow else None, said.context)
+    def _verdict(self, called: HookCalled, result: HookResult) -> HookVerdict:
+        allow = result.allow or not self.blocking
+        return HookVerdict(called.id, allow, result.reason, result.input if allow else None, result.context)

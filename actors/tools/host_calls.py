@@ -16,7 +16,7 @@ import trio
 
 from proctor.actors.errors import BadOption, NotExecuted
 from proctor.actors.tools.hooks import Hook
-from proctor.actors.tools.tools import NOBODY, Tool, ToolContext
+from proctor.actors.tools.tools import NO_CONTEXT, Tool, ToolContext
 from proctor.protocols.dialect import HostHook, HostTool, Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
@@ -28,7 +28,7 @@ from proctor.protocols.vocabulary import (
     ToolReturn,
 )
 
-Asked = ToolRequested | HookCalled
+HostCall = ToolRequested | HookCalled
 Send = Callable[[AnyRequest], Awaitable[None]]
 
 
@@ -38,24 +38,24 @@ class Note(Protocol):
     def __call__(self, code: str, text: str, **data: Any) -> None: ...
 
 
-def caller(agent: str, values: Mapping[str, str], memo: Memo, asked: ToolRequested) -> ToolContext:
+def tool_context(agent: str, values: Mapping[str, str], memo: Memo, call: ToolRequested) -> ToolContext:
     """What a tool may know of who calls it, in the conversation that `memo` is of."""
-    prompts = next((turn.prompts for turn in memo.open_turns if turn.id == asked.turn), memo.prompts)
+    prompts = next((turn.prompts for turn in memo.open_turns if turn.id == call.turn), memo.prompts)
     return ToolContext(
         agent=agent,
         values=values,
         session_id=memo.session_id,
-        turn=asked.turn,
+        turn=call.turn,
         prompts=tuple(prompts),
-        call=asked.id,
+        call=call.id,
     )
 
 
-def _nobody(asked: ToolRequested) -> ToolContext:
-    return NOBODY
+def _no_context(call: ToolRequested) -> ToolContext:
+    return NO_CONTEXT
 
 
-class Hosting:
+class HostCalls:
     """Runs the tools and hooks of one incarnation; `send` writes an answer and raises `Misuse` or `NotExecuted`;
     `context` is for the tools that ask who calls."""
 
@@ -65,57 +65,57 @@ class Hosting:
         hooks: Sequence[Hook],
         send: Send,
         note: Note,
-        context: Callable[[ToolRequested], ToolContext] = _nobody,
+        context: Callable[[ToolRequested], ToolContext] = _no_context,
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._hooks = {hook.name: asked for hook, asked in zip(declared_hooks(hooks), hooks, strict=True)}
+        self._hooks = {hook.name: call for hook, call in zip(declare_hooks(hooks), hooks, strict=True)}
         self._send = send
         self._note = note
         self._context = context
         self._scopes: dict[str, trio.CancelScope] = {}
 
-    def take(self, asked: Asked, nursery: trio.Nursery) -> None:
+    def take(self, call: HostCall, nursery: trio.Nursery) -> None:
         """Begin what was asked; never waits."""
-        scope = self._scopes[asked.id] = trio.CancelScope()
-        nursery.start_soon(self._serve, asked, scope)
+        scope = self._scopes[call.id] = trio.CancelScope()
+        nursery.start_soon(self._serve, call, scope)
 
     def withdraw(self, withdrawn: RequestWithdrawn) -> None:
         """Nobody waits for this answer any more."""
         if (scope := self._scopes.get(withdrawn.id)) is not None:
             scope.cancel("the CLI withdrew the request")
 
-    async def _serve(self, asked: Asked, scope: trio.CancelScope) -> None:
+    async def _serve(self, call: HostCall, scope: trio.CancelScope) -> None:
         answer: ToolReturn | HookVerdict | None = None
         try:
             with scope:
-                answer = await self._answer(asked)
+                answer = await self._answer(call)
         finally:
-            self._scopes.pop(asked.id, None)
+            self._scopes.pop(call.id, None)
         if answer is not None:
-            await self._give(asked, answer)
+            await self._give(call, answer)
 
-    async def _give(self, asked: Asked, answer: ToolReturn | HookVerdict) -> None:
+    async def _give(self, call: HostCall, answer: ToolReturn | HookVerdict) -> None:
         try:
             await self._send(answer)
         except (Misuse, NotExecuted):
             return  # withdrawn meanwhile, or the process is gone: nobody waits for this answer
-        if isinstance(asked, HookCalled) and isinstance(answer, HookVerdict):
-            said = f"{'let it go on' if answer.allow else 'blocked'}{answer.reason and ': '}{answer.reason}"
-            self._note("hook", f"{asked.hook} {said}", id=answer.id, allow=answer.allow)
+        if isinstance(call, HookCalled) and isinstance(answer, HookVerdict):
+            text = f"{'let it go on' if answer.allow else 'blocked'}{answer.reason and ': '}{answer.reason}"
+            self._note("hook", f"{call.hook} {text}", id=answer.id, allow=answer.allow)
 
-    async def _answer(self, asked: Asked) -> ToolReturn | HookVerdict:
-        if isinstance(asked, HookCalled):
-            hook = self._hooks.get(asked.hook)
-            unknown = HookVerdict(asked.id, allow=False, reason=f"this host has no hook {asked.hook!r}")
-            return unknown if hook is None else await hook.judge(asked)
-        tool = self._tools.get(asked.tool)
+    async def _answer(self, call: HostCall) -> ToolReturn | HookVerdict:
+        if isinstance(call, HookCalled):
+            hook = self._hooks.get(call.hook)
+            unknown = HookVerdict(call.id, allow=False, reason=f"this host has no hook {call.hook!r}")
+            return unknown if hook is None else await hook.judge(call)
+        tool = self._tools.get(call.tool)
         if tool is None:
-            return ToolReturn(asked.id, f"this host has no tool {asked.tool!r}", is_error=True)
-        result = await tool.run(asked.input, self._context(asked))
-        return ToolReturn(asked.id, result.text, result.is_error)
+            return ToolReturn(call.id, f"this host has no tool {call.tool!r}", is_error=True)
+        result = await tool.run(call.input, self._context(call))
+        return ToolReturn(call.id, result.text, result.is_error)
 
 
-def declared_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
+def declare_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
     """What a dialect is told of these tools. Raises `BadOption` for what is no tool, and for a name used twice."""
     found: dict[str, HostTool] = {}
     for tool in tools:
@@ -127,7 +127,7 @@ def declared_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
     return tuple(found.values())
 
 
-def declared_hooks(hooks: Iterable[object]) -> tuple[HostHook, ...]:
+def declare_hooks(hooks: Iterable[object]) -> tuple[HostHook, ...]:
     """What a dialect is told of these hooks, each under a name of its own. Raises `BadOption` for what is no hook."""
     found: list[HostHook] = []
     for hook in hooks:

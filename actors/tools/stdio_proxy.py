@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 else:
     import _socket as socket
 
-PIECE = 65536
+CHUNK = 65536
 
 
-class Way:
+class Direction:
     """One direction: from a descriptor to another, and the piece that waits between them. None is the end."""
 
     def __init__(self, source: int, target: int) -> None:
@@ -39,7 +39,7 @@ class Way:
             if self.piece:
                 self.piece = self.piece[os.write(self.target, self.piece) :]
             else:
-                self.piece = os.read(self.source, PIECE) or None
+                self.piece = os.read(self.source, CHUNK) or None
         except BlockingIOError:
             pass
 
@@ -52,14 +52,14 @@ def main() -> None:
         os.write(2, f"proctor relay: the host does not listen: {refusal}\n".encode())
         os._exit(1)
     try:
-        carry(Way(0, link.fileno()), Way(link.fileno(), 1))
+        carry(Direction(0, link.fileno()), Direction(link.fileno(), 1))
     except OSError:
         pass  # who is written to has gone
     finally:
         os._exit(0)
 
 
-def carry(*ways: Way) -> None:
+def carry(*ways: Direction) -> None:
     for way in ways:
         os.set_blocking(way.target, False)
     while all(way.piece is not None for way in ways):

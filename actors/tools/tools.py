@@ -64,7 +64,7 @@ class ToolContext:
     call: str = ""
 
 
-NOBODY = ToolContext()
+NO_CONTEXT = ToolContext()
 
 
 @attrs.frozen(kw_only=True)
@@ -89,7 +89,7 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[object]:
         return self.function(*args, **kwargs)
 
-    async def run(self, arguments: Mapping[str, Any], context: ToolContext = NOBODY) -> ToolResult:
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext = NO_CONTEXT) -> ToolResult:
         """Carry out one call. Raises nothing but what is no `Exception`."""
         try:
             call = self._call(arguments, context)

@@ -30,32 +30,32 @@ from proctor.protocols.mcp_host_line import ToolLine
 from proctor.protocols.vocabulary import AnyEvent, ToolReturn
 from proctor.runtime.processes.private import make_directory
 
-LONGEST = 100
+MAX_SOCKET_PATH = 100
 """Bytes that the path of a socket may have on every system."""
-CLIENTS = 32
+MAX_CLIENTS = 32
 """Clients at a time; one CLI may start the relay more than once."""
-SLACK = 30.0
+TIMEOUT_MARGIN = 30.0
 """Seconds that a CLI waits for a tool beyond the tool's own deadline."""
 
-RELAY, STARTER = (
+STDIO_PROXY, EXEC_FILE = (
     (sys.executable, "-I", "-S", str(Path(str(each.__file__)))) for each in (stdio_proxy, exec_file)
 )
 """The words that start our programs; a socket, or a file, follows."""
 
-Tell = Callable[[list[AnyEvent]], None]
+OnEvents = Callable[[list[AnyEvent]], None]
 
 
 def socket_path(folder: Path, number: int) -> Path:
     """Where the incarnation of this number listens: in its private `folder`, unless the path is too long for that."""
     path = folder / f"tools-{number}"
-    short = len(os.fsencode(path)) <= LONGEST
+    short = len(os.fsencode(path)) <= MAX_SOCKET_PATH
     return path if short else Path("/tmp") / f"proctor-{secrets.token_hex(8)}" / "tools"
 
 
-def relayed(path: Path, patience: float) -> Server:
+def proxy_server(path: Path, patience: float) -> Server:
     """The server that a CLI is told of; `patience` is the longest deadline of a tool."""
-    program, *words = RELAY
-    return Server(command=program, args=(*words, str(path)), approved=True, timeout=patience + SLACK)
+    program, *words = STDIO_PROXY
+    return Server(command=program, args=(*words, str(path)), approved=True, timeout=patience + TIMEOUT_MARGIN)
 
 
 class ToolSocket:
@@ -67,7 +67,7 @@ class ToolSocket:
         path: Path,
         tools: Sequence[HostTool],
         memo: Memo,
-        tell: Tell,
+        tell: OnEvents,
         *,
         added: frozenset[str] = frozenset(),
     ) -> None:
@@ -102,7 +102,7 @@ class ToolSocket:
                 make_directory(self._path.parent)
             await at.bind(str(self._path))
             self._path.chmod(0o600)
-            at.listen(CLIENTS)
+            at.listen(MAX_CLIENTS)
         except OSError as error:
             raise RecordingFailed(str(self._path), error) from error
         self._listener = trio.SocketListener(at)
@@ -121,7 +121,7 @@ class ToolSocket:
 
     async def _attend(self, stream: trio.SocketStream) -> None:
         async with stream:
-            if len(self._clients) >= CLIENTS or not _is_ours(stream):
+            if len(self._clients) >= MAX_CLIENTS or not _is_ours(stream):
                 return
             self._seen += 1
             line = ToolLine(self._tools, self._memo, f"host.{self._seen}", added=self._added)
@@ -140,7 +140,7 @@ class _Client:
         self._stream = stream
         self._writing = trio.StrictFIFOLock()
 
-    async def live(self, tell: Tell) -> None:
+    async def live(self, tell: OnEvents) -> None:
         with suppress(trio.BrokenResourceError):
             async for chunk in self._stream:
                 tell(self.line.receive(bytes(chunk)))

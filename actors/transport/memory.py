@@ -25,14 +25,14 @@ import attrs
 import trio
 
 from proctor.actors.errors import AgentError, RecordingFailed
-from proctor.actors.transport.transport import Chunks, Reach, Start, Usage
+from proctor.actors.transport.transport import Chunks, Reach, Start, TransportState
 from proctor.protocols.framing import Framing
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes.condition import Condition
 from proctor.runtime.processes.process_errors import Context, ProcessGone, StdinClosed, stdin_refused
 from proctor.runtime.processes.stopping import CONTINUE, Step, run_ladder
 
-ROOM = 16
+MAX_WAITING = 16
 """Messages that may wait in either direction before their writer does."""
 STDERR_LIMIT = 64 * 1024
 
@@ -59,7 +59,7 @@ class Lines:
         return self._ready.popleft()
 
 
-class FarSide:
+class PeerStreams:
     """What the far end has of the line: its input, its output and a place to complain. `shown` is what
     the host sees of it from outside, running and without a guard unless the function sets something else."""
 
@@ -107,24 +107,24 @@ class FarSide:
         self._outgoing.close()
 
 
-FarEnd = Callable[[FarSide], Awaitable[int | None]]
+Peer = Callable[[PeerStreams], Awaitable[int | None]]
 """The whole life of a far end; what it returns is its exit status."""
 
 
-def played(far_end: FarEnd, *, name: str = "a played far end") -> Reach:
+def in_memory(far_end: Peer, *, name: str = "a played far end") -> Reach:
     """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
-    return partial(PlayedTransport, partial(_always, far_end), name)
+    return partial(MemoryTransport, partial(_always, far_end), name)
 
 
-OpenFarEnd = Callable[[], AbstractAsyncContextManager[FarEnd]]
+OpenPeer = Callable[[], AbstractAsyncContextManager[Peer]]
 """Makes a far end and what it needs, for as long as it is connected; raises what keeps it from being connected."""
 
 
-class PlayedTransport:
+class MemoryTransport:
     """A `Transport` to a function."""
 
-    def __init__(self, open_far_end: OpenFarEnd, name: str, start: Start) -> None:
-        self._usage = Usage(name)
+    def __init__(self, open_far_end: OpenPeer, name: str, start: Start) -> None:
+        self._usage = TransportState(name)
         self._open = open_far_end
         self._task = _Task(name, start.on_stderr)
         self._stopping = False
@@ -219,11 +219,11 @@ class _Task:
         self._scope = trio.CancelScope(shield=True)
         self._exited = trio.Event()
         self._born: float | None = None
-        self._input, incoming = trio.open_memory_channel[bytes](ROOM)
-        outgoing, self._output = trio.open_memory_channel[bytes](ROOM)
-        self._side = FarSide(incoming, outgoing, self.complain)
+        self._input, incoming = trio.open_memory_channel[bytes](MAX_WAITING)
+        outgoing, self._output = trio.open_memory_channel[bytes](MAX_WAITING)
+        self._side = PeerStreams(incoming, outgoing, self.complain)
 
-    async def live(self, far_end: FarEnd) -> None:
+    async def live(self, far_end: Peer) -> None:
         self._born = trio.current_time()
         status: int | None = None
         with self._scope:
@@ -238,7 +238,7 @@ class _Task:
         self._side.hang_up()
         self.close_stdin()
 
-    async def _play(self, far_end: FarEnd) -> int | None:
+    async def _play(self, far_end: Peer) -> int | None:
         try:
             return await far_end(self._side)
         except AgentError as error:
@@ -312,7 +312,7 @@ class _Task:
 
 
 @asynccontextmanager
-async def _always(far_end: FarEnd) -> AsyncGenerator[FarEnd]:
+async def _always(far_end: Peer) -> AsyncGenerator[Peer]:
     yield far_end
 
 

@@ -2,7 +2,7 @@
 
 Six operations (R093): `connect`, `write`, `messages`, `end_input`, `close`, `is_ready`; and the end as it is seen
 from here: its exit, its last words, a polite stop. What stands above knows no more, so that a CLI may be a process
-(here), a task of this host (`played`), or a session on a server.
+(here), a task of this host (`in_memory`), or a session on a server.
 
 Every transport guarantees: it is connected once and has one reader, and the second attempt at either harms nothing.
 Messages are written whole, in the order of their writing (R097); a write to what has ended fails at once (R098).
@@ -117,7 +117,7 @@ class Chunks:
         raise StopAsyncIteration
 
 
-class Usage:
+class TransportState:
     """What of that which can be done once has been done with a far end, called `name`."""
 
     def __init__(self, name: str) -> None:
@@ -152,7 +152,7 @@ class ProcessTransport:
 
     def __init__(self, start: Start) -> None:
         self._start = start
-        self._usage = Usage(repr(start.command.argv[0]) if start.command.argv else "a process")
+        self._usage = TransportState(repr(start.command.argv[0]) if start.command.argv else "a process")
         self._process: Process | None = None
 
     @property
@@ -231,7 +231,7 @@ class ProcessTransport:
         return self.exit or reason
 
 
-async def stderr_heard() -> None:
+async def stderr_received() -> None:
     """Return when what a process wrote on stderr before the bytes just read from its stdout has been told: one step of
     the loop finds it waiting, and by the next the task that reads it has run."""
     for _ in range(2):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import attrs
 import trio
 
-from proctor.actors.transport.memory import FarEnd, FarSide, played
+from proctor.actors.transport.memory import Peer, PeerStreams, in_memory
 from proctor.actors.transport.transport import ProcessTransport, Start, Transport
 from proctor.runtime.processes.process import Command
 from tests.runtime.programs import ENV, python
@@ -18,16 +18,16 @@ class Part:
     """One behaviour: the program's text, and the function."""
 
     program: str
-    function: FarEnd
+    function: Peer
 
 
-async def _echo(side: FarSide) -> int | None:
+async def _echo(side: PeerStreams) -> int | None:
     while chunk := await side.receive_some():
         await side.send_all(chunk)
     return None
 
 
-async def _after_the_end(side: FarSide) -> int | None:
+async def _after_the_end(side: PeerStreams) -> int | None:
     heard = b""
     while chunk := await side.receive_some():
         heard += chunk
@@ -35,20 +35,20 @@ async def _after_the_end(side: FarSide) -> int | None:
     return None
 
 
-async def _boom(side: FarSide) -> int | None:
+async def _boom(side: PeerStreams) -> int | None:
     await side.send_all(b"last words\n")
     side.complain(b"boom")
     return 1
 
 
-async def _silent_but_alive(side: FarSide) -> int | None:
+async def _silent_but_alive(side: PeerStreams) -> int | None:
     side.end_output()
     while await side.receive_some():
         pass
     return None
 
 
-async def _first_hears_then_speaks(side: FarSide) -> int | None:
+async def _first_hears_then_speaks(side: PeerStreams) -> int | None:
     heard = 0
     while heard < 2_000_000:
         heard += len(await side.receive_some())
@@ -59,7 +59,7 @@ async def _first_hears_then_speaks(side: FarSide) -> int | None:
     return None
 
 
-async def _for_ever(side: FarSide) -> int | None:
+async def _for_ever(side: PeerStreams) -> int | None:
     await side.send_all(b"up\n")
     await trio.sleep_forever()
     return None
@@ -99,7 +99,7 @@ def by_process(behaviour: str) -> Transport:
 
 
 def by_function(behaviour: str) -> Transport:
-    reach = played(_PARTS[behaviour].function, name=behaviour)
+    reach = in_memory(_PARTS[behaviour].function, name=behaviour)
     return reach(Start(command=Command(("not", "run"), ENV), on_stderr=_forget))
 
 

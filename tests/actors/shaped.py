@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.transport.memory import FarSide, Lines, played
+from proctor.actors.transport.memory import Lines, PeerStreams, in_memory
 from proctor.protocols.dialect import Dialect
 from tests.protocols.lines import INIT, ended, line, reply
 
@@ -33,7 +33,7 @@ class Talk:
 
 @attrs.define
 class _Speaker:
-    side: FarSide
+    side: PeerStreams
     talk: Talk
     lines: Lines
     calls: int = 0
@@ -102,7 +102,7 @@ class _Speaker:
         return 0.25 * len(self.talk.prompts)
 
 
-async def _plays(talk: Talk, side: FarSide) -> int | None:
+async def _plays(talk: Talk, side: PeerStreams) -> int | None:
     return await _Speaker(side, talk, side.lines()).live()
 
 
@@ -113,7 +113,7 @@ def shaped_plan(
     talk = Talk([*turns])
     chosen: AgentOptions = {"home": "private", "silence": 20.0, "final": 0.5, **options}
     plan = claude_plan("agent", chosen, shutdown=5.0)
-    reach = played(partial(_plays, talk), name="shaped")
+    reach = in_memory(partial(_plays, talk), name="shaped")
     return attrs.evolve(plan, product=None, reach=reach, dialect=_without(plan.dialect, lacking)), talk
 
 

@@ -10,7 +10,7 @@ import trio
 
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarEnd, FarSide, played
+from proctor.actors.transport.memory import Peer, PeerStreams, in_memory
 from proctor.runtime.spec import ChildSpec
 from tests.protocols.lines import INIT, assistant, ended, line, reply, text
 
@@ -26,7 +26,7 @@ CUT: dict[str, Any] = {
 class Speaker:
     """Answers each prompt with `turn: prompt`, but `crash` with its end, and `hang` and `wait` not at all."""
 
-    def __init__(self, side: FarSide) -> None:
+    def __init__(self, side: PeerStreams) -> None:
         self._side = side
         self._turns = 0
         self._open = False
@@ -62,19 +62,17 @@ class Speaker:
         await self._side.send_all(ended(total_cost_usd=0.5, **facts))
 
 
-async def speaks(side: FarSide) -> int | None:
+async def speaks(side: PeerStreams) -> int | None:
     return await Speaker(side).live()
 
 
-def saying(
-    *frames: bytes, status: int | None = None, heard: list[Any] | None = None, **result: Any
-) -> FarEnd:
+def saying(*frames: bytes, status: int | None = None, heard: list[Any] | None = None, **result: Any) -> Peer:
     """A far end that tells these frames for every prompt, then the result if there is one; without one it hangs, but for `status`.
 
     What it is sent as prompts is added to `heard`.
     """
 
-    async def live(side: FarSide) -> int | None:
+    async def live(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             if frame["type"] == "control_request":
@@ -98,13 +96,13 @@ def saying(
     return live
 
 
-async def deaf(side: FarSide) -> int | None:
+async def deaf(side: PeerStreams) -> int | None:
     """A far end that answers nothing."""
     await trio.sleep_forever()
     return None
 
 
-async def unwanted(side: FarSide) -> int | None:
+async def unwanted(side: PeerStreams) -> int | None:
     """A far end that is not to be started."""
     raise AssertionError("it was started")
 
@@ -121,14 +119,14 @@ TALK = saying(
 )
 
 
-def spoken_plan(far_end: FarEnd = speaks, **options: Unpack[AgentOptions]) -> Plan:
+def spoken_plan(far_end: Peer = speaks, **options: Unpack[AgentOptions]) -> Plan:
     """An agent whose far end is a function."""
     chosen: AgentOptions = {"home": "private", "silence": 20.0, "final": 0.5, **options}
     return attrs.evolve(
-        claude_plan("agent", chosen, shutdown=5.0), product=None, reach=played(far_end, name="speaker")
+        claude_plan("agent", chosen, shutdown=5.0), product=None, reach=in_memory(far_end, name="speaker")
     )
 
 
-def spec_of(far_end: FarEnd, **options: Unpack[AgentOptions]) -> ChildSpec:
+def spec_of(far_end: Peer, **options: Unpack[AgentOptions]) -> ChildSpec:
     """Its child of a tree."""
     return agent_spec("agent", spoken_plan(far_end, **options), {})

@@ -30,7 +30,7 @@ from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.toolset import Call, Toolset
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.errors import ActorExited
@@ -57,9 +57,9 @@ class Till:
     def reach(self, start: Start) -> Transport:
         if not any("resume" in argument for argument in start.command.argv):
             self.total = 0.0
-        return played(self.live, name="till")(start)
+        return in_memory(self.live, name="till")(start)
 
-    async def live(self, side: FarSide) -> int | None:
+    async def live(self, side: PeerStreams) -> int | None:
         async for frame_line in side.lines():
             frame: dict[str, Any] = json.loads(frame_line)
             if frame["type"] == "control_request":
@@ -71,7 +71,7 @@ class Till:
                 return status
         return None
 
-    async def _turn(self, side: FarSide, prompt: str) -> int | None:
+    async def _turn(self, side: PeerStreams, prompt: str) -> int | None:
         self.prompts += 1
         await side.send_all(INIT)
         if "crash" in prompt:

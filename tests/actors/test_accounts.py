@@ -9,24 +9,24 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.limits.admission import Gate
+from proctor.actors.limits.admission import Admission
 from proctor.actors.limits.spend_limits import SpendLimits
-from proctor.actors.limits.tree_limits import Fellows
-from proctor.actors.limits.usage_limit import MARGIN, SPREAD, STEP, Account
+from proctor.actors.limits.tree_limits import TreeLimits
+from proctor.actors.limits.usage_limit import MARGIN, SPREAD, STEP, UsageLimit
 from proctor.actors.plan.account_id import account_of, session_key
 from proctor.actors.plan.plan import AgentOptions, claude_plan
 
 NAMES = ("a", "b", "c", "d")
 
 
-def limited(seconds: float = 10.0) -> Account:
-    account = Account("it", Random(1))
+def limited(seconds: float = 10.0) -> UsageLimit:
+    account = UsageLimit("it", Random(1))
     account.limited(seconds, 0.0)
     return account
 
 
 def test_an_account_without_a_limit_lets_everybody_go() -> None:
-    account = Account("it", Random(1))
+    account = UsageLimit("it", Random(1))
     assert [account.enter(name, 0.0) for name in NAMES] == [0.0] * 4
 
 
@@ -78,10 +78,11 @@ def test_when_the_one_that_tries_leaves_another_one_tries() -> None:
 
 
 async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock: MockClock) -> None:  # L38
-    fellows = Fellows(seed=3)
+    fellows = TreeLimits(seed=3)
     account = fellows.account("it")
     gates = {
-        name: Gate(name, fellows, account, SpendLimits(fellows.book, (), name), waits=True) for name in NAMES
+        name: Admission(name, fellows, account, SpendLimits(fellows.book, (), name), waits=True)
+        for name in NAMES
     }
     account.limited(60.0, trio.current_time())
     went: list[tuple[str, float]] = []
@@ -129,10 +130,10 @@ def test_a_session_is_told_apart_within_one_home_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_an_agent_that_does_not_wait_out_limits_is_not_held_by_anothers(held: bool, tmp_path: Path) -> None:
     async def main() -> None:
-        fellows = Fellows()
+        fellows = TreeLimits()
         account = fellows.account("it")
         account.limited(60.0, trio.current_time())
-        gate = Gate("a", fellows, account, SpendLimits(fellows.book, (), "a"), waits=held)
+        gate = Admission("a", fellows, account, SpendLimits(fellows.book, (), "a"), waits=held)
         assert (gate.hold() is not None) == held
 
     trio.run(main)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.actors.errors import BadOption, NotExecutable, NotInstalled
-from proctor.actors.plan.discovery import GEMINI, OPENCODE, stranger
+from proctor.actors.plan.discovery import GEMINI, OPENCODE, unknown_product
 from proctor.actors.plan.plan import AgentOptions, acp_plan, opencode_plan
 from proctor.protocols.acp import GEMINI as GEMINI_PROFILE
 from proctor.protocols.acp import Profile
@@ -56,8 +56,8 @@ def test_a_program_that_is_not_there_is_named_with_the_places_searched(
 
 def test_a_known_program_is_known_by_its_name_and_a_stranger_has_no_variable() -> None:
     assert acp_plan("a", ["gemini"], {}).product == GEMINI
-    assert acp_plan("a", ["x"], {}).product == stranger("x")
-    assert stranger("x").variable == ""
+    assert acp_plan("a", ["x"], {}).product == unknown_product("x")
+    assert unknown_product("x").variable == ""
 
 
 @pytest.mark.parametrize(

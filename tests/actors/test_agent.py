@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.agent.agent_state import QUEUE, Job
-from proctor.actors.agent.messages import Begin
+from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
+from proctor.actors.agent.messages import Submit
 from proctor.protocols import vocabulary as v
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.exits import NoProc
@@ -303,7 +303,7 @@ async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
                 except proctor.NotExecuted as error:
                     refused.append(str(error))
 
-            for _ in range(1 + QUEUE + 3):
+            for _ in range(1 + MAX_QUEUED + 3):
                 nursery.start_soon(wait)
             with trio.fail_after(20):
                 while len(refused) < 3:  # noqa: ASYNC110
@@ -314,7 +314,7 @@ async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
 
 async def test_a_request_whose_caller_gave_up_before_it_was_heard_is_never_sent(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
-        await sup.name("a").call(Begin(Job("ticket", "never", withdrawn=True)))
+        await sup.name("a").call(Submit(PendingRequest("ticket", "never", withdrawn=True)))
         assert (await sup.agent("a").ask("one")).text == "1: one"
 
 

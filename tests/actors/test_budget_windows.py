@@ -24,7 +24,7 @@ from proctor.actors.serving.pool import Pool
 from proctor.actors.serving.retry import attempted
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.protocols.vocabulary import Usage
 from tests.actors.spoken import COUNTED, spoken_plan
 from tests.protocols.lines import INIT, ended, line, reply, text
@@ -44,7 +44,7 @@ class Costly:
         self.turns = self.running = self.most = 0
         self._first = first
 
-    async def live(self, side: FarSide) -> int | None:
+    async def live(self, side: PeerStreams) -> int | None:
         total = 0.0
         async for frame_line in side.lines():
             frame: dict[str, Any] = json.loads(frame_line)
@@ -63,7 +63,7 @@ class Costly:
             )
         return None
 
-    async def _turn(self, side: FarSide, prompt: str) -> int | None:
+    async def _turn(self, side: PeerStreams, prompt: str) -> int | None:
         self.turns += 1
         self.running += 1
         self.most = max(self.most, self.running)
@@ -79,7 +79,7 @@ class Costly:
         return None
 
     def plan(self, name: str = "agent", **options: Unpack[AgentOptions]) -> Plan:
-        return attrs.evolve(spoken_plan(**options), name=name, reach=played(self.live, name="costly"))
+        return attrs.evolve(spoken_plan(**options), name=name, reach=in_memory(self.live, name="costly"))
 
 
 async def _queued_all(costly: Costly, budget: Budget) -> None:

@@ -41,7 +41,7 @@ from proctor.actors.serving.chunks import (
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.payloads import FilePayload, JsonPayload, Payload
-from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.memory import PeerStreams
 from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols import vocabulary as v
 from proctor.protocols.prompt import Message
@@ -217,7 +217,7 @@ async def test_a_pool_bounds_the_processes_of_a_model_R135(autojump_clock: MockC
 async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -> None:
     ended = trio.Event()
 
-    async def far_end(side: FarSide) -> int | None:
+    async def far_end(side: PeerStreams) -> int | None:
         try:
             return await saying(assistant(text("so far")))(side)
         finally:

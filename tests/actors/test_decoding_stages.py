@@ -16,7 +16,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import claude_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.memory import PeerStreams
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
@@ -41,7 +41,7 @@ def writes(data: bytes, cut: str) -> Sequence[bytes]:
 
 
 def saying(data: bytes, cut: str) -> Any:
-    async def live(side: FarSide) -> int | None:
+    async def live(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             if frame["type"] == "control_request":
@@ -120,7 +120,7 @@ def test_a_budget_that_makes_no_sense_is_refused(wrong: Any) -> None:
 async def test_a_program_that_never_spoke_the_protocol_is_refused_with_that_reason(
     autojump_clock: MockClock,
 ) -> None:
-    async def banner(side: FarSide) -> None:
+    async def banner(side: PeerStreams) -> None:
         await side.send_all(b"Welcome to the shop\n" * 9)
         await trio.sleep_forever()
 

@@ -29,7 +29,7 @@ from proctor.actors.runs import run, stream
 from proctor.actors.serving.pool import Pool
 from proctor.actors.serving.tool_results import Place, failure
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide, PlayedTransport
+from proctor.actors.transport.memory import MemoryTransport, PeerStreams
 from proctor.cli.ui.renderers import answer_record
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus
@@ -55,7 +55,7 @@ class Peer:
     ends: bool = False
     die: trio.Event = attrs.field(factory=trio.Event)
 
-    async def live(self, side: FarSide) -> int:
+    async def live(self, side: PeerStreams) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._talk, side)
             await self.die.wait()
@@ -63,7 +63,7 @@ class Peer:
             nursery.cancel_scope.cancel("it dies")
         return 3
 
-    async def _talk(self, side: FarSide) -> None:
+    async def _talk(self, side: PeerStreams) -> None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             subtype = frame.get("request", {}).get("subtype")
@@ -216,7 +216,7 @@ async def _never() -> AsyncGenerator[Any]:
 
 
 async def test_a_request_whose_process_does_not_get_ready_is_starting(autojump_clock: MockClock) -> None:
-    plan = attrs.evolve(spoken_plan(mode="oneshot"), reach=partial(PlayedTransport, _never, "nowhere"))
+    plan = attrs.evolve(spoken_plan(mode="oneshot"), reach=partial(MemoryTransport, _never, "nowhere"))
     found = [await failed(partial(run, plan, "x", timeout=3))]
     async with proctor.open_supervisor([agent_spec("agent", plan, {})]) as sup:
         found.append(await failed(partial(sup.agent("agent").ask, "x", timeout=3)))

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
-from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, Product, find, version
+from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, Product, find_program, version
 
 
 def program(path: Path, text: str = "#!/bin/sh\necho '2.1.330 (Claude Code)'\n", mode: int = 0o755) -> Path:
@@ -26,7 +26,7 @@ def test_the_explicit_path_wins(tmp_path: Path, product: Product) -> None:  # R0
     explicit = program(tmp_path / "mine" / "claude")
     program(tmp_path / "path" / "claude")
     environ = {"PATH": str(tmp_path / "path"), "PROCTOR_CLAUDE": str(tmp_path / "none")}
-    assert find(product, explicit, environ) == explicit
+    assert find_program(product, explicit, environ) == explicit
 
 
 # R022
@@ -34,27 +34,27 @@ def test_then_the_variable(tmp_path: Path, product: Product) -> None:
     named = program(tmp_path / "named" / "claude")
     program(tmp_path / "path" / "claude")
     environ = {"PATH": str(tmp_path / "path"), "PROCTOR_CLAUDE": str(named)}
-    assert find(product, None, environ) == named
+    assert find_program(product, None, environ) == named
 
 
 # R022
 def test_then_the_path(tmp_path: Path, product: Product) -> None:
     on_path = program(tmp_path / "path" / "claude")
     program(tmp_path / "known" / "claude")
-    assert find(product, None, {"PATH": str(tmp_path / "path")}) == on_path
+    assert find_program(product, None, {"PATH": str(tmp_path / "path")}) == on_path
 
 
 # R022
 def test_then_the_usual_places(tmp_path: Path, product: Product) -> None:
     known = program(tmp_path / "known" / "claude")
-    assert find(product, None, {"PATH": ""}) == known
+    assert find_program(product, None, {"PATH": ""}) == known
 
 
 def test_nowhere_names_every_place_and_how_to_install_it(
     tmp_path: Path, product: Product
 ) -> None:  # R023, R028
     with pytest.raises(NotInstalled) as caught:
-        find(product, None, {"PATH": "/nowhere"})
+        find_program(product, None, {"PATH": "/nowhere"})
     text = str(caught.value)
     for part in ("PROCTOR_CLAUDE", "on PATH (/nowhere)", f"{tmp_path}/known/claude", "npm install -g"):
         assert part in text
@@ -67,16 +67,16 @@ def test_an_explicit_path_that_is_not_there_is_not_looked_for_elsewhere(
 ) -> None:
     program(tmp_path / "path" / "claude")
     with pytest.raises(NotInstalled, match="the path given"):
-        find(product, tmp_path / "gone", {"PATH": str(tmp_path / "path")})
+        find_program(product, tmp_path / "gone", {"PATH": str(tmp_path / "path")})
 
 
 def test_a_directory_and_a_file_without_permission_are_told_apart(
     tmp_path: Path, product: Product
 ) -> None:  # R025
     with pytest.raises(NotExecutable, match="it is a directory"):
-        find(product, tmp_path)
+        find_program(product, tmp_path)
     with pytest.raises(NotExecutable, match="no execute permission"):
-        find(product, program(tmp_path / "plain", mode=0o644))
+        find_program(product, program(tmp_path / "plain", mode=0o644))
 
 
 async def test_the_version_is_three_numbers(tmp_path: Path) -> None:
@@ -116,18 +116,18 @@ def codex_package(root: Path, place: str) -> tuple[Path, Path]:
 def test_the_native_program_is_taken_from_beside_its_launcher(tmp_path: Path, place: int) -> None:
     machine = f"{platform.system()} {platform.machine()}".lower()
     _, native = codex_package(tmp_path, CODEX_CLI.native[machine][place])
-    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == native
-    assert find(CODEX_CLI, tmp_path / "bin" / "codex", {}) == native
+    assert find_program(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == native
+    assert find_program(CODEX_CLI, tmp_path / "bin" / "codex", {}) == native
 
 
 def test_a_launcher_without_its_native_program_is_run_as_it_is(tmp_path: Path) -> None:
     codex_package(tmp_path, "../elsewhere/codex")
-    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == tmp_path / "bin" / "codex"
+    assert find_program(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == tmp_path / "bin" / "codex"
 
 
 def test_a_program_that_is_no_launcher_is_taken_as_it_is(tmp_path: Path) -> None:
     own = program(tmp_path / "bin" / "codex")
-    assert find(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own
+    assert find_program(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own
 
 
 @pytest.mark.parametrize("suffix", [".cmd", ".bat", ".ps1"])
@@ -138,9 +138,9 @@ def test_a_batch_file_is_never_taken_for_the_program_L26(
     program(tmp_path / "known" / f"claude{suffix}")
     environ = {"PATH": str(tmp_path / "path"), "PATHEXT": ".EXE;.CMD;.BAT;.PS1"}
     with pytest.raises(NotInstalled):
-        find(product, None, environ)
+        find_program(product, None, environ)
     for named in (shim, None):
         with pytest.raises(NotExecutable, match="it is a batch file"):
-            find(product, named, environ if named else {**environ, "PROCTOR_CLAUDE": str(shim)})
+            find_program(product, named, environ if named else {**environ, "PROCTOR_CLAUDE": str(shim)})
     native = program(tmp_path / "known" / "claude")
-    assert find(product, None, environ) == native
+    assert find_program(product, None, environ) == native

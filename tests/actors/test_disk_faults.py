@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory, prune
 from proctor.actors.serving.sessions import Sessions
@@ -134,7 +134,7 @@ class Disk:
         recording.stdout(b"{}\n", 0)
         recording.close(stdout_lines=1)
         assert prune(self.neighbour.path.parent, keep_bytes=0, keep_seconds=0) == []
-        async with noted():
+        async with track_processes():
             assert current_ledger() is not None
             assert make_folder("proctor-test-").is_dir()
 

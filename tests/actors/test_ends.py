@@ -13,8 +13,8 @@ import trio.testing
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.limits.admission import gate_of
-from proctor.actors.limits.tree_limits import Fellows
+from proctor.actors.limits.admission import admission_for
+from proctor.actors.limits.tree_limits import TreeLimits
 from proctor.actors.outcomes import REACTIONS, Outcome, Reaction
 from proctor.actors.plan.plan import claude_plan
 from proctor.protocols import vocabulary as v
@@ -184,8 +184,8 @@ async def test_a_one_shot_agent_never_surprises_the_state_table(tmp_path: Path) 
 
 
 async def test_many_that_come_back_at_once_are_asked_in_steps(autojump_clock: MockClock) -> None:
-    fellows = Fellows(stagger=5.0)
-    gates = [gate_of(claude_plan(f"a{n}", {}), f"root/a{n}", fellows) for n in range(4)]
+    fellows = TreeLimits(stagger=5.0)
+    gates = [admission_for(claude_plan(f"a{n}", {}), f"root/a{n}", fellows) for n in range(4)]
     for gate in gates:
         gate.come_back()
     holds = [gate.hold() for gate in gates]

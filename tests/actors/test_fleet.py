@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.durations import duration, limit, spelled
+from proctor.actors.durations import duration, format_duration, limit
 from proctor.actors.errors import FleetFaults
 from proctor.actors.fleet.fleet import Fleet, load_fleet
 from proctor.actors.plan.permissions import Rule
@@ -340,7 +340,7 @@ def test_a_limit_may_be_none(given: object, seconds: float) -> None:
     ],
 )
 def test_a_length_of_time_is_spelled_in_two_units_at_most(seconds: float, text: str) -> None:
-    assert spelled(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_every_kind_of_agent_and_what_a_tree_shares_are_read(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.errors import BudgetExceeded
-from proctor.actors.limits.admission import Gate
+from proctor.actors.limits.admission import Admission
 from proctor.actors.limits.spend_limits import SpendLimits
-from proctor.actors.limits.tree_limits import Fellows
+from proctor.actors.limits.tree_limits import TreeLimits
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.plan import AgentOptions
 from proctor.protocols import vocabulary as v
@@ -143,11 +143,11 @@ async def test_a_budget_that_only_warns_stops_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_gate_asks_for_money_before_it_asks_the_account(autojump_clock: MockClock) -> None:
-    fellows = Fellows(seed=1)
+    fellows = TreeLimits(seed=1)
     account = fellows.account("it")
     limited = SpendLimits(fellows.book, (fellows.book.window("a", Budget(1.0, 100.0)),), "a")
-    poor = Gate("poor", fellows, account, limited, waits=True)
-    rich = Gate("rich", fellows, account, SpendLimits(fellows.book, (), "b"), waits=True)
+    poor = Admission("poor", fellows, account, limited, waits=True)
+    rich = Admission("rich", fellows, account, SpendLimits(fellows.book, (), "b"), waits=True)
     assert list(limited.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
     account.limited(10.0, trio.current_time())
     await trio.sleep(12)

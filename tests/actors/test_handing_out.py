@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.pool import Pool, Warm
-from proctor.actors.transport.memory import FarEnd, PlayedTransport
+from proctor.actors.transport.memory import MemoryTransport, Peer
 from proctor.actors.transport.transport import Start, Transport
 from tests.actors.spoken import speaks, spoken_plan
 
@@ -31,7 +31,7 @@ class Story:
         return [when for told, when in self.told if told == what]
 
 
-class Watched(PlayedTransport):
+class Watched(MemoryTransport):
     """Tells when its process is started and when it is asked."""
 
     story: Story
@@ -49,7 +49,7 @@ class Watched(PlayedTransport):
 
 
 @asynccontextmanager
-async def _speaker() -> AsyncGenerator[FarEnd]:
+async def _speaker() -> AsyncGenerator[Peer]:
     yield speaks
 
 

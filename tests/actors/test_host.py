@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.process.orphans import account, hosts_folder, noted
+from proctor.actors.process.orphans import describe_sweep, hosts_folder, track_processes
 from proctor.actors.runs import run
 from proctor.runtime.processes import procfs
 from proctor.runtime.processes.ledger import Swept, current_ledger, open_ledger
@@ -57,7 +57,7 @@ async def test_a_run_without_a_tree_does_too(folder: Path, tmp_path: Path) -> No
 
 
 async def test_inside_of_a_ledger_no_other_is_opened(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path / "own") as ledger, noted(), proctor.open_supervisor():
+    async with open_ledger(tmp_path / "own") as ledger, track_processes(), proctor.open_supervisor():
         assert current_ledger() is ledger
     assert left_in(tmp_path) == ["own"]
 
@@ -70,10 +70,10 @@ async def test_what_was_found_is_told_in_a_line(folder: Path) -> None:
 
     ledger_of_the_dead(folder)
     async with open_process(sh("read x"), marker=f"{KEY}/1/a", ladder=AT_ONCE) as orphan:
-        async with noted(told):
+        async with track_processes(told):
             pass
         assert said == [f"killed a process that an earlier run had left: sh ({orphan.pid})"]
-    async with noted(told):
+    async with track_processes(told):
         pass
     assert len(said) == 1
 
@@ -93,9 +93,9 @@ def test_the_folder_is_the_users_and_absolute() -> None:
 def test_an_account_names_the_first_and_counts_the_rest() -> None:
     several = tuple(Orphan(pid, 1, "sh", "m") for pid in range(1, 8))
     stuck = Orphan(9, 1, "cat", "m", "it was killed and does not die")
-    assert list(account(Swept(killed=several, left=(stuck,), sure=False))) == [
+    assert list(describe_sweep(Swept(killed=several, left=(stuck,), sure=False))) == [
         "killed 7 processes that an earlier run had left: sh (1), sh (2), sh (3), sh (4), sh (5), and 2 more",
         "an earlier run has left a process that could not be killed: cat (9): it was killed and does not die",
         "could not look everywhere for what an earlier run has left; the next start looks again",
     ]
-    assert list(account(Swept(hosts=3))) == []
+    assert list(describe_sweep(Swept(hosts=3))) == []

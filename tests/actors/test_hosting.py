@@ -12,7 +12,7 @@ from proctor.actors.errors import BadOption, NotExecuted
 from proctor.actors.plan.plan import AgentOptions, claude_plan, scripted_plan
 from proctor.actors.scripted.launch import scripted_dialect
 from proctor.actors.tools.hooks import Hook
-from proctor.actors.tools.host_calls import Asked, Hosting, caller
+from proctor.actors.tools.host_calls import HostCall, HostCalls, tool_context
 from proctor.actors.tools.tools import tool
 from proctor.protocols.dialect import HostHook, Launch, Memo, OpenTurn
 from proctor.protocols.errors import Misuse
@@ -64,11 +64,11 @@ class FarEnd:
     def note(self, code: str, text: str, **data: Any) -> None:
         self.notices.append((code, text, data))
 
-    def host(self) -> Hosting:
-        return Hosting([add, nap], [HOOK], self.send, self.note)
+    def host(self) -> HostCalls:
+        return HostCalls([add, nap], [HOOK], self.send, self.note)
 
 
-async def answered(*asked: Asked) -> tuple[list[AnyRequest], FarEnd]:
+async def answered(*asked: HostCall) -> tuple[list[AnyRequest], FarEnd]:
     """All answers to these requests, which came together."""
     end = FarEnd()
     host = end.host()
@@ -95,7 +95,9 @@ def naps(id: str, seconds: float) -> ToolRequested:
         ),
     ],
 )
-async def test_each_request_is_answered(asked: Asked, answer: AnyRequest, autojump_clock: MockClock) -> None:
+async def test_each_request_is_answered(
+    asked: HostCall, answer: AnyRequest, autojump_clock: MockClock
+) -> None:
     assert (await answered(asked))[0] == [answer]
 
 
@@ -194,7 +196,7 @@ def test_a_caller_is_known_by_the_requests_that_its_turn_answers_R164() -> None:
     memo.prompts.append("p9")
     memo.open_turns.append(OpenTurn("t2", ["p1", "p2"]))
     asked = ToolRequested(1, "t2", "r1", "add")
-    who = caller("a", {"project": "x"}, memo, asked)
+    who = tool_context("a", {"project": "x"}, memo, asked)
     assert (who.agent, who.values, who.session_id, who.turn) == ("a", {"project": "x"}, "s", "t2")
     assert (who.prompts, who.call) == (("p1", "p2"), "r1")
-    assert caller("a", {}, memo, ToolRequested(1, None, "r2", "add")).prompts == ("p9",)
+    assert tool_context("a", {}, memo, ToolRequested(1, None, "r2", "add")).prompts == ("p9",)

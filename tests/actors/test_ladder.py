@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.process.stop_sequence import SHARE, ladder
+from proctor.actors.process.stop_sequence import GRACE_SHARE, stop_steps
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Mode
@@ -40,7 +40,7 @@ def test_an_idle_session_is_asked_to_end_and_not_interrupted() -> None:
         written.append(data)
         return data
 
-    steps = ladder(plan(), idle(), said)
+    steps = stop_steps(plan(), idle(), said)
     assert [step.action for step in steps] == ["write", "close_stdin", "terminate", "kill"]
     assert [json.loads(data)["request"]["subtype"] for data in written] == ["end_session"]
 
@@ -48,7 +48,7 @@ def test_an_idle_session_is_asked_to_end_and_not_interrupted() -> None:
 def test_a_working_session_is_interrupted_first() -> None:
     conversation = idle()
     conversation.send(Prompt("4a5c2cf9-6a5c-4b0e-9c7c-0f4b0a3a6d10", "hi"))
-    steps = ladder(plan(), conversation, lambda data: data)
+    steps = stop_steps(plan(), conversation, lambda data: data)
     assert [json.loads(step.data)["request"]["subtype"] for step in steps if step.data] == [
         "interrupt",
         "end_session",
@@ -56,29 +56,29 @@ def test_a_working_session_is_interrupted_first() -> None:
 
 
 def test_a_one_shot_run_is_told_nothing_after_its_prompt() -> None:
-    steps = ladder(plan(mode="oneshot"), idle("oneshot"), lambda data: data)
+    steps = stop_steps(plan(mode="oneshot"), idle("oneshot"), lambda data: data)
     assert [step.action for step in steps] == ["close_stdin", "terminate", "kill"]
 
 
 @pytest.mark.parametrize("shutdown", [0.5, 2.0, 5.0])
 def test_the_graces_fit_into_the_shutdown_time(shutdown: float) -> None:
-    steps = ladder(plan(shutdown), idle(), lambda data: data)
+    steps = stop_steps(plan(shutdown), idle(), lambda data: data)
     polite = sum(step.grace for step in steps if step.action != "kill")
-    assert polite <= shutdown * SHARE
+    assert polite <= shutdown * GRACE_SHARE
 
 
 def test_with_time_enough_the_graces_are_the_dialects() -> None:
-    steps = ladder(plan(), idle(), lambda data: data)
+    steps = stop_steps(plan(), idle(), lambda data: data)
     told = {rung.action: rung.grace for rung in CLAUDE.stop}
     assert [step.grace for step in steps] == [told[a] for a in ("end", "close_stdin", "terminate", "kill")]
 
 
 def test_a_ladder_without_rungs_is_empty() -> None:
     bare = attrs.evolve(plan(), dialect=attrs.evolve(CLAUDE, stop=()))
-    assert ladder(bare, idle(), lambda data: data) == ()
+    assert stop_steps(bare, idle(), lambda data: data) == ()
 
 
 def test_a_stopped_process_is_continued_before_anything_is_said_to_it() -> None:
-    steps = ladder(plan(), idle(), lambda data: data, wake=True)
+    steps = stop_steps(plan(), idle(), lambda data: data, wake=True)
     assert steps[0] == CONTINUE
     assert [step.action for step in steps] == ["signal", "write", "close_stdin", "terminate", "kill"]

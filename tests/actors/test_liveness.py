@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.plan.plan import Clocks
-from proctor.actors.process.liveness import CPU_MOVES, IO_MOVES, MERCY, Activity, Liveness
+from proctor.actors.process.liveness import ACTIVE_CPU, ACTIVE_IO, READ_GRACE, Activity, Liveness
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
@@ -30,7 +30,7 @@ class Turn:
             excused=lambda: False,
             condition=lambda: self.condition,
         )
-        made.hear()
+        made.on_output()
         return made
 
 
@@ -49,7 +49,7 @@ async def test_it_rings_when_nothing_is_heard_for_its_patience(
 ) -> None:
     start = trio.current_time()
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(10.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(10.0 + READ_GRACE)
 
 
 async def test_each_sign_of_life_starts_it_anew(
@@ -60,11 +60,11 @@ async def test_each_sign_of_life_starts_it_anew(
     async def speak() -> None:
         for _ in range(60):
             await trio.sleep(1)
-            silence.hear()
+            silence.on_output()
 
     nursery.start_soon(speak)
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(70.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(70.0 + READ_GRACE)
 
 
 async def test_it_does_not_run_while_silence_is_legitimate(
@@ -76,19 +76,19 @@ async def test_it_does_not_run_while_silence_is_legitimate(
     async def finish_the_tool() -> None:
         await trio.sleep(3600)
         turn.conversation.phase = "working"
-        silence.hear()
-        silence.look_again()
+        silence.on_output()
+        silence.reschedule()
 
     nursery.start_soon(finish_the_tool)
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(3610.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(3610.0 + READ_GRACE)
 
 
 async def test_an_announced_retry_holds_it(silence: Liveness, autojump_clock: MockClock) -> None:
     start = trio.current_time()
     silence.observers()[v.Retrying](v.Retrying(1, None, 1, delay=30.0))
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(40.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(40.0 + READ_GRACE)
 
 
 async def test_after_a_reported_error_its_patience_is_short(
@@ -99,12 +99,12 @@ async def test_after_a_reported_error_its_patience_is_short(
     async def report() -> None:
         await trio.sleep(4)
         silence.error = "API Error"
-        silence.hear()
-        silence.look_again()
+        silence.on_output()
+        silence.reschedule()
 
     nursery.start_soon(report)
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(6.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(6.0 + READ_GRACE)
 
 
 async def test_what_is_in_the_pipe_when_the_time_is_up_is_let_in_first(
@@ -113,17 +113,17 @@ async def test_what_is_in_the_pipe_when_the_time_is_up_is_let_in_first(
     start = trio.current_time()
 
     async def read_late() -> None:
-        await trio.sleep(10.0 + MERCY / 2)
-        silence.hear()
+        await trio.sleep(10.0 + READ_GRACE / 2)
+        silence.on_output()
 
     nursery.start_soon(read_late)
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(20.0 + MERCY / 2 + MERCY)
+    assert trio.current_time() - start == pytest.approx(20.0 + READ_GRACE / 2 + READ_GRACE)
 
 
 async def test_without_a_limit_it_never_rings(turn: Turn, autojump_clock: MockClock) -> None:
     silence = turn.liveness(silence=math.inf, final=5.0)
-    silence.hear()
+    silence.on_output()
     with trio.move_on_after(10**5) as waiting:
         await silence.wait()
     assert waiting.cancelled_caught
@@ -131,21 +131,21 @@ async def test_without_a_limit_it_never_rings(turn: Turn, autojump_clock: MockCl
 
 async def test_a_short_patience_is_not_lengthened_by_an_error(turn: Turn, autojump_clock: MockClock) -> None:
     silence = turn.liveness(silence=1.0, final=5.0)
-    silence.hear()
+    silence.on_output()
     silence.error = "API Error"
     start = trio.current_time()
     await silence.wait()
-    assert trio.current_time() - start == pytest.approx(1.0 + MERCY)
-    assert silence.lasted == pytest.approx(1.0 + MERCY)
+    assert trio.current_time() - start == pytest.approx(1.0 + READ_GRACE)
+    assert silence.silent_for == pytest.approx(1.0 + READ_GRACE)
 
 
 @pytest.mark.parametrize(
     ("cpu", "io", "pids", "moved"),
     [
         (0.0, 0, (1, 2), False),
-        (CPU_MOVES / 2 - 0.01, IO_MOVES // 2 - 1, (1, 2), False),
-        (CPU_MOVES / 2, 0, (1, 2), True),
-        (0.0, IO_MOVES // 2, (1, 2), True),
+        (ACTIVE_CPU / 2 - 0.01, ACTIVE_IO // 2 - 1, (1, 2), False),
+        (ACTIVE_CPU / 2, 0, (1, 2), True),
+        (0.0, ACTIVE_IO // 2, (1, 2), True),
         (0.0, 0, (1, 2, 3), True),
         (0.0, 0, (1,), False),
     ],
@@ -160,7 +160,7 @@ def test_a_tree_has_moved_when_all_of_it_used_enough_or_started_a_process(
             for pid in pids
         )
     )
-    assert after.has_moved_since(before) is moved
+    assert after.has_worked_since(before) is moved
 
 
 def test_activity_names_who_is_stopped_and_what_was_used() -> None:

@@ -15,8 +15,8 @@ from proctor.actors.errors import BadOption
 from proctor.actors.plan.mcp import McpServer, servers_of
 from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import stream
-from proctor.actors.tools.toolsocket import STARTER
-from proctor.actors.transport.memory import FarSide, PlayedTransport, played
+from proctor.actors.tools.toolsocket import EXEC_FILE
+from proctor.actors.transport.memory import MemoryTransport, PeerStreams, in_memory
 from proctor.actors.transport.transport import Start
 from proctor.protocols.mcp import HOST, Server, is_approved
 from tests.actors.spoken import speaks
@@ -170,16 +170,16 @@ async def test_a_file_of_servers_is_private_and_gone_on_every_path_R163(end: str
     found: list[tuple[Path, int]] = []
     prompt = {"success": "hello", "error": "crash"}.get(end, "hang")
 
-    def reach(start: Start) -> PlayedTransport:
+    def reach(start: Start) -> MemoryTransport:
         [flag] = [word for word in start.command.argv if word.startswith("--mcp-config=")]
         path = Path(flag.partition("=")[2])
         assert json.loads(path.read_text())["mcpServers"]["tiny"]["env"]["TOKEN"] == "s3cret"
         found.append((path, stat.S_IMODE(path.stat().st_mode)))
-        return played(speaking, name="speaker")(start)  # type: ignore[return-value]
+        return in_memory(speaking, name="speaker")(start)  # type: ignore[return-value]
 
     begun = trio.Event()
 
-    async def speaking(side: FarSide) -> int | None:
+    async def speaking(side: PeerStreams) -> int | None:
         begun.set()
         return await speaks(side)
 
@@ -209,7 +209,7 @@ def test_the_starter_becomes_the_server_that_a_file_describes(tmp_path: Path) ->
     told = tmp_path / "mcp-0.json"
     show = "import os, sys; print(os.environ['TOKEN'], os.environ['KEPT'], *sys.argv[1:])"
     told.write_text(json.dumps({"command": [sys.executable, "-c", show, "a b"], "env": {"TOKEN": "s3cret"}}))
-    words = [*STARTER, str(told)]
+    words = [*EXEC_FILE, str(told)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={"KEPT": "kept"})
     assert (done.returncode, done.stdout) == (0, "s3cret kept a b\n")
     told.write_text(json.dumps({"command": ["/nowhere/at/all"], "env": {"TOKEN": "s3cret"}}))

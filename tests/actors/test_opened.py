@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.runs import opened, run
+from proctor.actors.runs import open_run, run
 from proctor.actors.specs import agent_spec, open_supervisor
 from tests.actors.spoken import spoken_plan
 
@@ -49,7 +49,7 @@ async def test_an_agent_that_is_held_keeps_its_session_for_its_next_process_L08(
 async def test_a_run_waits_for_its_prompt_and_its_deadline_counts_from_there(
     autojump_clock: MockClock,
 ) -> None:
-    async with opened(spoken_plan()) as live:
+    async with open_run(spoken_plan()) as live:
         await trio.sleep(1000)
         assert live.is_fit()
         live.begin("hi", 10.0)
@@ -59,14 +59,14 @@ async def test_a_run_waits_for_its_prompt_and_its_deadline_counts_from_there(
 
 
 async def test_a_run_has_one_prompt(autojump_clock: MockClock) -> None:
-    async with opened(spoken_plan()) as live:
+    async with open_run(spoken_plan()) as live:
         live.begin("hi")
         with pytest.raises(RuntimeError, match="has its prompt; another one needs another run"):
             live.begin("again")
 
 
 async def test_a_run_that_nobody_asks_goes_down_its_ladder(autojump_clock: MockClock) -> None:
-    async with opened(spoken_plan()) as live:
+    async with open_run(spoken_plan()) as live:
         await live.ready.wait()
         await wait_all_tasks_blocked()
     assert (live.over.is_set(), live.incarnation.stopper, await live.taken()) == (True, "owner", False)

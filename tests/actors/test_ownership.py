@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.agent.session_lock import Ownership
+from proctor.actors.agent.session_lock import SessionLock
 from proctor.actors.errors import SessionOwned
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
@@ -20,32 +20,32 @@ from tests.proctor.command import PATIENCE, environment
 COUNTING: Sequence[Step] = ({"reply": "{turn}: {prompt}"},)
 
 
-def owner(folder: Path, agent: str = "a") -> Ownership:
-    return Ownership(agent, lambda session: session, lambda: folder / "sessions")
+def owner(folder: Path, agent: str = "a") -> SessionLock:
+    return SessionLock(agent, lambda session: session, lambda: folder / "sessions")
 
 
 def test_a_session_has_one_owner_and_the_second_is_told_who_it_is(tmp_path: Path) -> None:
     first, second = owner(tmp_path, "first"), owner(tmp_path, "second")
-    first.take("s")
-    first.take("s")
+    first.acquire("s")
+    first.acquire("s")
     with pytest.raises(SessionOwned) as caught:
-        second.take("s")
+        second.acquire("s")
     assert str(caught.value) == (
         f"second refused to resume session s: it is owned by agent 'first' of process {os.getpid()}"
     )
     assert (caught.value.pid, caught.value.owner) == (os.getpid(), "first")
-    second.take("t")
-    first.take("u")  # lets go of the other
-    second.take("s")
+    second.acquire("t")
+    first.acquire("u")  # lets go of the other
+    second.acquire("s")
     assert sorted(path.name for path in (tmp_path / "sessions").iterdir()) == ["s.lock", "u.lock"]
 
 
 def test_what_is_released_leaves_nothing_behind_and_a_refusal_takes_nothing_away(tmp_path: Path) -> None:
     first, second = owner(tmp_path), owner(tmp_path)
-    first.take("s")
-    second.take("t")
+    first.acquire("s")
+    second.acquire("t")
     with pytest.raises(SessionOwned):
-        second.take("s")
+        second.acquire("s")
     assert second.session == "t"
     for one in (first, second):
         one.release()
@@ -55,18 +55,18 @@ def test_what_is_released_leaves_nothing_behind_and_a_refusal_takes_nothing_away
 
 def test_a_file_that_is_removed_while_somebody_waits_is_no_lock(tmp_path: Path) -> None:
     first, second = owner(tmp_path), owner(tmp_path)
-    first.take("s")
+    first.acquire("s")
     (tmp_path / "sessions" / "s.lock").unlink()
-    second.take("s")  # a new file of this name: whoever holds the old one holds nothing that others see
+    second.acquire("s")  # a new file of this name: whoever holds the old one holds nothing that others see
     with pytest.raises(SessionOwned):
-        owner(tmp_path).take("s")
+        owner(tmp_path).acquire("s")
 
 
 def test_without_a_folder_to_write_in_there_is_no_lock_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "sessions").write_text("not a folder")
     first, second = owner(tmp_path), owner(tmp_path)
-    first.take("s")
-    second.take("s")
+    first.acquire("s")
+    second.acquire("s")
     first.release()
 
 
@@ -85,7 +85,7 @@ def test_the_lock_of_a_host_that_died_is_free(tmp_path: Path) -> None:
     )
     assert died.returncode == 9
     assert (tmp_path / "sessions" / "s.lock").exists()
-    owner(tmp_path).take("s")
+    owner(tmp_path).acquire("s")
 
 
 def agent_of(name: str, folder: Path, resume: str | None = None, **options: str) -> ChildSpec:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.process.payload_files import LONGEST
 from proctor.actors.structured.payloads import FilePayload
-from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.transport.memory import Peer, PeerStreams
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import INIT, ended, line, reply
 
@@ -55,10 +55,10 @@ async def test_texts_that_fit_together_stand_in_the_prompt(autojump_clock: MockC
     assert [len(PATH.findall(words(prompt))) for prompt in heard] == [0, 1]
 
 
-def asking(tool: str, answers: list[Any]) -> FarEnd:
+def asking(tool: str, answers: list[Any]) -> Peer:
     """A far end that asks whether it may use a tool on the file that it is told of."""
 
-    async def live(side: FarSide) -> int | None:
+    async def live(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             if frame["type"] == "control_request":

@@ -26,7 +26,7 @@ from proctor.actors.structured.payloads import (
     Payload,
     attachments_of,
 )
-from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.protocols.attachment import Attachment, files
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Launch
@@ -223,7 +223,7 @@ async def test_an_agent_refuses_it_too_and_goes_on_R147(autojump_clock: MockCloc
 async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojump_clock: MockClock) -> None:
     heard: list[str] = []
 
-    async def blind(side: FarSide) -> int | None:
+    async def blind(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame = json.loads(said)
             heard.append(frame["method"])
@@ -234,7 +234,7 @@ async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojum
     plan = attrs.evolve(
         acp_plan("a", ["x"], {"home": "private", "extra": ("x",)}),
         product=None,
-        reach=played(blind, name="x"),
+        reach=in_memory(blind, name="x"),
     )
     with pytest.raises(UnsupportedPayload, match="image/png"):
         await run(plan, "go", payloads=[PICTURE])

@@ -18,12 +18,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proctor.actors.errors import AskInterrupted, BadOption, GreetingTimeout, NoPlace, StartRefused
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
-from proctor.actors.runs import opened
+from proctor.actors.runs import open_run
 from proctor.actors.serving.pool import Pool, Pools, Warm, pool_spec
 from proctor.actors.serving.slots import Places
 from proctor.actors.serving.warm_pool import Ready, Stock
 from proctor.actors.specs import open_supervisor
-from proctor.actors.transport.memory import FarEnd, FarSide, PlayedTransport, played
+from proctor.actors.transport.memory import MemoryTransport, Peer, PeerStreams, in_memory
 from proctor.actors.transport.transport import Start, Transport
 from proctor.protocols.vocabulary import Text, TurnEnded
 from proctor.runtime.processes.process_errors import SpawnFailed, StdinClosed
@@ -41,7 +41,7 @@ class House:
         self.seconds = seconds
         self.fire = trio.Event()
 
-    async def live(self, side: FarSide) -> int | None:
+    async def live(self, side: PeerStreams) -> int | None:
         self.alive += 1
         self.born += 1
         self.most = max(self.most, self.alive)
@@ -216,7 +216,7 @@ async def _failing(pool: Pool) -> None:
             raise ZeroDivisionError
 
 
-async def _refused(side: FarSide) -> int | None:
+async def _refused(side: PeerStreams) -> int | None:
     return 1
 
 
@@ -250,8 +250,8 @@ async def _too_late(pool: Pool) -> None:
 
 WAYS: Mapping[str, Way] = {
     "no spawn": raising(SpawnFailed, reach=_no_spawn),
-    "refused": raising(StartRefused, reach=played(_refused)),
-    "no greeting": raising(GreetingTimeout, reach=played(deaf)),
+    "refused": raising(StartRefused, reach=in_memory(_refused)),
+    "no greeting": raising(GreetingTimeout, reach=in_memory(deaf)),
     "crash": lambda pool: pool.run(spoken_plan(), "crash"),
     "deadline": _too_late,
     "silence": lambda pool: pool.run(spoken_plan(silence=1.0), "hang"),
@@ -351,7 +351,7 @@ async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told
 ) -> None:
     starts: list[float] = []
 
-    async def broken(side: FarSide) -> int | None:
+    async def broken(side: PeerStreams) -> int | None:
         starts.append(trio.current_time())
         side.complain(b"cannot find module")
         return 1
@@ -377,8 +377,8 @@ async def test_one_that_does_not_wait_for_its_prompt_is_not_started_again_and_ag
     assert house.born < 20
 
 
-def _impatient(house: House) -> Callable[[FarSide], Awaitable[int | None]]:
-    async def live(side: FarSide) -> int | None:
+def _impatient(house: House) -> Callable[[PeerStreams], Awaitable[int | None]]:
+    async def live(side: PeerStreams) -> int | None:
         house.born += 1
         with trio.move_on_after(3.0):
             return await speaks(side)
@@ -394,7 +394,7 @@ async def test_more_kept_ready_than_there_are_places_is_refused() -> None:
         Pool("claude", limit=0)
 
 
-class Unseen(PlayedTransport):
+class Unseen(MemoryTransport):
     """Dead without a sign of it: it only takes no prompt."""
 
     async def write(self, data: bytes) -> None:
@@ -406,10 +406,10 @@ class Unseen(PlayedTransport):
 async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one_R126(
     autojump_clock: MockClock,
 ) -> None:
-    kinds: list[type[PlayedTransport]] = [Unseen, Unseen]
+    kinds: list[type[MemoryTransport]] = [Unseen, Unseen]
 
     def reach(start: Start) -> Transport:
-        kind = kinds.pop() if kinds else PlayedTransport
+        kind = kinds.pop() if kinds else MemoryTransport
         return kind(_speaker, "speaker", start)
 
     plan = attrs.evolve(spoken_plan(), reach=reach)
@@ -420,14 +420,14 @@ async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one_
 
 
 @asynccontextmanager
-async def _speaker() -> AsyncGenerator[FarEnd]:
+async def _speaker() -> AsyncGenerator[Peer]:
     yield speaks
 
 
 async def test_one_that_is_known_to_be_dead_is_passed_over_R126(autojump_clock: MockClock) -> None:
     plan = spoken_plan()
     stock = Stock(plan, 1, Places("places", 1, 1), trio.CapacityLimiter(1))
-    async with opened(plan) as dead, opened(plan) as alive:
+    async with open_run(plan) as dead, open_run(plan) as alive:
         await alive.ready.wait()
         await dead.ready.wait()
         dead.kill()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.actors.plan.plan import claude_plan, codex_plan
-from proctor.actors.plan.project_memory import LARGEST, memory_above, settings_left_out
+from proctor.actors.plan.project_memory import MAX_FILE, memory_above, settings_left_out
 
 
 def project(root: Path) -> Path:
@@ -42,9 +42,9 @@ def test_a_worktree_of_git_ends_the_search_as_a_repository_does(tmp_path: Path) 
 
 def test_memory_that_is_a_folder_too_long_or_no_text_does_no_harm(tmp_path: Path) -> None:
     folder = project(tmp_path)
-    (tmp_path / "repo" / "CLAUDE.md").write_bytes(b"\xff" + b"x" * (2 * LARGEST))
+    (tmp_path / "repo" / "CLAUDE.md").write_bytes(b"\xff" + b"x" * (2 * MAX_FILE))
     (folder.parent / "CLAUDE.md").mkdir()
-    assert len(memory_above(folder)) < LARGEST + 1000
+    assert len(memory_above(folder)) < MAX_FILE + 1000
 
 
 def test_only_settings_that_are_there_are_named(tmp_path: Path) -> None:

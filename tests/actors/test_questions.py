@@ -9,7 +9,7 @@ import trio.testing
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.agent.approval_queue import Approval, Approvals, Desk
+from proctor.actors.agent.approval_queue import Approval, ApprovalQueue, Approvals
 from proctor.actors.plan.permissions import Verdict, decide
 from proctor.protocols import vocabulary as v
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
@@ -25,12 +25,12 @@ def question(id: str = "q1") -> ApprovalRequested:
     return ApprovalRequested(3, "1.1", id, "Bash", {"command": "touch x"}, "to touch it", "call-1")
 
 
-async def first_of(desk: Desk) -> Approval:
+async def first_of(desk: ApprovalQueue) -> Approval:
     return await anext(Approvals(desk))
 
 
 async def test_an_answer_is_the_verdict_and_the_second_is_told_so(autojump_clock: MockClock) -> None:
-    desk, verdicts = Desk("a", 60.0), list[Verdict]()
+    desk, verdicts = ApprovalQueue("a", 60.0), list[Verdict]()
     async with trio.open_nursery() as nursery:
 
         async def ask() -> None:
@@ -49,7 +49,7 @@ async def test_an_answer_is_the_verdict_and_the_second_is_told_so(autojump_clock
 
 # L15
 async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -> None:  # L39
-    desk = Desk("a", 60.0)
+    desk = ApprovalQueue("a", 60.0)
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         decisions = list[Decision]()
@@ -66,7 +66,7 @@ async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -
 
 
 async def test_followers_see_what_is_open_and_pass_over_what_is_settled(autojump_clock: MockClock) -> None:
-    desk, seen = Desk("a", 60.0), list[str]()
+    desk, seen = ApprovalQueue("a", 60.0), list[str]()
     async with trio.open_nursery() as nursery:
         for name in ("q1", "q2", "q3"):
             nursery.start_soon(desk.ask, question(name))
@@ -84,7 +84,7 @@ async def test_followers_see_what_is_open_and_pass_over_what_is_settled(autojump
 
 
 async def test_a_question_goes_with_its_process(autojump_clock: MockClock) -> None:
-    desk = Desk("a", 60.0)
+    desk = ApprovalQueue("a", 60.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.ask, question())
         approval = await first_of(desk)

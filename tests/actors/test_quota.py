@@ -15,14 +15,14 @@ import trio
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.agent.agent_state import Job
+from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.agent.handle import Turn
 from proctor.actors.agent.messages import Accepted
 from proctor.actors.errors import BadOption, MaybeExecuted
 from proctor.actors.gateways.http.encoded_events import Frames
 from proctor.actors.recording.eventlog import EventLog
-from proctor.actors.recording.raw_frame import frame_of
-from proctor.actors.recording.recording import Recording, RunDirectory, retain
+from proctor.actors.recording.raw_frame import read_raw_frame
+from proctor.actors.recording.recording import Recording, RunDirectory, prune_regularly
 from proctor.actors.replay import read_recording
 from proctor.actors.scripted.script import read_stream
 from proctor.protocols.vocabulary import Notice, Text, TextDelta
@@ -107,7 +107,7 @@ async def test_a_log_that_a_cleaner_removed_under_us_goes_on_and_a_late_reader_i
 
 async def test_a_turn_whose_end_may_have_been_removed_does_not_wait_for_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson", window=10, limit=100_000)
-    turn = Turn("a", Job("ticket", "x"), Accepted(log, 0, False, lambda: None))
+    turn = Turn("a", PendingRequest("ticket", "x"), Accepted(log, 0, False, lambda: None))
     log.append([Notice(-1, None, "sent", "", {"ticket": "ticket", "prompt": "p"})])
     for number in range(1000):
         log.append([text(number)])
@@ -131,7 +131,7 @@ async def test_a_line_is_found_in_whatever_segment_it_is(tmp_path: Path) -> None
 
 def _has(log: Path, number: int) -> bool:
     try:
-        return frame_of(log, TextDelta(number, "1.1", "")).startswith(b"%d." % number)
+        return read_raw_frame(log, TextDelta(number, "1.1", "")).startswith(b"%d." % number)
     except LookupError:
         return False
 
@@ -251,7 +251,7 @@ async def test_a_week_of_an_agent_stays_within_its_quota_whatever_clocks_and_cle
 
     async with open_ledger(tmp_path / "hosts"), trio.open_nursery() as nursery:
         held = Held.open(root if kept else None)
-        nursery.start_soon(partial(retain, root, wall=wall))
+        nursery.start_soon(partial(prune_regularly, root, wall=wall))
         reader, gaps = held.log.cursor(0), list[int]()
         for hour in range(7 * 24):
             jump[0] = {50: 400 * 24 * HOUR, 60: -400 * 24 * HOUR, 70: 0.0}.get(hour, jump[0])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from proctor.actors.agent.receipts import NEEDS, Fate, Receipt, Watch, obstacle
+from proctor.actors.agent.receipts import REQUIREMENTS, Fate, Receipt, ReceiptTracker, refusal_reason
 from proctor.actors.agent.states import Status
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
@@ -62,8 +62,8 @@ OTHER = (v.Answered(3, "t1", "x", "bad"), v.Text(4, "t1", "hm"), v.Steered(4, "t
 def test_the_first_event_that_speaks_of_it_tells_its_fate(
     request_: v.AnyRequest, keeps: bool, events: Sequence[v.AnyEvent], fate: Fate, turn: str | None, why: str
 ) -> None:  # L40
-    watch = Watch(request_, "t1", keeps=keeps)
-    *before, last = (watch.see(event) for event in events)
+    watch = ReceiptTracker(request_, "t1", keeps=keeps)
+    *before, last = (watch.read(event) for event in events)
     assert before == [None] * len(before)
     assert last is not None
     assert (last.fate, last.turn) == (fate, turn)
@@ -71,13 +71,13 @@ def test_the_first_event_that_speaks_of_it_tells_its_fate(
 
 
 def test_what_is_written_before_the_turn_has_begun_belongs_to_the_next_one_that_begins() -> None:
-    watch = Watch(STEER, None, keeps=False)
-    assert watch.see(v.TurnStarted(1, "t1", True, ("p",))) is None
-    assert watch.see(v.TurnEnded(1, "t0", "completed")) is None
-    assert watch.see(ENDED) == Receipt(
+    watch = ReceiptTracker(STEER, None, keeps=False)
+    assert watch.read(v.TurnStarted(1, "t1", True, ("p",))) is None
+    assert watch.read(v.TurnEnded(1, "t0", "completed")) is None
+    assert watch.read(ENDED) == Receipt(
         request="s", fate="expired", why="the turn ended first (completed)", turn="t1"
     )
-    merged = Watch(STEER, None, keeps=True).see(v.TurnStarted(1, "t1", True, ("p", "s")))
+    merged = ReceiptTracker(STEER, None, keeps=True).read(v.TurnStarted(1, "t1", True, ("p", "s")))
     assert merged is not None
     assert (merged.fate, merged.turn) == ("delivered", "t1")
 
@@ -88,10 +88,10 @@ def test_a_receipt_is_true_when_it_was_taken_or_will_be() -> None:
 
 
 def test_time_that_runs_out_is_a_fate_too() -> None:
-    steered, interrupted = (Watch(r, "t1", keeps=False).out_of_time(2.0) for r in (STEER, INTERRUPT))
+    steered, interrupted = (ReceiptTracker(r, "t1", keeps=False).timed_out(2.0) for r in (STEER, INTERRUPT))
     assert (steered.fate, interrupted.fate) == ("queued", "expired")
     assert steered.why == "the CLI gave no word of it within 2 s"
-    assert Watch(STEER, "t1", keeps=True).at_the_end_of_all().fate == "expired"
+    assert ReceiptTracker(STEER, "t1", keeps=True).log_ended().fate == "expired"
 
 
 async def test_a_receipt_without_a_turn_of_ours_has_no_answer() -> None:
@@ -99,8 +99,8 @@ async def test_a_receipt_without_a_turn_of_ours_has_no_answer() -> None:
         await Receipt(request="r", fate="delivered").answer()
 
 
-EVERYTHING = attrs.evolve(CLAUDE, capabilities={need.capability: (0, 0, 0) for need in NEEDS.values()})
-LATER = attrs.evolve(CLAUDE, capabilities={need.capability: (9, 0, 0) for need in NEEDS.values()})
+EVERYTHING = attrs.evolve(CLAUDE, capabilities={need.capability: (0, 0, 0) for need in REQUIREMENTS.values()})
+LATER = attrs.evolve(CLAUDE, capabilities={need.capability: (9, 0, 0) for need in REQUIREMENTS.values()})
 UNNAMED = attrs.evolve(CLAUDE, capabilities={})
 REQUESTS: tuple[v.AnyRequest, ...] = (
     STEER,
@@ -125,7 +125,7 @@ REQUESTS: tuple[v.AnyRequest, ...] = (
 def test_every_request_is_looked_up_in_the_capabilities(
     request_: v.AnyRequest, dialect: Dialect, version: Version | None, running: bool, refused: str | None
 ) -> None:
-    found = obstacle(request_, dialect, version, Status(name="a", state="working"), running=running)
+    found = refusal_reason(request_, dialect, version, Status(name="a", state="working"), running=running)
     assert (found or "").startswith(refused or "")
     assert (found is None) == (refused is None)
 
@@ -133,5 +133,5 @@ def test_every_request_is_looked_up_in_the_capabilities(
 @pytest.mark.parametrize("request_", REQUESTS, ids=[type(r).__name__ for r in REQUESTS])
 def test_what_needs_a_turn_is_refused_without_one(request_: v.AnyRequest) -> None:
     status = Status(name="a", state="parked", evidence="usage limit")
-    found = obstacle(request_, EVERYTHING, None, status, running=False)
-    assert (found == "no turn runs: parked (usage limit)") == NEEDS[type(request_)].turn
+    found = refusal_reason(request_, EVERYTHING, None, status, running=False)
+    assert (found == "no turn runs: parked (usage limit)") == REQUIREMENTS[type(request_)].turn

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.recording import RunDirectory, forget, prune, untagged_runs
+from proctor.actors.recording.recording import RunDirectory, prune, remove_old_files, untagged_runs
 
 
 def mode(path: Path) -> int:
@@ -202,6 +202,6 @@ def test_only_files_that_nobody_wrote_for_long_are_forgotten(tmp_path: Path) -> 
         path = tmp_path / name
         path.write_text("")
         os.utime(path, (path.stat().st_mtime - age, path.stat().st_mtime - age))
-    forget(tmp_path, keep_seconds=50)
-    forget(tmp_path / "none")
+    remove_old_files(tmp_path, keep_seconds=50)
+    remove_old_files(tmp_path / "none")
     assert [path.name for path in tmp_path.iterdir()] == ["new"]

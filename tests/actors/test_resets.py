@@ -10,8 +10,8 @@ import pytest
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.limits.admission import Hold
-from proctor.actors.limits.usage_limit import FARTHEST, seconds_to_reset
+from proctor.actors.limits.admission import Delay
+from proctor.actors.limits.usage_limit import MAX_RESET_AHEAD, seconds_to_reset
 from proctor.actors.outcomes import Answer
 from proctor.actors.serving.retry import judge
 from proctor.protocols.claude import CLAUDE
@@ -44,8 +44,8 @@ def test_a_time_in_milliseconds_is_known_as_such(given: float | None, moment: fl
     ("ahead", "seconds"),
     [
         (100.0, 100.0),
-        (FARTHEST, FARTHEST),
-        (FARTHEST + 1, None),
+        (MAX_RESET_AHEAD, MAX_RESET_AHEAD),
+        (MAX_RESET_AHEAD + 1, None),
         (0.0, 0.0),
         (-30.0, 0.0),  # the CLI's last word may have been on its way for a while
         (-3600.0, None),
@@ -104,7 +104,7 @@ def test_a_run_is_not_repeated_after_a_limit_whose_end_is_not_believed() -> None
 
 
 def test_a_hold_of_more_than_a_day_is_shown_with_its_date() -> None:
-    soon, late = Hold("usage limit", 60.0, 0), Hold("usage limit", 2 * DAY, 0)
+    soon, late = Delay("usage limit", 60.0, 0), Delay("usage limit", 2 * DAY, 0)
     day = time.strftime("%Y-%m-%d", time.localtime(time.time() + 2 * DAY))
     assert day not in soon.text
     assert f"until {day} " in late.text

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from proctor.actors.agent.states import TRANSITIONS, Happening, State, follow
+from proctor.actors.agent.states import TRANSITIONS, State, Trigger, transition
 
-STORIES: list[tuple[list[Happening], State]] = [
+STORIES: list[tuple[list[Trigger], State]] = [
     (["ready"], "idle"),
     (["ready", "prompt"], "working"),
     (["ready", "prompt", "turn_ended"], "idle"),
@@ -35,21 +35,21 @@ STORIES: list[tuple[list[Happening], State]] = [
 @pytest.mark.parametrize(
     ("happenings", "state"), STORIES, ids=[f"{n}-{state}" for n, (_, state) in enumerate(STORIES)]
 )
-def test_a_story_ends_where_the_table_says(happenings: list[Happening], state: State) -> None:
+def test_a_story_ends_where_the_table_says(happenings: list[Trigger], state: State) -> None:
     now: State = "starting"
     for happening in happenings:
-        now = follow(now, happening)
+        now = transition(now, happening)
     assert now == state
 
 
 def test_every_state_is_reached_and_every_happening_means_something() -> None:
     assert {*TRANSITIONS.values(), "starting"} == set(get_args(State))
-    assert {happening for _, happening in TRANSITIONS} == set(get_args(Happening))
+    assert {happening for _, happening in TRANSITIONS} == set(get_args(Trigger))
 
 
 @pytest.mark.parametrize(
     ("state", "happening"), [("starting", "prompt"), ("stopped", "prompt"), ("idle", "woke")]
 )
-def test_a_pair_that_cannot_be_is_an_error(state: State, happening: Happening) -> None:
+def test_a_pair_that_cannot_be_is_an_error(state: State, happening: Trigger) -> None:
     with pytest.raises(KeyError):
-        follow(state, happening)
+        transition(state, happening)

@@ -12,9 +12,9 @@ import trio
 import trio.testing
 
 import proctor
-from proctor.actors.agent.agent_state import QUEUE, Job
+from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
 from proctor.actors.agent.handle import Turn
-from proctor.actors.agent.messages import Begin, Tell
+from proctor.actors.agent.messages import Control, Submit
 from proctor.actors.agent.receipts import Receipt
 from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.specs import agent_spec
@@ -122,9 +122,9 @@ async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> 
     async with proctor.open_supervisor([agent_of(tmp_path, "taken", TOOL)]) as sup:
         address = sup.name("a")
         for n in range(5):
-            job = Job(f"job {n}", "one")
-            request = address.send_request(Begin(job))
-            steered = address.send_request(Tell(v.Steer(f"steer {n}", "and")))
+            job = PendingRequest(f"job {n}", "one")
+            request = address.send_request(Submit(job))
+            steered = address.send_request(Control(v.Steer(f"steer {n}", "and")))
             accepted = await request.wait()
             told = await steered.wait()
             assert told.refused is None, n
@@ -243,11 +243,11 @@ async def test_a_queued_request_survives_a_crash_and_one_that_was_never_sent_say
 
 async def test_too_many_queued_requests_are_refused(tmp_path: Path) -> None:
     async with working(agent_of(tmp_path, "taken", LONG)) as (_, agent, _turn):
-        receipts = [await agent.queue("x") for _ in range(QUEUE + 1)]
+        receipts = [await agent.queue("x") for _ in range(MAX_QUEUED + 1)]
     assert all(receipts[:-1])
     assert (receipts[-1].fate, receipts[-1].why) == (
         "refused",
-        f"a did not take the request: {QUEUE} requests wait already".replace("a did", "agent did"),
+        f"a did not take the request: {MAX_QUEUED} requests wait already".replace("a did", "agent did"),
     )
 
 

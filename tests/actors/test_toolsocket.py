@@ -24,8 +24,14 @@ from proctor.actors.plan.mcp import McpServer
 from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan
 from proctor.actors.runs import stream
 from proctor.actors.tools.tools import Tool, ToolContext, tool
-from proctor.actors.tools.toolsocket import LONGEST, RELAY, ToolSocket, relayed, socket_path
-from proctor.actors.transport.memory import FarSide, Lines, played
+from proctor.actors.tools.toolsocket import (
+    MAX_SOCKET_PATH,
+    STDIO_PROXY,
+    ToolSocket,
+    proxy_server,
+    socket_path,
+)
+from proctor.actors.transport.memory import Lines, PeerStreams, in_memory
 from proctor.protocols import vocabulary as v
 from proctor.protocols.acp.profile import GEMINI
 from proctor.protocols.dialect import Memo
@@ -102,7 +108,7 @@ async def client_at(path: str) -> AsyncGenerator[Client]:
         yield Client(stream)
 
 
-Scene = Callable[[str, FarSide], Awaitable[str | None]]
+Scene = Callable[[str, PeerStreams], Awaitable[str | None]]
 """What happens in the turn, given the path of the socket, or the URL and the headers of the server `shared` as JSON: the
 text of the answer, None for no end of the turn."""
 
@@ -110,7 +116,7 @@ text of the answer, None for no end of the turn."""
 def agent(scene: Scene, name: str = "a", **options: Unpack[AgentOptions]) -> Plan:
     """An agent of the Agent Client Protocol that plays the scene at its prompt."""
 
-    async def live(side: FarSide) -> int | None:
+    async def live(side: PeerStreams) -> int | None:
         path = ""
         async for said in side.lines():
             frame = json.loads(said)
@@ -134,7 +140,7 @@ def agent(scene: Scene, name: str = "a", **options: Unpack[AgentOptions]) -> Pla
 
     chosen: AgentOptions = {"home": "private", "host_tools": [add, whose], **options}
     plan = acp_plan(name, [sys.executable], chosen, shutdown=3)
-    return attrs.evolve(plan, reach=played(live, name="agent"))
+    return attrs.evolve(plan, reach=in_memory(live, name="agent"))
 
 
 async def answered(plan: Plan, *, timeout: float = 20) -> tuple[str, list[v.AnyEvent], Path]:
@@ -144,7 +150,7 @@ async def answered(plan: Plan, *, timeout: float = 20) -> tuple[str, list[v.AnyE
 
 
 async def test_a_tool_is_called_and_its_result_comes_back_R161_R162() -> None:
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         seen = stat.S_IMODE(os.stat(path).st_mode)
         async with client_at(path) as client:
             listed = await client.ask("tools/list")
@@ -160,7 +166,7 @@ async def test_a_tool_is_called_and_its_result_comes_back_R161_R162() -> None:
 
 
 async def test_what_its_cli_adds_to_the_arguments_does_not_reach_a_tool() -> None:
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         async with client_at(path) as client:
             return await client.call("add", a=2, b=3, wait_for_previous=True)
 
@@ -172,7 +178,9 @@ async def test_what_its_cli_adds_to_the_arguments_does_not_reach_a_tool() -> Non
 
 async def relayed_client(path: str) -> tuple[Client, trio.Process]:
     """A client that speaks to our program, as a CLI does."""
-    process = await trio.lowlevel.open_process([*RELAY, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = await trio.lowlevel.open_process(
+        [*STDIO_PROXY, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     return Client(trio.StapledStream(process.stdin, process.stdout)), process
@@ -182,7 +190,7 @@ async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_R162_Q
     big = "x" * 300_000
     left: list[trio.Process] = []
 
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         client, process = await relayed_client(path)
         said = await client.call("whose", note=big)
         await client.stream.aclose()
@@ -196,7 +204,7 @@ async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_R162_Q
 
 
 def test_a_relay_whose_host_is_gone_says_so(tmp_path: Path) -> None:
-    done = subprocess.run([*RELAY, str(tmp_path / "gone")], capture_output=True, text=True, check=False)
+    done = subprocess.run([*STDIO_PROXY, str(tmp_path / "gone")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("proctor relay: the host does not listen")
 
@@ -205,7 +213,7 @@ async def test_two_runs_at_once_never_mix_their_context_R164() -> None:
     both = {"p1": trio.Event(), "p2": trio.Event()}
 
     def waiting(mine: str, other: str) -> Scene:
-        async def scene(path: str, side: FarSide) -> str:
+        async def scene(path: str, side: PeerStreams) -> str:
             async with client_at(path) as client:
                 both[mine].set()
                 await both[other].wait()
@@ -240,7 +248,7 @@ async def answering(stream: trio.SocketStream) -> None:
 
 
 async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_R162_R164_Q07() -> None:
-    async def scene(told: str, side: FarSide) -> str:
+    async def scene(told: str, side: PeerStreams) -> str:
         server = json.loads(told)
         headers = {one["name"]: one["value"] for one in server["headers"]}
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look"}}
@@ -270,7 +278,7 @@ async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_
 async def test_nothing_of_it_stays_on_any_path_R163(end: str, tmp_path: Path) -> None:
     begun, ended, paths = trio.Event(), list[str](), list[str]()
 
-    async def scene(path: str, side: FarSide) -> str | None:
+    async def scene(path: str, side: PeerStreams) -> str | None:
         paths.append(path)
         async with client_at(path) as client:
             if end == "success":
@@ -301,7 +309,7 @@ async def test_nothing_of_it_stays_on_any_path_R163(end: str, tmp_path: Path) ->
 async def test_a_client_that_leaves_has_its_call_withdrawn_and_the_next_is_served() -> None:
     begun, over, ended = trio.Event(), trio.Event(), list[str]()
 
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         async with client_at(path) as client:
             await client.tell("tools/call", name="nap", arguments={})
             await begun.wait()
@@ -322,7 +330,7 @@ async def test_a_tool_that_takes_long_is_not_silence_of_the_cli() -> None:
         await trio.sleep(0.6)
         return "done"
 
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         async with client_at(path) as client:
             return await client.call("slow")
 
@@ -333,7 +341,7 @@ async def test_a_tool_that_takes_long_is_not_silence_of_the_cli() -> None:
 async def test_secrets_of_a_server_are_in_no_recording_R185(tmp_path: Path) -> None:
     told = list[str]()
 
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         return "fine"
 
     server = McpServer(command=sys.executable, env={"TOKEN": SECRET})
@@ -350,7 +358,7 @@ async def test_secrets_of_a_server_are_in_no_recording_R185(tmp_path: Path) -> N
 
 
 async def test_an_approval_for_a_tool_of_the_host_is_given_without_asking() -> None:
-    async def scene(path: str, side: FarSide) -> str:
+    async def scene(path: str, side: PeerStreams) -> str:
         for key, name in enumerate(("mcp_host_add", "mcp_host_add evil"), start=50):
             asked = {"toolCallId": name, "name": name, "title": name, "kind": "other"}
             options = [{"optionId": "y", "kind": "allow_once"}, {"optionId": "n", "kind": "reject_once"}]
@@ -365,8 +373,8 @@ async def test_an_approval_for_a_tool_of_the_host_is_given_without_asking() -> N
 
 def test_a_path_too_long_for_a_socket_is_put_elsewhere(tmp_path: Path) -> None:
     assert socket_path(Path("/tmp/x"), 2) == Path("/tmp/x/tools-2")
-    far = socket_path(Path("/tmp") / ("x" * LONGEST), 1)
-    assert len(os.fsencode(far)) <= LONGEST
+    far = socket_path(Path("/tmp") / ("x" * MAX_SOCKET_PATH), 1)
+    assert len(os.fsencode(far)) <= MAX_SOCKET_PATH
     assert far.parent.parent == Path("/tmp")
 
 
@@ -384,5 +392,5 @@ async def test_a_folder_of_its_own_goes_with_the_socket_and_a_place_that_is_take
 
 
 def test_a_cli_waits_longer_for_a_tool_than_the_tool_may_take() -> None:
-    server = relayed(Path("/s/tools-1"), 600)
+    server = proxy_server(Path("/s/tools-1"), 600)
     assert (server.timeout, server.approved, server.args[-1]) == (630, True, "/s/tools-1")

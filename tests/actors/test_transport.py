@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from proctor.actors.errors import TransportMisuse
-from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.actors.transport.transport import ProcessTransport, Start, Transport
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes.process import Command
@@ -257,10 +257,10 @@ async def test_a_stop_by_the_end_of_the_input_is_a_normal_end(make: Make) -> Non
 async def test_a_function_that_fails_has_crashed_with_its_traceback_on_stderr() -> None:
     told = bytearray()
 
-    async def fails(side: FarSide) -> int | None:
+    async def fails(side: PeerStreams) -> int | None:
         raise ValueError("no such thing")
 
-    transport = played(fails)(Start(command=Command(("not", "run"), ENV), on_stderr=told.extend))
+    transport = in_memory(fails)(Start(command=Command(("not", "run"), ENV), on_stderr=told.extend))
     async with transport.connect():
         assert await transport.wait() == ExitStatus(1)
     assert b"ValueError: no such thing" in transport.stderr
@@ -270,13 +270,13 @@ async def test_a_function_that_fails_has_crashed_with_its_traceback_on_stderr() 
 async def test_a_function_is_not_cancelled_with_those_who_talk_to_it() -> None:
     heard = list[bytes]()
 
-    async def listens(side: FarSide) -> int | None:
+    async def listens(side: PeerStreams) -> int | None:
         async for line in side.lines():
             heard.append(line)
             await trio.lowlevel.checkpoint()
         return None
 
-    transport = played(listens)(Start(command=Command(("not", "run"), ENV), on_stderr=lambda data: None))
+    transport = in_memory(listens)(Start(command=Command(("not", "run"), ENV), on_stderr=lambda data: None))
     with trio.CancelScope() as scope:
         async with transport.connect():
             await transport.write(b"on")

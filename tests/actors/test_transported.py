@@ -14,12 +14,12 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.errors import GreetingTimeout, NotExecuted
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.memory import PeerStreams
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus, Normal
 from proctor.runtime.spec import ChildSpec
@@ -125,7 +125,7 @@ async def test_an_agent_without_a_process_waits_a_day_in_no_time(
 
 
 async def test_a_far_end_that_does_not_greet_is_given_up(autojump_clock: MockClock) -> None:
-    async def mute(side: FarSide) -> int | None:
+    async def mute(side: PeerStreams) -> int | None:
         side.complain(b"thinking")
         await trio.sleep_forever()
         return None
@@ -138,7 +138,7 @@ async def test_a_far_end_that_does_not_greet_is_given_up(autojump_clock: MockClo
 
 async def test_where_there_is_no_process_asking_for_it_says_so(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson")
-    live = Incarnation(spoken_plan(), log, RunDirectory(tmp_path, "agent"))
+    live = AgentProcess(spoken_plan(), log, RunDirectory(tmp_path, "agent"))
     with pytest.raises(NotExecuted, match="was never started"):
         live.transport.close()
     async with trio.open_nursery() as nursery:

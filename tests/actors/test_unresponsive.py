@@ -16,9 +16,15 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.operations.health import troubles
-from proctor.actors.process.liveness import CELLS, LOOK, REPLY, Bound, Cell
+from proctor.actors.process.liveness import (
+    CHECK_INTERVAL,
+    CONDITION_RULES,
+    REPLY_TIMEOUT,
+    Bound,
+    ConditionRule,
+)
 from proctor.actors.runs import run
-from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.memory import PeerStreams
 from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
 from tests.actors.far_end import codes, log_of
 from tests.actors.spoken import CUT, spec_of, spoken_plan
@@ -32,7 +38,7 @@ RESULT = line(
 SHUTDOWN = 5.0
 """Of `spoken_plan`: all graces of the stop sequence fit into it."""
 
-Act = Callable[[FarSide], Awaitable[int | None]]
+Act = Callable[[PeerStreams], Awaitable[int | None]]
 
 
 class Peer:
@@ -47,7 +53,7 @@ class Peer:
         self.starts = 0
         self.controls = list[str]()
 
-    async def __call__(self, side: FarSide) -> int | None:
+    async def __call__(self, side: PeerStreams) -> int | None:
         self.starts += 1
         open_turn = False
         async for said in side.lines():
@@ -76,16 +82,16 @@ class Peer:
         return None
 
 
-async def begin_a_tool(side: FarSide) -> None:
+async def begin_a_tool(side: PeerStreams) -> None:
     await side.send_all(TOOL)
 
 
-async def close_stdout(side: FarSide) -> None:
+async def close_stdout(side: PeerStreams) -> None:
     side.end_output()
     await trio.sleep_forever()
 
 
-async def be_stopped(side: FarSide) -> None:
+async def be_stopped(side: PeerStreams) -> None:
     side.shown = Condition(process="stopped", guard="running")
     await trio.sleep_forever()
 
@@ -117,7 +123,7 @@ async def test_a_cli_that_closes_its_stdout_and_stays_ends_its_turn_and_the_conv
 async def test_a_cli_that_closes_its_stdout_between_two_turns_is_replaced(autojump_clock: MockClock) -> None:
     peer = Peer()
 
-    async def after_its_turn(side: FarSide) -> None:
+    async def after_its_turn(side: PeerStreams) -> None:
         await side.send_all(ended(subtype="success", is_error=False, result="done"))
         await close_stdout(side)
 
@@ -141,7 +147,7 @@ async def test_a_cli_that_answers_no_interrupt_in_mid_tool_is_stopped_and_the_co
         agent = sup.agent("agent")
         with pytest.raises(proctor.AskTimeout):
             await agent.ask("act", timeout=1.0)
-        with trio.fail_after(2 * REPLY + SHUTDOWN + 1):
+        with trio.fail_after(2 * REPLY_TIMEOUT + SHUTDOWN + 1):
             assert (await agent.ask("next")).text == "2: next"
         events = await log_of(agent)
     assert peer.controls.count("interrupt") == 3  # asked, asked again, and by the stop sequence
@@ -153,7 +159,7 @@ async def test_a_cli_without_a_word_for_an_interrupt_is_stopped_when_its_caller_
 ) -> None:
     starts = 0
 
-    async def first_hang_then_answer(side: FarSide) -> None:
+    async def first_hang_then_answer(side: PeerStreams) -> None:
         nonlocal starts
         starts += 1
         while await side.receive_some():
@@ -197,18 +203,18 @@ async def test_a_stopped_process_is_found_at_once_whatever_the_silence_may_last(
     spec = spec_of(Peer(act=be_stopped), silence=math.inf, tool_silence=math.inf)
     async with proctor.open_supervisor([spec]) as sup:
         agent = sup.agent("agent")
-        with trio.fail_after(2 * LOOK + SHUTDOWN + 1):
+        with trio.fail_after(2 * CHECK_INTERVAL + SHUTDOWN + 1):
             error = await lost(agent, "act")
             assert (await agent.ask("next")).text == "2: next"
     assert "found stopped twice within 3 s: process stopped, guard running" in str(error)
 
 
 async def test_a_process_that_was_stopped_for_a_moment_goes_on(autojump_clock: MockClock) -> None:
-    async def pause(side: FarSide) -> None:
+    async def pause(side: PeerStreams) -> None:
         side.shown = Condition(process="stopped")
-        await trio.sleep(LOOK * 1.5)
+        await trio.sleep(CHECK_INTERVAL * 1.5)
         side.shown = Condition()
-        await trio.sleep(LOOK * 3)
+        await trio.sleep(CHECK_INTERVAL * 3)
         await side.send_all(ended(subtype="success", is_error=False, result="well"))
 
     async with proctor.open_supervisor([spec_of(Peer(act=pause))]) as sup:
@@ -221,13 +227,13 @@ async def test_an_idle_cli_that_answers_no_request_is_replaced(autojump_clock: M
         agent = sup.agent("agent")
         await agent.ask("hi")
         assert (await agent.set_model("m2")).fate == "expired"
-        await trio.sleep(2 * REPLY + SHUTDOWN)
+        await trio.sleep(2 * REPLY_TIMEOUT + SHUTDOWN)
         assert peer.controls.count("set_model") == 2
         assert (await agent.ask("next")).text == "2: next"
 
 
 async def test_a_cli_that_works_may_leave_a_request_unanswered(autojump_clock: MockClock) -> None:
-    async def talk(side: FarSide) -> None:
+    async def talk(side: PeerStreams) -> None:
         for _ in range(60):
             await trio.sleep(1)
             await side.send_all(TOOL)
@@ -239,7 +245,7 @@ async def test_a_cli_that_works_may_leave_a_request_unanswered(autojump_clock: M
         async with agent.stream("act") as turn:
             await anext(turn)
             assert not await agent.set_model("m2")
-            await trio.sleep(REPLY / 2)
+            await trio.sleep(REPLY_TIMEOUT / 2)
             assert "no answer to 'set_model' for 10 s" in (await agent.status()).unresponsive
             assert (await turn.finish()).text == "done"
         status = await agent.status()
@@ -254,7 +260,7 @@ async def test_a_late_answer_takes_the_suspicion_back(autojump_clock: MockClock)
             await anext(turn)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(agent.interrupt)
-                await trio.sleep(REPLY / 2)
+                await trio.sleep(REPLY_TIMEOUT / 2)
                 peer.deaf.clear()  # the first was lost; it answers when it is asked again
             assert (await turn.finish()).outcome == "interrupted"
         status = await agent.status()
@@ -262,7 +268,7 @@ async def test_a_late_answer_takes_the_suspicion_back(autojump_clock: MockClock)
 
 
 async def test_a_cli_that_takes_no_more_input_and_stays_is_replaced(autojump_clock: MockClock) -> None:
-    async def take_no_more(side: FarSide) -> None:
+    async def take_no_more(side: PeerStreams) -> None:
         await side.send_all(ended(subtype="success", is_error=False, result="done"))
         side.end_input()
         await trio.sleep_forever()
@@ -285,7 +291,7 @@ async def test_the_evidence_of_a_stall_is_in_the_status_and_in_the_check_of_read
     ):
         agent = sup.agent("agent")
         nursery.start_soon(lost, agent, "act")
-        await trio.sleep(2 * LOOK + 0.5)
+        await trio.sleep(2 * CHECK_INTERVAL + 0.5)
         status = await agent.status()
         assert status.state == "stalled"
         assert status.evidence == status.unresponsive
@@ -306,7 +312,7 @@ async def test_a_run_without_a_tree_says_what_was_found(autojump_clock: MockCloc
 async def test_the_next_request_is_not_sent_to_a_process_that_is_being_stopped(
     autojump_clock: MockClock,
 ) -> None:
-    async def wake_up_and_answer(side: FarSide) -> None:
+    async def wake_up_and_answer(side: PeerStreams) -> None:
         side.shown = Condition(process="stopped")
         while side.shown.process == "stopped":  # noqa: ASYNC110  # until the stop sequence continues it
             await trio.sleep(0.1)
@@ -323,21 +329,23 @@ async def test_the_next_request_is_not_sent_to_a_process_that_is_being_stopped(
 SILENCE, FINAL = 20.0, 5.0
 BOUNDS: Mapping[Bound, float] = {
     "status": 0.0,
-    "exit": max(FINAL, 2 * LOOK),
-    "stopped": 2 * LOOK,
+    "exit": max(FINAL, 2 * CHECK_INTERVAL),
+    "stopped": 2 * CHECK_INTERVAL,
     "silence": SILENCE,
 }
-SHAPES = sorted({(c.stdout, c.process, c.guard) for c in CELLS})
+SHAPES = sorted({(c.stdout, c.process, c.guard) for c in CONDITION_RULES})
 
 
-def conditions(stdout: str, process: str, guard: str) -> list[tuple[Condition, Cell]]:
+def conditions(stdout: str, process: str, guard: str) -> list[tuple[Condition, ConditionRule]]:
     return [
-        (c, cell) for c, cell in CELLS.items() if (c.stdout, c.process, c.guard) == (stdout, process, guard)
+        (c, cell)
+        for c, cell in CONDITION_RULES.items()
+        if (c.stdout, c.process, c.guard) == (stdout, process, guard)
     ]
 
 
-def entering(condition: Condition, cell: Cell) -> Act:
-    async def act(side: FarSide) -> int | None:
+def entering(condition: Condition, cell: ConditionRule) -> Act:
+    async def act(side: PeerStreams) -> int | None:
         if cell.bound == "status":
             return 3  # the exit is seen at once
         if condition.stdout == "closed":
@@ -353,7 +361,7 @@ def entering(condition: Condition, cell: Cell) -> Act:
 
 def test_the_table_has_every_condition_once() -> None:
     axes = [get_args(axis) for axis in (PipeState, PipeState, PipeState, ProcessState, GuardState)]
-    assert {astuple(condition) for condition in CELLS} == {*itertools.product(*axes)}
+    assert {astuple(condition) for condition in CONDITION_RULES} == {*itertools.product(*axes)}
 
 
 @pytest.mark.parametrize(("stdout", "process", "guard"), SHAPES)
@@ -376,7 +384,7 @@ async def test_an_idle_agent_in_any_condition_of_its_peer_answers_again_within_t
     for condition, cell in conditions(stdout, process, guard):
         enter = entering(condition, cell)
 
-        async def after_its_turn(side: FarSide, enter: Act = enter) -> int | None:
+        async def after_its_turn(side: PeerStreams, enter: Act = enter) -> int | None:
             await side.send_all(ended(subtype="success", is_error=False, result="done"))
             return await enter(side)
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.plan.workspaces import Workspace, tidied
+from proctor.actors.plan.workspaces import Workspace, clean_up_workspaces
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, plan_of, played, write_script
@@ -364,7 +364,7 @@ async def test_two_that_hold_the_same_commit_alone_do_not_both_go(tmp_path: Path
     async def close(workspace: Workspace) -> None:
         told.append(await workspace.close())
 
-    async with tidied(), trio.open_nursery() as nursery:
+    async with clean_up_workspaces(), trio.open_nursery() as nursery:
         nursery.start_soon(close, first)
         nursery.start_soon(close, second)
     assert sorted(notice is None for notice in told) == [False, True]

@@ -14,9 +14,9 @@ from proctor.actors.agent import agent, handle
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.outcomes import answer_of, label
 from proctor.actors.process import agent_process, ends
-from proctor.actors.process.agent_process import Incarnation
-from proctor.actors.process.launch import open_plan
-from proctor.actors.process.stop_sequence import ladder
+from proctor.actors.process.agent_process import AgentProcess
+from proctor.actors.process.launch import prepare_launch
+from proctor.actors.process.stop_sequence import stop_steps
 from proctor.actors.specs import plan_of
 from proctor.protocols.dialect import Dialect, StopStep
 from proctor.runtime.spec import ChildSpec
@@ -25,8 +25,8 @@ from tests.house.tree import everywhere, floor, listed, name_of, sources, syntax
 # the function: the one file that has it
 SHARED: Mapping[str, str] = {
     "run_ladder": "runtime/processes/stopping.py",
-    "ladder": "actors/process/stop_sequence.py",
-    "open_plan": "actors/process/launch.py",
+    "stop_steps": "actors/process/stop_sequence.py",
+    "prepare_launch": "actors/process/launch.py",
     "build_environment": "actors/plan/environment.py",
     "answer_of": "actors/outcomes.py",
     "exited_of": "actors/outcomes.py",
@@ -35,11 +35,11 @@ SHARED: Mapping[str, str] = {
     "attempted": "actors/serving/retry.py",
 }
 USED: Mapping[Callable[..., object], tuple[ModuleType, ...]] = {
-    Incarnation: (agent, runs),
-    ladder: (agent_process,),
+    AgentProcess: (agent, runs),
+    stop_steps: (agent_process,),
     label: (ends, agent_process),
     answer_of: (handle, ends),
-    open_plan: (agent_process,),
+    prepare_launch: (agent_process,),
 }
 """What is shared, and who uses it: one object, whatever the command line."""
 ROOTS = {"Exception", "BaseException", "ProcessError", "AgentError", "ProtocolError"}

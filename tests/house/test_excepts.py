@@ -44,7 +44,7 @@ REASONS: Mapping[tuple[str, str], str] = {
         "actors/transport/memory.py",
         "_Task._play",
     ): "the user's far end: an error in it is its crash, as a program's is",
-    ("actors/tools/hooks.py", "Hook._asked"): "the user's hook fails closed: an error in it blocks (L20)",
+    ("actors/tools/hooks.py", "Hook._call"): "the user's hook fails closed: an error in it blocks (L20)",
     ("actors/plan/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
     (
         "actors/tools/tools.py",

@@ -10,7 +10,7 @@ import trio
 
 from proctor.actors.errors import StartRefused
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run, stream
@@ -114,7 +114,7 @@ async def test_a_prompt_that_a_hook_keeps_out_is_no_good_answer(
 class Held:
     """A session of its own: what it says is read with `until`."""
 
-    live: Incarnation
+    live: AgentProcess
     log: Cursor
 
     async def until(self, kind: type[E]) -> E:
@@ -129,7 +129,7 @@ class Held:
 async def held(plan: Plan) -> AsyncGenerator[Held]:
     directory = RunDirectory(plan.workplace.record, plan.name)
     log = EventLog(directory.path / "events.ndjson")
-    live = Incarnation(plan, log, directory)
+    live = AgentProcess(plan, log, directory)
     try:
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:

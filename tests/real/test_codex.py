@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 import proctor
-from proctor.actors.agent.messages import Tell
+from proctor.actors.agent.messages import Control
 from proctor.actors.plan.mcp import McpServer
 from proctor.actors.plan.plan import AgentOptions, Plan, codex_plan
 from proctor.actors.runs import run, stream
@@ -247,7 +247,7 @@ async def test_steering_is_taken_into_the_running_turn(
         async with sup.agent("a").stream("one") as turn:
             async for event in turn:
                 if isinstance(event, proctor.ToolCall):
-                    await sup.name("a").call(Tell(v.Steer("steer-1", "also do that")))
+                    await sup.name("a").call(Control(v.Steer("steer-1", "also do that")))
                 elif isinstance(event, v.Steered):
                     steered.append(event.request)
     assert (steered, turn.answer.text) == (["steer-1"], "both done")

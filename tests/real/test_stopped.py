@@ -11,7 +11,7 @@ import pytest
 
 import proctor
 from proctor.actors.plan.plan import AgentOptions
-from proctor.actors.process.liveness import LOOK
+from proctor.actors.process.liveness import CHECK_INTERVAL
 from proctor.runtime.processes.procfs import children_of, stat_of
 from tests.actors.far_end import codes, log_of
 from tests.fakes.messages_api import MessagesApi
@@ -53,7 +53,7 @@ async def go_through(
     api.play(Text("one"), MIDWAY, Text("two"), tool, Text("three"), Repeat(Text("four")))
     session = (await agent.ask("first", timeout=BOUND)).session_id
     said = await lost(agent, proctor.TextDelta, lambda: True)
-    assert f"found stopped twice within {LOOK:g} s: process stopped, guard running" in said
+    assert f"found stopped twice within {CHECK_INTERVAL:g} s: process stopped, guard running" in said
     answer = await agent.ask("second", timeout=BOUND)
     assert (answer.text, answer.session_id) == ("two", session)
     said = await lost(agent, proctor.ToolCall, lambda: any("tail" in each.argv for each in home.leftovers()))

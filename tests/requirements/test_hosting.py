@@ -17,12 +17,12 @@ import proctor
 from proctor.actors.errors import GreetingTimeout, NotExecuted
 from proctor.actors.plan.discovery import CLAUDE_CODE
 from proctor.actors.plan.plan import Clocks, claude_plan
-from proctor.actors.process.agent_process import Incarnation
+from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import WINDOW_EVENTS, EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.runs import run
 from proctor.actors.specs import agent_spec
-from proctor.actors.transport.memory import FarSide, played
+from proctor.actors.transport.memory import PeerStreams, in_memory
 from proctor.protocols import vocabulary as v
 from tests.actors.spoken import speaks, spoken_plan
 from tests.protocols.lines import ASKED, INIT, RESULT, line, reply
@@ -88,7 +88,7 @@ def greeting_reply(said: bytes) -> bytes:
 async def test_output_is_read_before_and_while_the_greeting_is_written_C17(
     autojump_clock: MockClock,
 ) -> None:
-    async def talks_first(side: FarSide) -> int | None:
+    async def talks_first(side: PeerStreams) -> int | None:
         for number in range(200):  # more than the line between us holds
             await side.send_all(line(type="hologram", number=number))
         lines = side.lines()
@@ -105,7 +105,7 @@ async def test_output_is_read_before_and_while_the_greeting_is_written_C17(
 async def test_a_greeting_may_take_its_time_and_no_more_C23(
     patience: float, connects: bool, autojump_clock: MockClock
 ) -> None:
-    async def slow(side: FarSide) -> int | None:
+    async def slow(side: PeerStreams) -> int | None:
         lines = side.lines()
         said = await anext(lines)
         await trio.sleep(45)
@@ -126,7 +126,7 @@ async def test_a_greeting_may_take_its_time_and_no_more_C23(
 async def test_a_callback_that_is_asked_may_call_back_C21(autojump_clock: MockClock) -> None:
     seen = list[str]()
 
-    async def asks(side: FarSide) -> int | None:
+    async def asks(side: PeerStreams) -> int | None:
         lines = side.lines()
         async for said in lines:
             frame = json.loads(said)
@@ -161,7 +161,7 @@ async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
     monkeypatch.delenv(CLAUDE_CODE.variable, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "first"))
     told = claude_plan("agent", {"home": "private", "record": tmp_path / "runs"}, shutdown=5.0)
-    plan = attrs.evolve(told, reach=played(speaks))
+    plan = attrs.evolve(told, reach=in_memory(speaks))
     async with proctor.open_supervisor([agent_spec("agent", plan, {"shutdown": 3})]) as sup:
         agent = sup.agent("agent")
         assert (await agent.ask("one", timeout=30)).ok
@@ -190,14 +190,14 @@ def test_the_window_of_events_has_a_thousand_unless_it_is_told_another_R052() ->
 
 
 async def test_a_write_that_fails_leaves_no_request_behind_and_its_asker_is_told_C20(tmp_path: Path) -> None:
-    async def leaves(side: FarSide) -> int | None:
+    async def leaves(side: PeerStreams) -> int | None:
         await side.send_all(greeting_reply(await anext(side.lines())))
         return 0
 
     plan = spoken_plan(leaves)
     directory = RunDirectory(None, "agent")
     log = EventLog(None)
-    live = Incarnation(plan, log, directory)
+    live = AgentProcess(plan, log, directory)
     async with trio.open_nursery() as nursery:
         await nursery.start(live.serve)
         await live.transport.wait()

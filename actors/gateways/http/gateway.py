@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
-from proctor.actors.durations import spelled
+from proctor.actors.durations import format_duration
 from proctor.actors.gateways.http.cancel_signal import Bell
 from proctor.actors.gateways.http.encoded_events import Shelf
 from proctor.actors.gateways.http.health_checks import Check, Looks
@@ -157,7 +157,7 @@ class Gateway:
         left = None if status.until is None else until_reset(status.until)
         if status.state != "parked" or (left is not None and trio.current_time() + left <= ends):
             return
-        wait = "" if left is None else f" for {spelled(left)} more"
+        wait = "" if left is None else f" for {format_duration(left)} more"
         detail = f"{why}; {status.name} is parked{wait}, so that the turn would not end within the grace"
         for turn in self.turns.running:
             if turn.agent == status.name and turn.session is None:

@@ -21,8 +21,8 @@ from proctor.actors.errors import BudgetExceeded
 from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.schemas import SessionRecord, TurnRequest
 from proctor.actors.gateways.http.turns import ServedTurn
-from proctor.actors.limits.spend_limits import SpendLimits, limits_of
-from proctor.actors.limits.tree_limits import current_fellows
+from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
+from proctor.actors.limits.tree_limits import current_tree_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import Run, stream
@@ -108,8 +108,8 @@ class Rooms:
 
     def _limits_of(self, agent: str) -> SpendLimits:
         if agent not in self._spend_limits:
-            book = current_fellows().book
-            self._spend_limits[agent] = limits_of(self.plans[agent], book, f"sessions of {agent}")
+            book = current_tree_limits().book
+            self._spend_limits[agent] = spend_limits_of(self.plans[agent], book, f"sessions of {agent}")
         return self._spend_limits[agent]
 
     def _key(self, agent: str, id: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from proctor.actors.errors import BadOption
-from proctor.actors.plan.option_checks import near
+from proctor.actors.plan.option_checks import suggest_or_list
 from proctor.actors.plan.plan import (
     AgentOptions,
     Plan,
@@ -80,7 +80,7 @@ def plan_of(agent: str, options: AgentOptions) -> Plan:
     kind = KINDS.get(name)
     known = ", ".join(spelled_kinds())
     if kind is None:
-        guess = near(name, KINDS)
+        guess = suggest_or_list(name, KINDS)
         hint = f"{guess}; known: {known}" if "did you mean" in guess else f"; known: {known}"
         raise BadOption(f"unknown agent {agent!r}{hint}")
     if kind.argument and not argument:

@@ -117,20 +117,20 @@ def _wrong(error: CycloptsError, words: Sequence[str], commands: Sequence[str], 
 
 def _unknown(word: str, commands: Sequence[str]) -> str:
     """A first word that is no command. An option comes behind one, but for those of proctor itself."""
-    from proctor.actors.plan.option_checks import guess
+    from proctor.actors.plan.option_checks import suggest
 
     known, what = (("--help", "--version"), "option") if word.startswith("-") else (commands, "command")
-    return f"unknown {what} {word!r}{guess(word, known)}; known: {', '.join(known)}"
+    return f"unknown {what} {word!r}{suggest(word, known)}; known: {', '.join(known)}"
 
 
 def _unknown_option(error: UnknownOptionError, named: str) -> str:
-    from proctor.actors.plan.option_checks import guess
+    from proctor.actors.plan.option_checks import suggest
 
     word = error.token.keyword or error.token.value
     known = [
         name for argument in error.argument_collection for name in argument.names if name.startswith("--")
     ]
-    if not (meant := guess(word, known)) and named == "run":
+    if not (meant := suggest(word, known)) and named == "run":
         meant = "; a prompt that starts with - goes behind --"
     return f"unknown option {word!r}{meant}"
 

@@ -12,7 +12,7 @@ import trio
 from proctor.actors.errors import BadOption, RecordingFailed
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.process.orphans import state_folder
-from proctor.actors.recording.recording import RETAINING, forget, prune, retain
+from proctor.actors.recording.recording import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
 from proctor.actors.web_server.listening import Endpoint, endpoint
 from proctor.runtime.processes.private import make_directory
 from proctor.runtime.processes.tags import is_own_directory
@@ -71,10 +71,10 @@ async def keep_room(root: Path | None) -> None:
     """Make room now, and every hour while the command runs."""
     if root is not None:
         await make_room(root)
-        await trio.sleep(RETAINING)
-        await retain(root)
+        await trio.sleep(PRUNE_INTERVAL)
+        await prune_regularly(root)
 
 
 def _make_room(root: Path) -> None:
     prune(root)
-    forget(state_directory().parent / "scripted")
+    remove_old_files(state_directory().parent / "scripted")

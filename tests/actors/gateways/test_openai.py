@@ -21,7 +21,7 @@ from proctor.actors.gateways.openai.requests import Refused, asked_of
 from proctor.actors.gateways.openai.responses import fault_of, status_of
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.structured.payloads import BinaryPayload, FilePayload
-from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
 from proctor.protocols.prompt import Called, Message
@@ -60,7 +60,7 @@ def _pieces(asked: dict[str, Any], client: OpenAI) -> list[Any]:
 
 
 @asynccontextmanager
-async def serving(agent: FarEnd, **others: FarEnd) -> AsyncGenerator[Chat]:
+async def serving(agent: Peer, **others: Peer) -> AsyncGenerator[Chat]:
     models = {
         name: CompletionModel.make(spec_of(far_end)) for name, far_end in {"agent": agent, **others}.items()
     }
@@ -128,10 +128,10 @@ BEGUN = line(
 )
 
 
-def broken(retry: str, *, wait: float = 0.0) -> FarEnd:
+def broken(retry: str, *, wait: float = 0.0) -> Peer:
     """A far end whose first attempt breaks `wait` seconds after its pieces; the next says `retry`, which is its answer."""
 
-    async def live(side: FarSide) -> int | None:
+    async def live(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             if frame["type"] == "control_request":
@@ -182,7 +182,7 @@ async def test_a_stream_that_cannot_be_the_answer_any_more_ends_with_an_error_th
 async def test_text_is_sent_while_the_agent_still_says_it() -> None:
     first, rest = trio.Event(), trio.Event()
 
-    async def far_end(side: FarSide) -> int | None:
+    async def far_end(side: PeerStreams) -> int | None:
         async for said in side.lines():
             frame: dict[str, Any] = json.loads(said)
             if frame["type"] == "control_request":
@@ -331,7 +331,7 @@ async def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
 async def test_a_client_that_leaves_ends_its_run_R142(stream: bool) -> None:
     begun, ended = trio.Event(), trio.Event()
 
-    async def far_end(side: FarSide) -> int | None:
+    async def far_end(side: PeerStreams) -> int | None:
         begun.set()
         try:
             return await saying(delta("so far"))(side)

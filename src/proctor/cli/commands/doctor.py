@@ -19,9 +19,17 @@ import attrs
 import trio
 
 from proctor.actors.errors import AgentError, NotInstalled, RecordingFailed
-from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE, Product, find, version
+from proctor.actors.plan.discovery import (
+    CLAUDE_CODE,
+    CODEX_CLI,
+    GEMINI,
+    OPENCODE,
+    Product,
+    find_program,
+    version,
+)
 from proctor.actors.plan.environment import SECRETS
-from proctor.actors.process.orphans import account, hosts_folder
+from proctor.actors.process.orphans import describe_sweep, hosts_folder
 from proctor.actors.recording.recording import untagged_runs
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.commands.cleanup import ProofFailed, prove_cleanup
@@ -226,7 +234,7 @@ async def check_leftovers() -> Check:
             swept = await ledger.sweep()
     except OSError as error:
         return Check("leftovers", "warn", f"it cannot be looked for them: {error.strerror or error}")
-    text = "; ".join(account(swept)) or "no earlier run has left anything"
+    text = "; ".join(describe_sweep(swept)) or "no earlier run has left anything"
     if swept.left or swept.folders_left or not swept.sure:
         return Check("leftovers", "warn", text, "see to what is named; the next start tries again")
     return Check("leftovers", "ok", text)
@@ -275,7 +283,7 @@ async def check_products() -> list[Check]:
 async def check_product(product: Product) -> Check:
     """Where is the agent's program, and does it say its version?"""
     try:
-        path = find(product)
+        path = find_program(product)
         found = await version(path)
     except NotInstalled as error:
         return Check(product.program, "warn", str(error))

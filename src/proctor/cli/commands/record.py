@@ -27,7 +27,7 @@ import trio
 
 from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.recording import Recording, RunDirectory
 from proctor.cli.codes import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE
 from proctor.cli.interrupts import heeded
@@ -78,7 +78,7 @@ def record_command(options: RecordOptions) -> int:
 async def _main(options: RecordOptions) -> int:
     screen = Output(2)
     try:
-        async with noted(screen.say), _folder(options) as recording:
+        async with track_processes(screen.say), _folder(options) as recording:
             return await Session(options.command, recording, screen).run()
     except (NotFound, NotExecutable) as error:
         await screen.say(" ".join(str(error).split()))

@@ -23,10 +23,10 @@ import trio
 from proctor.actors.durations import limit
 from proctor.actors.errors import AgentError, BadOption, OptionFault, RecordingFailed
 from proctor.actors.plan.environment import Home, parse_env
-from proctor.actors.plan.option_checks import tried
+from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.plan.permissions import Policy, Rule
 from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.cli.agent_kinds import plan_of
@@ -88,7 +88,7 @@ async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> i
     show = AsJson(out) if options.json else AsText(out, screen, quiet=options.quiet)
     try:
         with interrupts.scope:
-            async with noted(screen.say):
+            async with track_processes(screen.say):
                 return await _prepared(options, screen, show, interrupts)
         return FAILED  # interrupted: the signal has its own status
     except BrokenPipeError:
@@ -114,10 +114,10 @@ async def _prepared(options: RunOptions, screen: Output, show: Presentation, int
 def _settled(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:
     """The plan and the deadline. Raises `BadOption` with everything that is wrong with the words."""
     faults = list[OptionFault]()
-    deadline = tried(faults, partial(_deadline, options.timeout), None)
+    deadline = collect_faults(faults, partial(_deadline, options.timeout), None)
     chosen = agent_options(options, screen, faults)
-    plan = tried(faults, partial(_plan, options.agent, chosen), None)
-    tried(faults, partial(check_word, options.prompt), None)
+    plan = collect_faults(faults, partial(_plan, options.agent, chosen), None)
+    collect_faults(faults, partial(check_word, options.prompt), None)
     if plan is None or faults:
         raise BadOption("\n".join(map(_spelled, faults)), faults)
     return plan, deadline
@@ -164,14 +164,14 @@ def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]
     """The options of the plan; `faults` gets what is wrong with them already."""
     chosen: AgentOptions = {
         "cwd": options.cwd,
-        "env": tried(faults, lambda: parse_env(options.env, os.environ), {}),
+        "env": collect_faults(faults, lambda: parse_env(options.env, os.environ), {}),
         "home": options.home,
         "record": options.record if options.recorded and options.record is not None else _record(options),
         "model": options.model,
         "mode": options.mode,
         "resume": options.resume,
         "persist": True,  # `--resume` of a later run names this one's session
-        "permission": tried(faults, lambda: _policy(options, screen), "deny"),
+        "permission": collect_faults(faults, lambda: _policy(options, screen), "deny"),
         "user_settings": options.user_settings,
         "project_memory": options.project_memory,
     }

@@ -31,7 +31,7 @@ from proctor.actors.operations.health import Checks, adapters_of, troubles
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.environment import parse_env
 from proctor.actors.plan.permissions import Policy
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.agent_tools import Terms
 from proctor.actors.serving.allowed_dirs import Roots
@@ -139,7 +139,7 @@ class Service:
             nursery.start_soon(self._listen, interrupts)
             nursery.start_soon(self._hurry)
             try:
-                async with noted(_told), AsyncExitStack() as stack:
+                async with track_processes(_told), AsyncExitStack() as stack:
                     await self._open_sessions(stack)
                     stack.enter_context(self._accounts)
                     await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))

@@ -24,7 +24,7 @@ from rich.text import Text
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import AgentError
 from proctor.actors.fleet.fleet import Fleet, load_fleet
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor, plan_of
 from proctor.cli.absent import Absent
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
@@ -60,7 +60,7 @@ async def _main(path: Path, strict: bool) -> int:
     except AgentError as error:
         return await refused(error, errors)
     record = state_directory()
-    async with noted(errors.say):
+    async with track_processes(errors.say):
         command = Command(fleet if strict else fleet.degrading(), record, errors, strict=strict)
         return await interruptible(command.run, told=command.told, beside=partial(keep_room, record))
 

@@ -43,7 +43,7 @@ from proctor.actors.operations.health import Checks, adapters_of
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.operations.prometheus import Exposition
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.orphans import noted
+from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import Visits
 from proctor.actors.serving.pool import Pools
@@ -100,7 +100,7 @@ async def _main(options: WebOptions) -> int:
     try:
         service = Service(options, errors)
         with bound(service.where) as opened:
-            async with noted(errors.say):
+            async with track_processes(errors.say):
                 return await interruptible(
                     partial(service.run, opened),
                     told=errors.say,

@@ -13,7 +13,7 @@ from typing import Literal
 
 import attrs
 
-from proctor.actors.durations import spelled
+from proctor.actors.durations import format_duration
 from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.outcomes import Answer
 from proctor.cli.ui.text import last_line, money, one_line, until
@@ -68,7 +68,7 @@ class Restarts:
         self.times.append(now)
         while now - self.times[0] > self.flags.period:
             self.times.popleft()
-        return f"{len(self.times)} of {self.flags.intensity} in {spelled(self.flags.period)}"
+        return f"{len(self.times)} of {self.flags.intensity} in {format_duration(self.flags.period)}"
 
 
 def told(ended: ExitReason) -> str:
@@ -112,7 +112,7 @@ class Story:
                 return self._line(event.path, f"did not stop as asked: {told(event.reason)}", "bad")
             case e.ChildOverdue():
                 return self._line(
-                    event.path, f"did not stop within {spelled(event.grace)}; killing it", "bad"
+                    event.path, f"did not stop within {format_duration(event.grace)}; killing it", "bad"
                 )
             case e.ChildUnresponsive():
                 return self._line(event.path, "was killed and does not end; waiting for it", "bad")
@@ -135,7 +135,7 @@ class Story:
             self.agents[event.path].restarts += 1
         counted = self._counted(event.path)
         count = f" ({counted.add(self._now())})" if counted is not None else ""
-        delay = f" in {spelled(event.delay)}" if event.delay else ""
+        delay = f" in {format_duration(event.delay)}" if event.delay else ""
         return self._line(event.path, f"restarting{delay}{count}: {told(event.reason)}")
 
     def _counted(self, path: str) -> Restarts | None:
@@ -151,7 +151,7 @@ class Story:
 
     def _too_often(self, event: e.MaxRestarts) -> Line:
         flags = self._restarts[event.path].flags if event.path in self._restarts else Flags()
-        often = f"more than {flags.intensity} restarts in {spelled(flags.period)}"
+        often = f"more than {flags.intensity} restarts in {format_duration(flags.period)}"
         if event.child_only:
             text = f"is given up: {event.limit}; at last: {told(event.reason)}"
             return self._line(f"{event.path}/{event.id}", text, "bad")
@@ -254,7 +254,10 @@ class Story:
         watched.answer = answer
         if answer.ok:
             watched.words = one_line(last_line(answer.text)) or watched.words
-        facts = [spelled(answer.duration) if answer.duration is not None else "", money(answer.cost_usd)]
+        facts = [
+            format_duration(answer.duration) if answer.duration is not None else "",
+            money(answer.cost_usd),
+        ]
         paid = ", ".join(fact for fact in facts if fact)
         text = f"{OUTCOMES[answer.outcome][1]}{f' ({paid})' if paid else ''}"
         why = reason(answer)

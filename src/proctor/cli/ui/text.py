@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.actors.durations import moment, spelled
+from proctor.actors.durations import format_duration, format_moment
 
 WIDTH = 160
 WHOLE = 1000
@@ -71,7 +71,7 @@ def until(resets_at: float | None, now: float) -> str:
     """`until 14:05:09 (in 3 min 2 s)` of two times in Unix seconds."""
     if resets_at is None:
         return "until a time it did not tell"
-    return f"until {moment(resets_at, now)} (in {spelled(max(0.0, resets_at - now))})"
+    return f"until {format_moment(resets_at, now)} (in {format_duration(max(0.0, resets_at - now))})"
 
 
 def money(cost: float | None) -> str:

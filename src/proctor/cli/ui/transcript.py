@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from proctor.actors.durations import spelled
+from proctor.actors.durations import format_duration
 from proctor.cli.ui.text import WHOLE, one_line, printable, tool_use
 from proctor.protocols import vocabulary as v
 
@@ -32,7 +32,7 @@ def _retrying(event: v.Retrying) -> str:
     of = f" of {event.max_attempts}" if event.max_attempts is not None else ""
     status = f" ({event.status})" if event.status is not None else ""
     why = f": {event.error}{status}" if event.error or status else ""
-    return one_line(f"retrying in {spelled(event.delay)}, attempt {event.attempt}{of}{why}")
+    return one_line(f"retrying in {format_duration(event.delay)}, attempt {event.attempt}{of}{why}")
 
 
 def _tool_result(event: v.ToolResult) -> str | None:

@@ -19,7 +19,7 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.gateways.http import Entrance, Gateway, Hooks, Steering, application, open_gateway
 from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
-from proctor.actors.transport.memory import FarEnd
+from proctor.actors.transport.memory import Peer
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
 from proctor.runtime.spec import ChildSpec
@@ -132,7 +132,7 @@ class Served:
         return await self.client.post(f"/agents/{agent}/turns", json={"prompt": prompt, **more})
 
 
-def spoken(id: str = "a", far_end: FarEnd = speaks, **options: Unpack[AgentOptions]) -> ChildSpec:
+def spoken(id: str = "a", far_end: Peer = speaks, **options: Unpack[AgentOptions]) -> ChildSpec:
     plan = attrs.evolve(spoken_plan(far_end, **options), name=id, shutdown=0.2)
     return agent_spec(id, plan, {"shutdown": 5.0})
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.transport.memory import FarSide
+from proctor.actors.transport.memory import PeerStreams
 from tests.actors.gateways.http.serving import served, spoken
 from tests.protocols.lines import INIT, ended, line, reply
 
 ASKS = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "touch x"}, "tool_use_id": "t"}
 
 
-async def asks(side: FarSide) -> int | None:
+async def asks(side: PeerStreams) -> int | None:
     """Asks whether a tool may run at each prompt; its answer is what it was told."""
     async for said in side.lines():
         frame: dict[str, Any] = json.loads(said)

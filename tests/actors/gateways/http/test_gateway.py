@@ -11,7 +11,7 @@ import proctor
 from proctor.actors.gateways.openai import routes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import Visits
-from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.transport.memory import Peer, PeerStreams
 from tests.actors.gateways.http.serving import Frame, Served, served, spoken
 from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import delta
@@ -90,7 +90,7 @@ async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_t
     assert "a is parked for " in problem["detail"]
 
 
-def chat(far_end: FarEnd) -> dict[str, Any]:
+def chat(far_end: Peer) -> dict[str, Any]:
     visits = Visits()
     return {"routes": routes({"m": CompletionModel.make(spec_of(far_end))}, visits), "visits": visits}
 
@@ -105,7 +105,7 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
 ) -> None:
     begun, answers = trio.Event(), list[httpx2.Response]()
 
-    async def far_end(side: FarSide) -> int | None:
+    async def far_end(side: PeerStreams) -> int | None:
         begun.set()
         return await saying(delta("so far"))(side)
 
@@ -139,7 +139,7 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
 async def test_a_chat_that_ends_within_the_grace_is_whole_R183() -> None:
     begun, go, answers = trio.Event(), trio.Event(), list[httpx2.Response]()
 
-    async def far_end(side: FarSide) -> int | None:
+    async def far_end(side: PeerStreams) -> int | None:
         begun.set()
         await go.wait()
         return await saying(**GOOD)(side)

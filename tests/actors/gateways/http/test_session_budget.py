@@ -16,7 +16,7 @@ from proctor.actors.plan.budgets import Alarm
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.specs import plan_of
-from proctor.actors.transport.memory import FarEnd, FarSide
+from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.protocols.vocabulary import Notice
 from tests.actors.gateways.http.serving import Served, served, spoken
 from tests.actors.spoken import GOOD, Speaker, saying, speaks
@@ -32,7 +32,7 @@ async def spending(
     *,
     tree: Budget | None = None,
     own: Budget | None = None,
-    far_end: FarEnd = speaks,
+    far_end: Peer = speaks,
     limit: int = 2,
 ) -> AsyncGenerator[Served]:
     spec = spoken("a", far_end, budget=own)
@@ -90,7 +90,7 @@ async def test_one_that_waits_for_a_place_is_refused_when_it_has_one(tmp_path: P
             await go.wait()
             return await super()._prompt(text)
 
-    async def patient(side: FarSide) -> int | None:
+    async def patient(side: PeerStreams) -> int | None:
         return await Patient(side).live()
 
     aside = {"prefer": "respond-async"}
@@ -117,7 +117,7 @@ async def test_one_that_waits_for_a_place_is_refused_when_it_has_one(tmp_path: P
     ids=["only warned of", "near", "of unknown cost"],
 )
 async def test_what_a_budget_has_to_say_is_said_once(
-    budget: Budget, far_end: FarEnd, alarm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    budget: Budget, far_end: Peer, alarm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with spending(tmp_path, tree=budget, far_end=far_end) as server:
         first = await server.ask("one", session_id="s")
