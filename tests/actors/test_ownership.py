@@ -73,8 +73,8 @@ def test_without_a_folder_to_write_in_there_is_no_lock_and_no_error(tmp_path: Pa
 DYING = """
 import os, sys
 from pathlib import Path
-from proctor.actors.agent.session_lock import Ownership
-Ownership("dead", lambda session: session, lambda: Path(sys.argv[1], "sessions")).take("s")
+from proctor.actors.agent.session_lock import SessionLock
+SessionLock("dead", lambda session: session, lambda: Path(sys.argv[1], "sessions")).acquire("s")
 os._exit(9)
 """
 
