@@ -95,13 +95,13 @@ class AgentActor(Actor):
         return Continue("take up")
 
     def _restore_state(self, plan: Plan) -> Plan:
-        if "book" not in self.kept:
-            self.kept["book"] = state = open_state(plan)
-            self.kept["gate"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
+        if "state" not in self.kept:
+            self.kept["state"] = state = open_state(plan)
+            self.kept["admission"] = admission = admission_for(plan, self.ref.path, current_tree_limits())
             self.kept.at_rest(state.settle)
             self.kept.at_rest(admission.leave)
             self.kept.when_dropped(state.close)
-        self.state, self.admission = self.kept["book"], self.kept["gate"]
+        self.state, self.admission = self.kept["state"], self.kept["admission"]
         self.state.on_withdrawn = lambda pending: self.send_info(CallerGone(pending))
         self.state.on_unrecorded = self._on_unrecorded
         self.state.reopen()

@@ -264,8 +264,8 @@ class Agent:
         except (NoProc, ActorExited):
             if isinstance(self._address, Ref) or not self._address.is_due():
                 raise
-            book = self._address.kept().get("book")
-            return Status(name=self.name, state="backoff") if book is None else book.backoff_status()
+            state = self._address.kept().get("state")
+            return Status(name=self.name, state="backoff") if state is None else state.backoff_status()
         assert isinstance(status, Status)
         return status
 

@@ -98,7 +98,7 @@ class SpendLimits:
 
     def has_room(self) -> bool:
         """Whether a turn may begin now."""
-        return self.spent("park", "escalate") is None and (WITHIN_A_TURN.get() or self.under_way() is None)
+        return self.spent("park", "escalate") is None and (INSIDE_TURN.get() or self.under_way() is None)
 
     def reserve(self, turn: object) -> None:
         """A turn begins, and holds what it may cost until it is settled."""
