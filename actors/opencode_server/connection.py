@@ -22,7 +22,7 @@ import msgspec
 import trio
 
 from proctor.actors.errors import BadOption, ServerLost
-from proctor.actors.opencode_server.server import Address, Where
+from proctor.actors.opencode_server.address import Address, GetAddress, client_of
 from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.protocols.opencode.serve.event_stream import EventStream
 from proctor.protocols.opencode.serve.wire import REPLY, RESUBSCRIBED
@@ -33,10 +33,6 @@ from proctor.runtime.messaging.refs import Ref
 from proctor.runtime.messaging.registry import Registry
 
 EVENTS = "/event"
-SILENCE = 30.0
-"""Seconds without a byte, heartbeats included, after which the stream counts as broken."""
-REQUEST = 30.0
-"""Seconds that a request may take."""
 ATTEMPTS = (0.1, 0.4, 1.0)
 """Seconds before each attempt to open a broken stream again."""
 RETURN = 10.0
@@ -51,17 +47,6 @@ class Request(msgspec.Struct, frozen=True):
     path: str
     query: dict[str, str] = {}
     body: msgspec.Raw = msgspec.Raw()
-
-
-def client_of(address: Address) -> httpx.AsyncClient:
-    """A client for one server, which is on this machine: no proxy, no certificates."""
-    return httpx.AsyncClient(
-        base_url=address.url,
-        auth=httpx.BasicAuth(address.user, address.password),
-        timeout=httpx.Timeout(REQUEST, read=SILENCE),
-        trust_env=False,
-        verify=False,  # plain HTTP: loading the certificates of the world takes longer than a turn's first words
-    )
 
 
 @asynccontextmanager
@@ -90,7 +75,7 @@ async def _look_up(registry: Registry, server: str) -> tuple[Ref, Address]:
     with trio.move_on_after(RETURN):
         try:
             ref = await registry.wait_out(server)
-            return ref, await ref.call(Where(), timeout=RETURN)
+            return ref, await ref.call(GetAddress(), timeout=RETURN)
         except DeliveryError as error:
             raise ServerLost(server, str(error)) from error
     raise ServerLost(server, f"it did not come back within {RETURN:g} s")

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,13 @@ import attrs
 import trio
 
 from proctor.actors.errors import BadOption, StartRefused
+from proctor.actors.opencode_server.address import DISPOSAL, Address, GetAddress, dispose
 from proctor.actors.plan.discovery import OPENCODE, Product, find_program
 from proctor.actors.plan.environment import Home, build_environment
 from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, OptionRule, option_faults
 from proctor.actors.plan.plan import BACKOFF
 from proctor.actors.transport.transport import ProcessTransport, Start
-from proctor.protocols.opencode.serve.launch import DISPOSE, USER, address_in, server_command
+from proctor.protocols.opencode.serve.launch import USER, address_in, server_command
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.messaging.actor import Actor, Stop
 from proctor.runtime.messaging.messages import Call
@@ -36,8 +36,6 @@ from proctor.runtime.processes.process import Command
 from proctor.runtime.processes.stopping import Step
 from proctor.runtime.spec import ChildSpec
 
-DISPOSAL = 2.0
-"""Seconds the server has to end what it runs."""
 SHUTDOWN = 10.0
 PATIENCE = 60.0
 """Seconds from the start to the word that it listens."""
@@ -54,21 +52,6 @@ _ACCEPTED: Mapping[str, OptionRule] = {
 
 def _is_port(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535
-
-
-@attrs.frozen
-class Where:
-    """The reply is the server's `Address`."""
-
-
-@attrs.frozen
-class Address:
-    """Where a server listens, who may speak there, and which process it is."""
-
-    url: str
-    user: str
-    password: str = attrs.field(repr=False)
-    pid: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +74,7 @@ class _Over:
 
 
 class ServerActor(Actor):
-    """Started with a `Service`; understands `Where`."""
+    """Started with a `Service`; understands `GetAddress`."""
 
     service: Service
     _address: Address
@@ -108,7 +91,7 @@ class ServerActor(Actor):
             raise self._refusal(f"it did not say where it listens within {service.start:g} s")
 
     async def handle_call(self, msg: object, from_: Call) -> object:
-        if isinstance(msg, Where):
+        if isinstance(msg, GetAddress):
             return self._address
         return await super().handle_call(msg, from_)
 
@@ -191,17 +174,6 @@ def opencode_server(
     )
     chosen: dict[str, Any] = {"name": id, "shutdown": shutdown, "backoff": BACKOFF, **spec}
     return ChildSpec(id, ServerActor, (service,), **chosen)
-
-
-async def dispose(address: Address) -> None:
-    """Have a server end all that it runs, within `DISPOSAL` seconds; one that does not answer is left to its guard."""
-    import httpx  # the extra `opencode`
-
-    from proctor.actors.opencode_server.connection import client_of
-
-    with trio.move_on_after(DISPOSAL), suppress(httpx.HTTPError):
-        async with client_of(address) as client:
-            await client.post(DISPOSE)
 
 
 def _ignore(data: bytes) -> None:

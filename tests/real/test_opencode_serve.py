@@ -8,8 +8,9 @@ from typing import Unpack
 import pytest
 
 import proctor
+from proctor.actors.opencode_server.address import GetAddress
 from proctor.actors.opencode_server.plan import served_plan
-from proctor.actors.opencode_server.server import Where, opencode_server
+from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
@@ -104,7 +105,7 @@ async def a_killed_server_is_followed_by_one_with_the_same_sessions(
     sup: Supervisor, api: ModelApi, home: ClaudeHome
 ) -> None:
     before = [(await sup.agent(name).status()).session_id for name in ("a", "b")]
-    address = await sup.name("hub").call(Where())
+    address = await sup.name("hub").call(GetAddress())
     api.play(Hang(Text("never finished", chunk=5), after=1))
     async with sup.agent("a").stream("cut") as turn:
         with pytest.raises(proctor.MaybeExecuted, match="server 'hub' cannot be reached"):
@@ -116,7 +117,7 @@ async def a_killed_server_is_followed_by_one_with_the_same_sessions(
     assert [answer.session_id for answer in after] == before
     assert "say hello" in api.scripted[0].text
     assert "and me" in api.scripted[1].text
-    assert await sup.name("hub").call(Where()) != address
+    assert await sup.name("hub").call(GetAddress()) != address
 
 
 async def _killed_in_mid_turn(turn: proctor.Turn, pid: int) -> None:

@@ -11,8 +11,9 @@ import trio
 
 import proctor
 from proctor.actors.errors import BadOption
+from proctor.actors.opencode_server.address import Address, GetAddress
 from proctor.actors.opencode_server.plan import served_plan
-from proctor.actors.opencode_server.server import Address, Where, opencode_server
+from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.runs import run
 from proctor.actors.specs import agent_spec
@@ -102,13 +103,13 @@ async def test_a_server_that_dies_is_started_anew_and_its_agents_go_on_in_their_
 async def test_an_idle_agent_outlives_its_server_too(server: ChildSpec, tmp_path: Path) -> None:
     async with proctor.open_supervisor([server, agent("a", tmp_path)], intensity=5, period=60) as sup:
         before = await sup.agent("a").ask("one", timeout=20)
-        address = await sup.name("hub").call(Where())
+        address = await sup.name("hub").call(GetAddress())
         os.kill(address.pid, signal.SIGKILL)
         with trio.fail_after(20):
             while (await sup.agent("a").status()).incarnation == 1:  # noqa: ASYNC110  # nobody tells
                 await trio.sleep(0.05)
         after = await sup.agent("a").ask("two", timeout=20)
-        assert await sup.name("hub").call(Where()) != address
+        assert await sup.name("hub").call(GetAddress()) != address
     assert (after.session_id, after.text) == (before.session_id, "turn 2: two")
 
 

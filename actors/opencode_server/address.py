@@ -1,0 +1,61 @@
+"""Where a server of agent sessions listens, and HTTP clients for it.
+
+Needs the extra `opencode` where a client is made, not before.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from proctor.protocols.opencode.serve.launch import DISPOSE
+
+if TYPE_CHECKING:
+    import httpx
+
+DISPOSAL = 2.0
+"""Seconds the server has to end what it runs."""
+SILENCE = 30.0
+"""Seconds without a byte, heartbeats included, after which the stream counts as broken."""
+REQUEST = 30.0
+"""Seconds that a request may take."""
+
+
+@attrs.frozen
+class GetAddress:
+    """A call to the actor of a server; the reply is its `Address`."""
+
+
+@attrs.frozen
+class Address:
+    """The URL of a server, its credentials, and the id of its process."""
+
+    url: str
+    user: str
+    password: str = attrs.field(repr=False)
+    pid: int | None = None
+
+
+def client_of(address: Address) -> httpx.AsyncClient:
+    """A client for one server, which is on this machine: no proxy, no certificates."""
+    import httpx
+
+    return httpx.AsyncClient(
+        base_url=address.url,
+        auth=httpx.BasicAuth(address.user, address.password),
+        timeout=httpx.Timeout(REQUEST, read=SILENCE),
+        trust_env=False,
+        verify=False,  # plain HTTP: loading the certificates of the world takes longer than a turn's first words
+    )
+
+
+async def dispose(address: Address) -> None:
+    """Have a server end all that it runs, within `DISPOSAL` seconds; one that does not answer is left to its guard."""
+    import httpx
+
+    with trio.move_on_after(DISPOSAL), suppress(httpx.HTTPError):
+        async with client_of(address) as client:
+            await client.post(DISPOSE)
