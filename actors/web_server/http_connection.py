@@ -1,28 +1,23 @@
-"""HTTP/1 on one stream: Hypercorn's connection without TLS and without HTTP/2.
+"""HTTP/1 on one stream: Hypercorn's connection without HTTP/2.
 
-Hypercorn's HTTP/2 holds whatever a client with a window of 0 does not take in, without a bound, and an exception in it for
-bytes of any client ends the server. A client that begins with it is answered 505 and disconnected.
-
-Uses inner classes of Hypercorn 0.18, as `webserver` does.
+Hypercorn's HTTP/2 keeps whatever a client with a window of 0 does not read, without a bound. A client that begins
+with HTTP/2 gets the status 505, and its connection is closed.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from hypercorn.events import Closed
-from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.typing import ConnectionState
 
 HTTP_VERSION_NOT_SUPPORTED = 505
 
 
 class _Http1(H11Protocol):
     async def _check_protocol(self, event: Any) -> None:
-        """Nothing changes the protocol: an upgrade that is asked for is ignored, as HTTP allows."""
+        """Ignore every request to upgrade to HTTP/2, as HTTP allows."""
 
     async def _create_stream(self, request: Any) -> None:
         if request.http_version.startswith(b"1."):
@@ -32,42 +27,21 @@ class _Http1(H11Protocol):
             await self.send(Closed())
 
 
-class _Protocol(ProtocolWrapper):
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.protocol = _Http1(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.state,
-            self.ssl,
-            self.client,
-            self.server,
-            self.send,
-        )
-
-
 class HttpConnection(TCPServer):
     """One connection, until its client leaves or it is cancelled."""
 
-    async def run(self) -> None:
-        try:
-            opened = self.stream.socket
-            client, server = _address(opened.getpeername()), _address(opened.getsockname())
-            async with TaskGroup() as group:
-                self._task_group = group
-                given = (self.app, self.config, self.context, group, ConnectionState(self.state))
-                self.protocol = _Protocol(*given, False, client, server, self.protocol_send)
-                await self.protocol.initiate()
-                await cast("Any", self.idle_task).restart(group, self._idle_timeout)
-                await self._read_data()
-        except OSError:
-            pass
-        finally:
-            await self._close()
-
-
-def _address(name: Any) -> tuple[str, int] | None:
-    """Host and port, None for a Unix socket."""
-    return None if isinstance(name, str | bytes) else (name[0], name[1])
+    async def _read_data(self) -> None:
+        # Hypercorn has no option against HTTP/2 without TLS; before the first byte its protocol can still be replaced.
+        made: Any = self.protocol
+        made.protocol = _Http1(
+            made.app,
+            made.config,
+            made.context,
+            made.task_group,
+            made.state,
+            made.ssl,
+            made.client,
+            made.server,
+            made.send,
+        )
+        await super()._read_data()

@@ -1,21 +1,19 @@
-"""An ASGI application on a bound socket: Hypercorn under Trio, with writes that can be given up.
+"""An ASGI application on a bound socket: Hypercorn under Trio, with writes that can be cancelled.
 
-Hypercorn shields each write from cancellation, so one client that stops reading would hold up its graceful stop, and
-the cancellation of whoever owns it, for ever. Each connection gets a stream whose writes have a deadline here.
+`serve` returns within `grace` seconds of the request to stop (twice that when the application's own shutdown takes its
+time, too), or at once when it is cancelled, whatever its clients do. Connections are bounded (`connections`), and the
+bytes of a client end no connection but its own.
 
-Guarantees: `serve` returns within `grace` seconds of the wish to stop (twice that when the application's own shutdown
-takes its time, too), or at once when it is cancelled, whatever its clients do. On that wish nobody new is
-taken, idle connections are closed, and requests under way have `grace` seconds, then they are cancelled. A client that
-takes in no 64 KiB within `stall` seconds loses its connection, and its request is cancelled; so is what is left of a
-connection that is closed, a body that the application did not read included; its answer says so. Connections are bounded
-(`connections`), since the host needs files for its agents, and no client's bytes end more than its own.
-
-Uses inner classes of Hypercorn 0.18: the tests of this module are what says whether another version will do.
-
-On a Unix socket a process that the host itself has started, an agent's tool, is refused, and so is another user's.
-
-Not here: who may connect besides, what is answered, TLS (that is a proxy's).
+Not here: authentication, the content of responses, and TLS (a task for a proxy).
 """
+
+# Hypercorn's public serve() accepts connections itself, and its parts are used here for that reason. With it 18 of the 50 cases
+# of tests/actors/test_webserver.py and test_attacks.py fail, on these points:
+# - it shields each write from cancellation, so one client that stops reading blocks its stop and its cancellation;
+# - it has no time limit for a write, and does not cancel the request of a client that left while its body was unread;
+# - nothing can look at a connection before it is served: neither the peer of a Unix socket nor the bounds of `connections`;
+# - it always speaks HTTP/2 with a client that begins with it;
+# - an exception in one connection ends the server, and a failed accept is retried at once.
 
 from __future__ import annotations
 
