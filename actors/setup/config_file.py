@@ -1,14 +1,10 @@
-"""Another program's configuration file: read whole, and replaced whole in one instant.
+"""The configuration file of another program, read whole and replaced atomically.
 
-Guaranteed: a reader sees the file as it was or as it is to be, never half of it, whenever we die. A symbolic link stays
-one: what it leads to is replaced, and keeps its mode and its owner. What cannot be kept (a foreign owner), or was not
-allowed (a file that is read-only), is refused, and so is a file that changed since it was read. Nothing is ever made of
-a file that cannot be read.
+A reader sees the old text or the new one, whenever this process dies. A symbolic link stays: its target is replaced,
+and keeps its mode and its owner. A foreign owner that cannot be kept, a read-only file, and a file that changed since
+it was read are refused. `locked` takes the lock of a program that writes its own file while it runs.
 
-`held` is the lock of a program that writes its own file while it runs: a folder beside it, as npm's proper-lockfile has
-it. A lock older than its holder's promise to renew it is nobody's.
-
-Not here: access lists and extended attributes; hard links, of which the others keep the old text.
+Not here: access lists, extended attributes, and hard links, whose other names keep the old text.
 """
 
 from __future__ import annotations
@@ -27,19 +23,19 @@ from proctor.actors.errors import ConfigRefused
 from proctor.runtime.processes.private import make_directory
 from proctor.runtime.processes.tags import write_all
 
-PATIENCE = 5.0
+LOCK_TIMEOUT = 5.0
 """Seconds to wait for another program's lock."""
 
 STALE = 10.0
-"""Seconds after which a lock that was not renewed is nobody's."""
+"""Seconds after which a lock that was not renewed is free."""
 
-_LOOK = 0.05
+_POLL = 0.05
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
 @attrs.frozen
 class ConfigFile:
-    """`path` as it was named, `target` where its links lead, `data` what was in it; None: it is not there."""
+    """`path` as it was given, `target` behind its links, and its content `data`; None: the file does not exist."""
 
     path: Path
     target: Path
@@ -47,7 +43,7 @@ class ConfigFile:
 
     @property
     def text(self) -> str | None:
-        """What is in it. Raises `ConfigRefused` when that is not UTF-8."""
+        """The content. Raises `ConfigRefused` when it is not UTF-8."""
         try:
             return None if self.data is None else self.data.decode()
         except UnicodeDecodeError as error:
@@ -55,7 +51,7 @@ class ConfigFile:
 
 
 def read(path: Path) -> ConfigFile:
-    """The file as it is now. Raises `ConfigRefused`."""
+    """Read the file. Raises `ConfigRefused`."""
     try:
         target = path.resolve(strict=path.exists())
         return ConfigFile(path, target, target.read_bytes())
@@ -66,13 +62,13 @@ def read(path: Path) -> ConfigFile:
 
 
 def write(file: ConfigFile, text: str | None, *, anchor: Path) -> None:
-    """Put `text` in the place of what was read, or nothing (None). Folders up to `anchor`, which must be there, are made.
+    """Replace what was read by `text`; None deletes the file. Makes the folders below `anchor`, which must exist.
 
-    Raises `ConfigRefused`; then the file is as it was.
+    Raises `ConfigRefused`, and then the file is unchanged.
     """
     check(file, anchor=anchor)
     if read(file.path) != file:
-        raise ConfigRefused(str(file.path), "it was changed by another program just now; try again")
+        raise ConfigRefused(str(file.path), "another program changed it just now; try again")
     try:
         if text is None:
             file.target.unlink()
@@ -84,7 +80,7 @@ def write(file: ConfigFile, text: str | None, *, anchor: Path) -> None:
 
 
 def check(file: ConfigFile, *, anchor: Path) -> None:
-    """Could it be written? Raises `ConfigRefused` when not."""
+    """Raise `ConfigRefused` unless the file can be written."""
     if not os.path.isdir(anchor):
         raise ConfigRefused(str(file.path), f"the folder {str(anchor)!r} does not exist")
     folder = next(above for above in file.target.parents if os.path.lexists(above))
@@ -100,8 +96,8 @@ def _replace(file: ConfigFile, data: bytes) -> None:
         try:
             write_all(fd, data)
             os.fchmod(fd, 0o600)  # the umask may have taken the owner's rights
-            _look_alike(file.target, fd)
-            os.fsync(fd)  # before the rename: a lost machine must not leave an empty file under the name
+            _copy_mode_and_owner(file.target, fd)
+            os.fsync(fd)  # before the rename: after a power failure the name must not lead to an empty file
         finally:
             os.close(fd)
         Path(name).replace(file.target)
@@ -110,8 +106,8 @@ def _replace(file: ConfigFile, data: bytes) -> None:
         raise
 
 
-def _look_alike(old: Path, fd: int) -> None:
-    """Mode and owner of the old file; a new one is its owner's alone."""
+def _copy_mode_and_owner(old: Path, fd: int) -> None:
+    """Give the new file the mode and the owner of the old one; without an old one only its owner can read it."""
     with suppress(FileNotFoundError):
         was, made = old.stat(), os.fstat(fd)
         if (was.st_uid, was.st_gid) != (made.st_uid, made.st_gid):
@@ -125,22 +121,25 @@ def _refused(path: Path, what: str, error: Exception) -> ConfigRefused:
 
 
 @asynccontextmanager
-async def held(path: Path, *, wall: Callable[[], float] = time.time) -> AsyncGenerator[None]:
-    """The lock of the program whose file this is, for as long as the block lasts; none where its folder is not there.
+async def locked(path: Path, *, wall: Callable[[], float] = time.time) -> AsyncGenerator[None]:
+    """Hold the lock of the program that owns this file within the block; no lock where its folder does not exist.
 
-    Raises `ConfigRefused` when it is not free within `PATIENCE` seconds. `wall` is the clock of files.
+    The lock is a folder beside the file, as npm's proper-lockfile makes it. Raises `ConfigRefused` when it is not free
+    within `LOCK_TIMEOUT` seconds. `wall` is the clock of files.
     """
-    lock, whose = _lock_of(path), "another's"
-    with trio.move_on_after(PATIENCE) as waiting:
-        while (whose := _taken(path, lock, wall)) == "another's":  # noqa: ASYNC110  # nobody tells of its end
-            await trio.sleep(_LOOK)
+    lock = _lock_of(path)
+    taken: bool | None = False
+    with trio.move_on_after(LOCK_TIMEOUT) as waiting:
+        while (taken := _take(path, lock, wall)) is None:  # noqa: ASYNC110  # a lock has no event for its end
+            await trio.sleep(_POLL)
     if waiting.cancelled_caught:
         raise ConfigRefused(str(path), f"another program holds {str(lock)!r}; try again")
     try:
         yield
     finally:
-        if whose == "ours":
-            _let_go(lock)
+        if taken:
+            with suppress(OSError):
+                lock.rmdir()
 
 
 def _lock_of(path: Path) -> Path:
@@ -150,22 +149,17 @@ def _lock_of(path: Path) -> Path:
         raise _refused(path, "cannot be locked", error) from error
 
 
-def _let_go(lock: Path) -> None:
-    with suppress(OSError):
-        lock.rmdir()
-
-
-def _taken(path: Path, lock: Path, wall: Callable[[], float]) -> str:
-    """`ours`, `another's`, or `nobody's` where there is no folder for it."""
+def _take(path: Path, lock: Path, wall: Callable[[], float]) -> bool | None:
+    """True when it was taken, None when another program holds it, False where there is no folder for it."""
     try:
         make_directory(lock)
     except FileNotFoundError:
-        return "nobody's"
+        return False
     except FileExistsError:
         with suppress(OSError):
             if wall() - lock.stat().st_mtime > STALE:
                 lock.rmdir()
-        return "another's"
+        return None
     except OSError as error:
         raise _refused(path, "cannot be locked", error) from error
-    return "ours"
+    return True

@@ -1,16 +1,10 @@
-"""proctor as an MCP server in the configuration of other agents' programs: put there, and taken out again.
+"""Registration of proctor as an MCP server in the configuration files of other programs.
 
-`register` decides by a table, from what is wanted and whose the entry is that is there, and then writes one file. It
-guarantees: nothing but our entry changes, to the byte; a second time changes nothing; an entry of somebody else's, a
-file that cannot be read and a place where the entry cannot stand are left alone, with the reason; and what is shown
-are the lines of ours alone, never what stands around them.
+`register` looks up in a table what to do, from the goal and the state of the existing entry, and then writes one file.
+Nothing but our entry changes, to the byte, and a second time changes nothing. An entry of another program, a file that
+cannot be read, and a file that cannot hold the entry are left alone, with the reason. Reports show the lines of our entry alone.
 
-An entry is ours when it starts `proctor serve`. What its owner added to it (an environment, other times) stays his.
-
-Claude Code writes its file while it runs, always below a lock; we take the same lock. Its own command would rewrite the
-whole file, and one version of it replaces a file that it cannot read by an empty one.
-
-Not here: which clients there are to be asked of whom (the command line), and what is served.
+Not here: the choice of the clients (the command line), and what is served.
 """
 
 from __future__ import annotations
@@ -31,70 +25,69 @@ from proctor.actors.setup import config_file, jsonc, toml_table
 from proctor.actors.setup.config_file import ConfigFile
 
 NAME = "proctor"
-PATIENCE = 600
-"""Seconds that a client is told to wait for a tool: a tool of ours may be an agent at work."""
+TOOL_TIMEOUT = 600
+"""Seconds that a client waits for a tool; a long time, because a tool of ours may be an agent at work."""
+START_TIMEOUT = 60
+"""Seconds that a client waits for the start of the server and its fleet, where the client has an option for that."""
 
-STARTING = 60
-"""Seconds that a client is told to wait for the start, where it has a word for that alone: a fleet starts with it."""
+EntryState = Literal["absent", "current", "outdated", "foreign"]
+"""An entry is ours when it starts `proctor serve`: `current` with the same command, else `outdated`."""
+Goal = Literal["register", "force_register", "remove", "force_remove"]
+"""The forced goals also replace or remove an entry of another program."""
+Action = Literal["add", "replace", "remove", "keep", "refuse"]
 
-Standing = Literal["absent", "same", "ours", "others"]
-Aim = Literal["register", "seize", "remove", "clear"]
-"""`seize` and `clear` register and remove by force: also what is somebody else's."""
-Deed = Literal["add", "replace", "take_out", "keep", "refuse"]
-
-DEEDS: Mapping[tuple[Aim, Standing], Deed] = {
+ACTIONS: Mapping[tuple[Goal, EntryState], Action] = {
     ("register", "absent"): "add",
-    ("register", "same"): "keep",
-    ("register", "ours"): "replace",
-    ("register", "others"): "refuse",
-    ("seize", "absent"): "add",
-    ("seize", "same"): "keep",
-    ("seize", "ours"): "replace",
-    ("seize", "others"): "replace",
+    ("register", "current"): "keep",
+    ("register", "outdated"): "replace",
+    ("register", "foreign"): "refuse",
+    ("force_register", "absent"): "add",
+    ("force_register", "current"): "keep",
+    ("force_register", "outdated"): "replace",
+    ("force_register", "foreign"): "replace",
     ("remove", "absent"): "keep",
-    ("remove", "same"): "take_out",
-    ("remove", "ours"): "take_out",
-    ("remove", "others"): "refuse",
-    ("clear", "absent"): "keep",
-    ("clear", "same"): "take_out",
-    ("clear", "ours"): "take_out",
-    ("clear", "others"): "take_out",
+    ("remove", "current"): "remove",
+    ("remove", "outdated"): "remove",
+    ("remove", "foreign"): "refuse",
+    ("force_remove", "absent"): "keep",
+    ("force_remove", "current"): "remove",
+    ("force_remove", "outdated"): "remove",
+    ("force_remove", "foreign"): "remove",
 }
-"""What is wanted x whose entry is there → what is done."""
+"""Goal x state of the existing entry → action."""
 
 Entry = Mapping[str, Any]
 
 
 @attrs.frozen
-class Place:
-    """A client's file, and the folder that must be there already."""
+class Location:
+    """The configuration file of a client, and the folder that must exist already."""
 
     path: Path
     anchor: Path
 
 
 @attrs.frozen(kw_only=True)
-class Grammar:
-    """How entries stand in a kind of file: reading it, putting an entry in (also in the place of one), taking one out,
-    and how an entry is shown."""
+class FileFormat:
+    """A format of configuration files: how to read one, to put an entry in (or replace it), to remove it, and to show it."""
 
     read: Callable[[str], Mapping[str, Any]]
     put: Callable[[str | None, Sequence[str], Entry], str]
-    take_out: Callable[[str, Sequence[str]], str | None]
+    remove: Callable[[str, Sequence[str]], str | None]
     lines: Callable[[Sequence[str], Entry], list[str]]
 
 
 @attrs.frozen(kw_only=True)
 class Client:
-    """A program that can be told of MCP servers. `place` finds its file, `key` holds the servers in it; `entry` is ours for
-    a command, `argv` the command of an entry. `locks`: it writes the file while it runs, below a lock."""
+    """A program that uses MCP servers. `location` finds its file, `key` holds the servers in it; `entry` makes our entry for
+    a command, `argv` reads the command of an entry. `locks`: it writes the file while it runs, under a lock."""
 
     name: str
     product: Product
     folder: str
-    place: Callable[[Mapping[str, str], str], Place]
+    location: Callable[[Mapping[str, str], str], Location]
     key: str
-    grammar: Grammar
+    file_format: FileFormat
     entry: Callable[[Sequence[str]], Entry]
     argv: Callable[[Entry], tuple[str, ...]]
     locks: bool = False
@@ -102,44 +95,48 @@ class Client:
 
 def _name_is_plain(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", value):
-        raise BadOption(f"name {value!r} is none that every client takes: letters, digits, - and _")
+        raise BadOption(
+            f"invalid name {value!r}: use up to 64 letters, digits, - and _, which every client accepts"
+        )
 
 
 @attrs.frozen(kw_only=True)
-class Wish:
-    """What is wanted of every client: the server's `name`, its command `argv`, and whether it is only to be told."""
+class SetupRequest:
+    """What to do for every client: the server's `name`, its command `argv`, the goal; `dry_run` changes nothing."""
 
     argv: tuple[str, ...]
-    aim: Aim = "register"
+    goal: Goal = "register"
     name: str = attrs.field(default=NAME, validator=_name_is_plain)
     dry_run: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Registration:
-    """What came of it for one client: the `deed`, done or (`dry_run`) to be done, and the `lines` of ours it concerns,
-    each after `+` or `-`. With an `error` nothing was changed; `by_hand` is then what its owner could add."""
+    """The result for one client: the `action`, done or (`dry_run`) to be done, and the lines of our entry that it adds or
+    removes, each after `+` or `-`. With an `error` nothing was changed; `by_hand` is what the user can add instead."""
 
     client: str
     path: Path | None = None
-    deed: Deed = "refuse"
+    action: Action = "refuse"
     lines: tuple[str, ...] = ()
     error: str | None = None
     by_hand: tuple[str, ...] = ()
 
 
-async def register(client: Client, wish: Wish, environ: Mapping[str, str]) -> Registration:
-    """Do for one client what is wished. Never raises for what a file, a folder or an entry is."""
+async def register(client: Client, request: SetupRequest, environ: Mapping[str, str]) -> Registration:
+    """Carry out the request for one client. A file, folder or entry that is in the way is the `error` of the result."""
     try:
-        place = client.place(environ, wish.name)
-        async with config_file.held(place.path) if client.locks and not wish.dry_run else nullcontext():
-            return _carried_out(client, wish, place)
+        location = client.location(environ, request.name)
+        async with (
+            config_file.locked(location.path) if client.locks and not request.dry_run else nullcontext()
+        ):
+            return _applied(client, request, location)
     except ConfigRefused as refusal:
         return Registration(client=client.name, path=Path(refusal.path), error=refusal.why)
 
 
 def is_present(client: Client, environ: Mapping[str, str]) -> bool:
-    """Is the program of this client here, or a file or folder of its own?"""
+    """Whether the program of this client is installed, or has a file or folder of its own."""
     try:
         find_program(client.product, environ=environ)
     except NotExecutable:
@@ -158,41 +155,43 @@ def _has_folder(client: Client, environ: Mapping[str, str]) -> bool:
 
 def _has_file(client: Client, environ: Mapping[str, str]) -> bool:
     try:
-        return os.path.lexists(client.place(environ, NAME).path)
-    except ConfigRefused as refusal:  # there is no home, or it is there and cannot be read
+        return os.path.lexists(client.location(environ, NAME).path)
+    except ConfigRefused as refusal:  # no home, or a file that cannot be read
         return os.path.lexists(refusal.path)
 
 
-def _carried_out(client: Client, wish: Wish, place: Place) -> Registration:
-    file = config_file.read(place.path)
+def _applied(client: Client, request: SetupRequest, location: Location) -> Registration:
+    file = config_file.read(location.path)
     settings = _settings(client, file)
-    path = (client.key, wish.name)
+    path = (client.key, request.name)
     entry = _entry(settings, path)
-    standing = _standing(client, entry, wish.argv)
-    deed = DEEDS[wish.aim, standing]
-    told = Registration(client=client.name, path=place.path, deed=deed)
-    if deed == "refuse":
-        why = f"it has a server {wish.name!r} of somebody else's (--force, or another --name)"
-        return attrs.evolve(told, error=why)
-    wanted = {**(entry or {}), **client.entry(wish.argv)} if standing == "ours" else client.entry(wish.argv)
+    state = _entry_state(client, entry, request.argv)
+    action = ACTIONS[request.goal, state]
+    result = Registration(client=client.name, path=location.path, action=action)
+    if action == "refuse":
+        why = f"its server {request.name!r} belongs to another program; use --force or another --name"
+        return attrs.evolve(result, error=why)
+    new = client.entry(request.argv)
+    if state == "outdated":  # keep what its owner added: an environment, other timeouts
+        new = {**(entry or {}), **new}
     try:
-        text = _changed(client, file.text, path, deed, wanted)
+        text = _changed(client, file.text, path, action, new)
     except jsonc.Unsplicable as error:
-        why = f"it cannot be changed without touching what is not ours: {error}"
-        return attrs.evolve(told, deed="refuse", error=why, by_hand=_by_hand(client, wish, path))
+        why = f"it cannot be edited without changing other settings: {error}"
+        return attrs.evolve(result, action="refuse", error=why, by_hand=_by_hand(client, request, path))
     if text != file.text:
-        config_file.check(file, anchor=place.anchor)
-        if not wish.dry_run:
-            config_file.write(file, text, anchor=place.anchor)
-    return attrs.evolve(told, lines=_lines(client, path, deed, wish))
+        config_file.check(file, anchor=location.anchor)
+        if not request.dry_run:
+            config_file.write(file, text, anchor=location.anchor)
+    return attrs.evolve(result, lines=_lines(client, path, action, request))
 
 
 def _settings(client: Client, file: ConfigFile) -> Mapping[str, Any]:
     try:
-        return {} if file.text is None else client.grammar.read(file.text)
+        return {} if file.text is None else client.file_format.read(file.text)
     except jsonc.Malformed as error:
         what = error if file.text and file.text.strip() else "it is empty"
-        raise ConfigRefused(str(file.path), f"it cannot be read, and was left alone: {what}") from None
+        raise ConfigRefused(str(file.path), f"it cannot be read and was not changed: {what}") from None
 
 
 def _entry(settings: object, path: Sequence[str]) -> Entry | None:
@@ -203,13 +202,13 @@ def _entry(settings: object, path: Sequence[str]) -> Entry | None:
     return cast("Entry", settings) if isinstance(settings, dict) else {"": settings}
 
 
-def _standing(client: Client, entry: Entry | None, argv: tuple[str, ...]) -> Standing:
+def _entry_state(client: Client, entry: Entry | None, argv: tuple[str, ...]) -> EntryState:
     if entry is None:
         return "absent"
-    found = client.argv(entry)
-    if found == argv:
-        return "same"
-    return "ours" if _is_proctor(found) else "others"
+    command = client.argv(entry)
+    if command == argv:
+        return "current"
+    return "outdated" if _is_proctor(command) else "foreign"
 
 
 def _is_proctor(argv: Sequence[str]) -> bool:
@@ -217,41 +216,43 @@ def _is_proctor(argv: Sequence[str]) -> bool:
     return script or list(argv[1:4]) == ["-m", "proctor", "serve"]
 
 
-def _changed(client: Client, text: str | None, path: Sequence[str], deed: Deed, entry: Entry) -> str | None:
-    if deed == "keep" or text is None:
-        return text if deed == "keep" else client.grammar.put(None, path, entry)
-    if deed == "take_out":
-        return client.grammar.take_out(text, path)
-    return client.grammar.put(text, path, entry)
+def _changed(
+    client: Client, text: str | None, path: Sequence[str], action: Action, entry: Entry
+) -> str | None:
+    if action == "keep" or text is None:
+        return text if action == "keep" else client.file_format.put(None, path, entry)
+    if action == "remove":
+        return client.file_format.remove(text, path)
+    return client.file_format.put(text, path, entry)
 
 
-def _lines(client: Client, path: Sequence[str], deed: Deed, wish: Wish) -> tuple[str, ...]:
-    gone = [f"- {'.'.join(path)}"] if deed in ("replace", "take_out") else []
-    entry = client.entry(wish.argv) if deed in ("add", "replace") else None
-    come = [] if entry is None else [f"+ {line}" for line in client.grammar.lines(path, entry)]
-    return (*gone, *come)
+def _lines(client: Client, path: Sequence[str], action: Action, request: SetupRequest) -> tuple[str, ...]:
+    removed = [f"- {'.'.join(path)}"] if action in ("replace", "remove") else []
+    entry = client.entry(request.argv) if action in ("add", "replace") else None
+    added = [] if entry is None else [f"+ {line}" for line in client.file_format.lines(path, entry)]
+    return (*removed, *added)
 
 
-def _by_hand(client: Client, wish: Wish, path: Sequence[str]) -> tuple[str, ...]:
-    if wish.aim in ("remove", "clear"):
+def _by_hand(client: Client, request: SetupRequest, path: Sequence[str]) -> tuple[str, ...]:
+    if request.goal in ("remove", "force_remove"):
         return ()
-    return tuple(client.grammar.lines(path, client.entry(wish.argv)))
+    return tuple(client.file_format.lines(path, client.entry(request.argv)))
 
 
-# -- the grammars
+# -- the file formats
 
 
-def _json_grammar(comments: bool) -> Grammar:
+def _json_format(comments: bool) -> FileFormat:
     def read(text: str) -> Mapping[str, Any]:
-        value = jsonc.parse(text, comments=comments).value
+        value = jsonc.parse(text, comments=comments)
         if not isinstance(value, dict):
             raise jsonc.Malformed("expected an object")
         return cast("Mapping[str, Any]", value)
 
-    return Grammar(
+    return FileFormat(
         read=read,
         put=partial(jsonc.with_member, comments=comments),
-        take_out=partial(jsonc.without_member, comments=comments),
+        remove=partial(jsonc.without_member, comments=comments),
         lines=_json_lines,
     )
 
@@ -260,13 +261,13 @@ def _json_lines(path: Sequence[str], entry: Entry) -> list[str]:
     value: object = dict(entry)
     for key in reversed(path):
         value = {key: value}
-    return [jsonc.spelled(value)[1:-1]]
+    return [jsonc.to_json(value)[1:-1]]
 
 
-TOML = Grammar(
+TOML = FileFormat(
     read=toml_table.parse,
     put=toml_table.with_table,
-    take_out=toml_table.without_table,
+    remove=toml_table.without_table,
     lines=toml_table.table_lines,
 )
 
@@ -277,56 +278,58 @@ TOML = Grammar(
 def _home(environ: Mapping[str, str]) -> Path:
     home = environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(home):  # no HOME, and a user whom the system does not know
-        raise ConfigRefused(home, "there is no home folder; set HOME to one")
+        raise ConfigRefused(home, "there is no home folder; set HOME")
     return Path(home)
 
 
-def _claude_place(environ: Mapping[str, str], _: str) -> Place:
+def _claude_location(environ: Mapping[str, str], _: str) -> Location:
     named = environ.get("CLAUDE_CONFIG_DIR")
     home = Path(named) if named else _home(environ)
     older = (home if named else home / ".claude") / ".config.json"
-    return Place(older if os.path.lexists(older) else home / ".claude.json", home.parent if named else home)
+    return Location(
+        older if os.path.lexists(older) else home / ".claude.json", home.parent if named else home
+    )
 
 
-def _codex_place(environ: Mapping[str, str], _: str) -> Place:
+def _codex_location(environ: Mapping[str, str], _: str) -> Location:
     if named := environ.get("CODEX_HOME"):
-        return Place(Path(named) / "config.toml", Path(named))
+        return Location(Path(named) / "config.toml", Path(named))
     home = _home(environ)
-    return Place(home / ".codex" / "config.toml", home)
+    return Location(home / ".codex" / "config.toml", home)
 
 
-def _opencode_place(environ: Mapping[str, str], name: str) -> Place:
+def _opencode_location(environ: Mapping[str, str], name: str) -> Location:
     if named := environ.get("OPENCODE_CONFIG"):
         path = Path(named).absolute()
-        return Place(path, path.parent)
+        return Location(path, path.parent)
     anchor = Path(environ["XDG_CONFIG_HOME"]) if environ.get("XDG_CONFIG_HOME") else _home(environ)
     folder = anchor / "opencode" if environ.get("XDG_CONFIG_HOME") else anchor / ".config" / "opencode"
     there = [path for path in (folder / "opencode.json", folder / "opencode.jsonc") if os.path.lexists(path)]
     chosen = next((path for path in there if _names(path, name)), None)
-    return Place(chosen or (there[0] if there else folder / "opencode.json"), anchor)
+    return Location(chosen or (there[0] if there else folder / "opencode.json"), anchor)
 
 
-def _gemini_place(environ: Mapping[str, str], _: str) -> Place:
+def _gemini_location(environ: Mapping[str, str], _: str) -> Location:
     home = Path(environ["GEMINI_CLI_HOME"]) if environ.get("GEMINI_CLI_HOME") else _home(environ)
-    return Place(home / ".gemini" / "settings.json", home)
+    return Location(home / ".gemini" / "settings.json", home)
 
 
 def _names(path: Path, name: str) -> bool:
-    """Has this file of OpenCode's an entry of that name?"""
+    """Whether this file of OpenCode has an entry of that name."""
     return _entry(_settings(OPENCODE_CLIENT, config_file.read(path)), ("mcp", name)) is not None
 
 
-def _words(entry: Entry) -> tuple[str, ...]:
-    """The command of an entry that has it as one word and its arguments."""
+def _command_and_args(entry: Entry) -> tuple[str, ...]:
+    """The command of an entry that keeps the program and its arguments apart."""
     arguments = entry.get("args", [])
     words = [
         entry.get("command"),
         *(cast("list[object]", arguments) if isinstance(arguments, list) else [None]),
     ]
-    return _all_text(words)
+    return _strings(words)
 
 
-def _all_text(words: object) -> tuple[str, ...]:
+def _strings(words: object) -> tuple[str, ...]:
     listed = cast("list[object]", words) if isinstance(words, list) else []
     return (
         tuple(word for word in listed if isinstance(word, str))
@@ -339,11 +342,13 @@ CLAUDE_CLIENT = Client(
     name="claude",
     product=CLAUDE_CODE,
     folder=".claude",
-    place=_claude_place,
+    location=_claude_location,
     key="mcpServers",
-    grammar=_json_grammar(comments=False),
+    file_format=_json_format(comments=False),
     entry=lambda argv: {"type": "stdio", "command": argv[0], "args": [*argv[1:]]},
-    argv=_words,
+    argv=_command_and_args,
+    # Claude Code always writes its file under a lock. Its own `mcp add` would rewrite the whole file, and 2.1.197 replaces
+    # a file that it cannot read by an empty one.
     locks=True,
 )
 
@@ -351,41 +356,41 @@ CODEX_CLIENT = Client(
     name="codex",
     product=CODEX_CLI,
     folder=".codex",
-    place=_codex_place,
+    location=_codex_location,
     key="mcp_servers",
-    grammar=TOML,
+    file_format=TOML,
     entry=lambda argv: {
         "command": argv[0],
         "args": [*argv[1:]],
-        "startup_timeout_sec": STARTING,
-        "tool_timeout_sec": PATIENCE,
+        "startup_timeout_sec": START_TIMEOUT,
+        "tool_timeout_sec": TOOL_TIMEOUT,
     },
-    argv=_words,
+    argv=_command_and_args,
 )
 
 OPENCODE_CLIENT = Client(
     name="opencode",
     product=OPENCODE,
     folder=".config/opencode",
-    place=_opencode_place,
+    location=_opencode_location,
     key="mcp",
-    grammar=_json_grammar(comments=True),
-    entry=lambda argv: {"type": "local", "command": [*argv], "timeout": PATIENCE * 1000},
-    argv=lambda entry: _all_text(entry.get("command")),
+    file_format=_json_format(comments=True),
+    entry=lambda argv: {"type": "local", "command": [*argv], "timeout": TOOL_TIMEOUT * 1000},
+    argv=lambda entry: _strings(entry.get("command")),
 )
 
 GEMINI_CLIENT = Client(
     name="gemini",
     product=GEMINI,
     folder=".gemini",
-    place=_gemini_place,
+    location=_gemini_location,
     key="mcpServers",
-    grammar=_json_grammar(comments=True),
-    entry=lambda argv: {"command": argv[0], "args": [*argv[1:]], "timeout": PATIENCE * 1000},
-    argv=_words,
+    file_format=_json_format(comments=True),
+    entry=lambda argv: {"command": argv[0], "args": [*argv[1:]], "timeout": TOOL_TIMEOUT * 1000},
+    argv=_command_and_args,
 )
 
 CLIENTS: Mapping[str, Client] = {
     client.name: client for client in (CLAUDE_CLIENT, CODEX_CLIENT, OPENCODE_CLIENT, GEMINI_CLIENT)
 }
-"""The clients that can be told of a server, by name."""
+"""The clients that a server can be registered with, by name."""

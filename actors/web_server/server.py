@@ -13,7 +13,7 @@ Not here: authentication, the content of responses, and TLS (a task for a proxy)
 # - it has no time limit for a write, and does not cancel the request of a client that left while its body was unread;
 # - nothing can look at a connection before it is served: neither the peer of a Unix socket nor the bounds of `connections`;
 # - it always speaks HTTP/2 with a client that begins with it;
-# - an exception in one connection ends the server, and a failed accept is retried at once.
+# - an exception in one connection ends the server.
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from proctor.actors.serving.sessions import Sessions
 from proctor.actors.setup.registration import CLIENTS, register
 from proctor.protocols.vocabulary import Text
 from proctor.runtime.processes.ledger import current_ledger, make_folder, open_ledger
-from tests.actors.test_registration import CONFIGS, GOLDEN, WISH, file_of
+from tests.actors.test_registration import CONFIGS, GOLDEN, REQUEST, file_of
 from tests.runtime.syscall_faults import ON_DISK, Failure, Trial, trials
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
@@ -121,7 +121,7 @@ class Disk:
             home = self.place()
             path = file_of(client, home)
             shutil.copy(CONFIGS / GOLDEN[client][0], path)
-            made = await register(CLIENTS[client], WISH, {"HOME": str(home)})
+            made = await register(CLIENTS[client], REQUEST, {"HOME": str(home)})
             before, after = ((CONFIGS / name).read_bytes() for name in GOLDEN[client][:2])
             self._must_be(path.read_bytes() == (after if made.error is None else before), f"half of {path}")
             if made.error is not None:

@@ -14,12 +14,20 @@ from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption, ConfigRefused
 from proctor.actors.setup import config_file, jsonc
-from proctor.actors.setup.registration import CLIENTS, DEEDS, Aim, Registration, Wish, is_present, register
+from proctor.actors.setup.registration import (
+    ACTIONS,
+    CLIENTS,
+    Goal,
+    Registration,
+    SetupRequest,
+    is_present,
+    register,
+)
 from tests.runtime.programs import installed
 
 CONFIGS = Path(__file__).parent / "configs"
-WISH = Wish(argv=("/opt/proctor/bin/proctor", "serve"))
-REMOVED = attrs.evolve(WISH, aim="remove")
+REQUEST = SetupRequest(argv=("/opt/proctor/bin/proctor", "serve"))
+REMOVED = attrs.evolve(REQUEST, goal="remove")
 FILES: Mapping[str, str] = {
     "claude": ".claude.json",
     "codex": ".codex/config.toml",
@@ -42,8 +50,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-async def done(client: str, home: Path, wish: Wish = WISH, **environ: str) -> Registration:
-    return await register(CLIENTS[client], wish, {"HOME": str(home), **environ})
+async def done(client: str, home: Path, request: SetupRequest = REQUEST, **environ: str) -> Registration:
+    return await register(CLIENTS[client], request, {"HOME": str(home), **environ})
 
 
 def file_of(client: str, home: Path) -> Path:
@@ -70,7 +78,7 @@ def populated(client: str, home: Path) -> Path:
 async def test_a_client_without_a_file_gets_one_R170_C09(client: str, home: Path) -> None:
     made = await done(client, home)
     path = home / FILES[client]
-    assert (made.error, made.deed, made.path) == (None, "add", path)
+    assert (made.error, made.action, made.path) == (None, "add", path)
     assert path.read_bytes() == (CONFIGS / GOLDEN[client][2]).read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -82,7 +90,7 @@ async def test_a_clients_own_settings_and_comments_stay_as_they_are_R170_R172(
     path = populated(client, home)
     path.chmod(0o640)
     made = await done(client, home)
-    assert (made.error, made.deed) == (None, "add")
+    assert (made.error, made.action) == (None, "add")
     assert path.read_bytes() == (CONFIGS / GOLDEN[client][1]).read_bytes()
     assert path.stat().st_mode & 0o777 == 0o640
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -94,7 +102,7 @@ async def test_a_second_time_changes_nothing_R172(client: str, home: Path) -> No
     await done(client, home)
     was = path.stat()
     made = await done(client, home)
-    assert (made.error, made.deed, made.lines) == (None, "keep", ())
+    assert (made.error, made.action, made.lines) == (None, "keep", ())
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (was.st_ino, was.st_mtime_ns)
 
 
@@ -103,9 +111,9 @@ async def test_removing_leaves_what_was_there_before_to_the_byte(client: str, ho
     path = populated(client, home)
     await done(client, home)
     made = await done(client, home, REMOVED)
-    assert (made.error, made.deed) == (None, "take_out")
+    assert (made.error, made.action) == (None, "remove")
     assert path.read_bytes() == (CONFIGS / GOLDEN[client][0]).read_bytes()
-    assert (await done(client, home, REMOVED)).deed == "keep"
+    assert (await done(client, home, REMOVED)).action == "keep"
 
 
 @clients
@@ -119,7 +127,7 @@ async def test_a_file_that_was_made_is_gone_again(client: str, home: Path) -> No
 async def test_a_dry_run_changes_nothing_and_names_the_file_R171(client: str, home: Path) -> None:
     path = populated(client, home)
     before = path.read_bytes()
-    dry = await done(client, home, attrs.evolve(WISH, dry_run=True))
+    dry = await done(client, home, attrs.evolve(REQUEST, dry_run=True))
     assert (path.read_bytes(), below(home)) == (before, [FILES[client]])
     assert dry == await done(client, home)
     assert dry.path == path
@@ -141,7 +149,7 @@ def test_opencodes_entry_is_one_of_its_published_schema_C09() -> None:
         "required": ["type", "command"],
         "additionalProperties": False,
     }
-    jsonschema_rs.validate(schema, dict(CLIENTS["opencode"].entry(WISH.argv)))
+    jsonschema_rs.validate(schema, dict(CLIENTS["opencode"].entry(REQUEST.argv)))
 
 
 # what is shown
@@ -164,10 +172,10 @@ async def test_what_is_shown_are_the_lines_of_ours_alone(client: str, home: Path
 
 def with_entry(client: str, home: Path, argv: tuple[str, ...], more: str = "") -> Path:
     path = file_of(client, home)
-    grammar, entry = CLIENTS[client].grammar, {**CLIENTS[client].entry(argv)}
+    file_format, entry = CLIENTS[client].file_format, {**CLIENTS[client].entry(argv)}
     if more:
         entry["cwd"] = more
-    path.write_text(grammar.put(None, (CLIENTS[client].key, "proctor"), entry))
+    path.write_text(file_format.put(None, (CLIENTS[client].key, "proctor"), entry))
     return path
 
 
@@ -184,47 +192,47 @@ async def test_an_older_entry_of_ours_is_brought_up_to_date_and_keeps_its_owners
 ) -> None:
     path = with_entry(client, home, argv, more="/srv/mine")
     made = await done(client, home)
-    assert (made.error, made.deed) == (None, "replace")
-    entry = CLIENTS[client].grammar.read(path.read_text())[CLIENTS[client].key]["proctor"]
-    assert entry == {**CLIENTS[client].entry(WISH.argv), "cwd": "/srv/mine"}
+    assert (made.error, made.action) == (None, "replace")
+    entry = CLIENTS[client].file_format.read(path.read_text())[CLIENTS[client].key]["proctor"]
+    assert entry == {**CLIENTS[client].entry(REQUEST.argv), "cwd": "/srv/mine"}
     assert "/srv/mine" not in repr(made.lines)
 
 
 @clients
 async def test_an_entry_of_ours_with_other_settings_is_left_to_its_owner(client: str, home: Path) -> None:
-    path = with_entry(client, home, WISH.argv, more="/srv/mine")
+    path = with_entry(client, home, REQUEST.argv, more="/srv/mine")
     before = path.read_bytes()
-    assert (await done(client, home)).deed == "keep"
+    assert (await done(client, home)).action == "keep"
     assert path.read_bytes() == before
 
 
 @clients
-@pytest.mark.parametrize(("aim", "by_force"), [("register", "seize"), ("remove", "clear")])
+@pytest.mark.parametrize(("goal", "by_force"), [("register", "force_register"), ("remove", "force_remove")])
 async def test_an_entry_of_somebody_elses_is_left_alone_unless_forced(
-    client: str, aim: Aim, by_force: Aim, home: Path
+    client: str, goal: Goal, by_force: Goal, home: Path
 ) -> None:
     path = with_entry(client, home, ("/opt/other", "serve", "very-secret"))
     before = path.read_bytes()
-    refused = await done(client, home, attrs.evolve(WISH, aim=aim))
-    assert refused.error == "it has a server 'proctor' of somebody else's (--force, or another --name)"
+    refused = await done(client, home, attrs.evolve(REQUEST, goal=goal))
+    assert refused.error == "its server 'proctor' belongs to another program; use --force or another --name"
     assert path.read_bytes() == before
-    forced = await done(client, home, attrs.evolve(WISH, aim=by_force))
+    forced = await done(client, home, attrs.evolve(REQUEST, goal=by_force))
     assert forced.error is None
     assert "very-secret" not in repr((refused, forced))
-    left = CLIENTS[client].grammar.read(path.read_text()) if path.exists() else None
-    expected = {CLIENTS[client].key: {"proctor": CLIENTS[client].entry(WISH.argv)}}
-    assert left == (expected if aim == "register" else None)
+    left = CLIENTS[client].file_format.read(path.read_text()) if path.exists() else None
+    expected = {CLIENTS[client].key: {"proctor": CLIENTS[client].entry(REQUEST.argv)}}
+    assert left == (expected if goal == "register" else None)
 
 
 def test_every_wish_has_a_deed_for_every_standing() -> None:
-    aims, standings = ({pair[place] for pair in DEEDS} for place in (0, 1))
-    assert len(DEEDS) == len(aims) * len(standings) == 16
+    goals, states = ({pair[place] for pair in ACTIONS} for place in (0, 1))
+    assert len(ACTIONS) == len(goals) * len(states) == 16
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, "a\nb"])
 def test_a_name_that_not_every_client_takes_is_refused(name: str) -> None:
-    with pytest.raises(BadOption, match="none that every client takes"):
-        Wish(argv=("x",), name=name)
+    with pytest.raises(BadOption, match="which every client accepts"):
+        SetupRequest(argv=("x",), name=name)
 
 
 # files that are left alone
@@ -261,7 +269,7 @@ async def test_a_place_that_takes_no_entry_is_left_alone_and_what_to_add_is_said
     path.write_text(text)
     made = await done(client, home)
     assert made.error is not None
-    assert made.error.startswith("it cannot be changed without touching what is not ours: ")
+    assert made.error.startswith("it cannot be edited without changing other settings: ")
     assert made.by_hand[0].startswith(by_hand)
     assert path.read_text() == text
 
@@ -269,7 +277,7 @@ async def test_a_place_that_takes_no_entry_is_left_alone_and_what_to_add_is_said
 @clients
 @pytest.mark.parametrize("dry", [False, True])
 async def test_a_missing_home_is_an_error_that_names_it_R174(client: str, dry: bool, tmp_path: Path) -> None:
-    made = await done(client, tmp_path / "none", attrs.evolve(WISH, dry_run=dry))
+    made = await done(client, tmp_path / "none", attrs.evolve(REQUEST, dry_run=dry))
     assert made.error == f"the folder {str(tmp_path / 'none')!r} does not exist"
     assert below(tmp_path) == []
 
@@ -301,7 +309,7 @@ async def test_a_file_without_permission_is_an_error_that_names_it_R174(client: 
     path = nobody / FILES[client]
     before = path.read_bytes()
     for dry in (True, False):
-        made = await done(client, nobody, attrs.evolve(WISH, dry_run=dry))
+        made = await done(client, nobody, attrs.evolve(REQUEST, dry_run=dry))
         assert made.error is not None
         assert "permission" in made.error
         assert made.path == path
@@ -327,7 +335,9 @@ async def test_each_clients_own_variable_moves_its_file(home: Path, tmp_path: Pa
         "XDG_CONFIG_HOME": str(other / "xdg"),
         "GEMINI_CLI_HOME": str(other),
     }
-    paths = [(await register(CLIENTS[client], WISH, {"HOME": str(home), **named})).path for client in CLIENTS]
+    paths = [
+        (await register(CLIENTS[client], REQUEST, {"HOME": str(home), **named})).path for client in CLIENTS
+    ]
     assert paths == [
         other / ".claude.json",
         other / "config.toml",
@@ -398,7 +408,7 @@ def test_a_file_that_changed_since_it_was_read_is_not_written(home: Path) -> Non
     path = populated("codex", home)
     file = config_file.read(path)
     path.write_text("model = 'new'\n")
-    with pytest.raises(ConfigRefused, match="changed by another program just now"):
+    with pytest.raises(ConfigRefused, match="another program changed it just now"):
         config_file.write(file, "x = 1\n", anchor=home)
     assert path.read_text() == "model = 'new'\n"
 
@@ -447,18 +457,18 @@ async def test_a_file_that_leads_back_to_itself_is_told_and_left_alone_R174(clie
 
 async def test_a_lock_that_was_not_taken_is_not_let_go(home: Path) -> None:
     path = home / "later" / ".claude.json"
-    async with config_file.held(path):  # there is no folder to hold it in
+    async with config_file.locked(path):  # there is no folder to hold it in
         (home / "later" / ".claude.json.lock").mkdir(parents=True)
     assert (home / "later" / ".claude.json.lock").is_dir()
 
 
 async def test_the_lock_is_held_while_the_file_is_written(home: Path) -> None:
     lock = home / ".claude.json.lock"
-    async with config_file.held(home / ".claude.json"):
+    async with config_file.locked(home / ".claude.json"):
         assert lock.is_dir()
     assert not lock.exists()
 
 
 def test_a_text_of_plain_json_stays_one() -> None:
     text = (CONFIGS / "claude.after.json").read_text()
-    assert jsonc.parse(text, comments=False).value["größe"] == 1.5
+    assert jsonc.parse(text, comments=False)["größe"] == 1.5

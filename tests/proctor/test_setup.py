@@ -79,8 +79,8 @@ def test_one_that_fails_is_told_and_the_others_are_done_R173_R174_C10(home: Path
     assert (home / ".claude.json").read_text() == '{"oauth": "very-secret",'
     lines = done.out.splitlines()
     assert lines[0] == (
-        f"claude    FAILED {home}/.claude.json: it cannot be read, and was left alone: "
-        "line 1, column 25: expected a key in double quotes"
+        f"claude    FAILED {home}/.claude.json: it cannot be read and was not changed: "
+        "line 1, column 25: expected JSON (expecting property name enclosed in double quotes)"
     )
     assert lines[1] == f"codex     FAILED {home}/none/config.toml: the folder '{home}/none' does not exist"
     assert lines[2].startswith("opencode  registered in ")
@@ -101,7 +101,7 @@ def test_a_client_that_is_not_here_is_left_alone_unless_named(home: Path) -> Non
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("--name", "a b"), "none that every client takes"), (("--fleet", "/none/x.toml"), "/none/x.toml")],
+    [(("--name", "a b"), "which every client accepts"), (("--fleet", "/none/x.toml"), "/none/x.toml")],
 )
 def test_wrong_words_change_nothing(words: tuple[str, ...], said: str, home: Path) -> None:
     before = contents(furnished(home))

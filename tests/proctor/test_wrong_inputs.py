@@ -78,7 +78,7 @@ RUN = ("run", "claude", "hi")
         (("up", "a", "b"), "too many words: 'b' (see proctor help up)"),
         (("up", "/nope"), "/nope: cannot be read: No such file or directory"),
         (("setup", "--client=zzz"), 'invalid value "zzz" for --client. Choose from:'),
-        (("setup", "--name=a b"), "name 'a b' is none that every client takes: letters, digits, - and _"),
+        (("setup", "--name=a b"), "invalid name 'a b': use up to 64 letters, digits, - and _, which every client accepts"),
         (("setup", "--fleet=/nope"), "/nope: cannot be read: No such file or directory"),
         (("health", "zzz"), 'invalid value "zzz" for ADAPTER. Choose from:'),
         (("doctor", "--children=0"), "--children is 1 or more, --seconds 0 or more (see proctor doctor --help)"),

@@ -12,7 +12,7 @@ import trio
 
 from proctor.actors.plan.plan import claude_plan
 from proctor.actors.runs import stream
-from proctor.actors.setup.registration import CLIENTS, Wish, register
+from proctor.actors.setup.registration import CLIENTS, SetupRequest, register
 from proctor.protocols import vocabulary as v
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.steps import Text
@@ -20,8 +20,8 @@ from tests.real.conftest import Cli, newest_claude
 from tests.real.homes import MINIMAL_PATH, ClaudeHome
 
 BOUND = 90.0
-WISH = Wish(argv=("/bin/cat", "serve"))
-REMOVED = attrs.evolve(WISH, aim="remove")
+REQUEST = SetupRequest(argv=("/bin/cat", "serve"))
+REMOVED = attrs.evolve(REQUEST, goal="remove")
 ALIASES: Mapping[str, str] = {
     "claude-2.1.197": "claude",
     "claude-2.1.330": "claude",
@@ -52,7 +52,7 @@ async def test_the_program_itself_lists_what_was_registered_R170_C09(
 ) -> None:
     program = program_of(alias)
     client = CLIENTS[ALIASES[alias]]
-    made = await register(client, WISH, environment(tmp_path))
+    made = await register(client, REQUEST, environment(tmp_path))
     assert made.error is None
     listed = await said(program, "mcp", "list", home=tmp_path)
     assert re.search(r"proctor\b.*\s/bin/cat\s+serve\b", listed, re.DOTALL), listed
@@ -68,7 +68,7 @@ async def test_a_claude_that_runs_writes_its_file_and_the_server_stays_in_it(
     async with stream(plan, "work", timeout=BOUND) as live:
         async for event in live:
             if isinstance(event, v.Started):
-                made = await register(CLIENTS["claude"], WISH, environ)
+                made = await register(CLIENTS["claude"], REQUEST, environ)
                 assert (made.error, made.path) == (None, claude_home.home / ".claude" / ".claude.json")
     settings = json.loads(_read(claude_home.home / ".claude" / ".claude.json"))
     assert settings["mcpServers"]["proctor"]["command"] == "/bin/cat"
@@ -83,7 +83,7 @@ async def test_codex_adds_a_server_of_its_own_and_it_stays_when_ours_goes(
     installed_clis: Mapping[str, Path], tmp_path: Path
 ) -> None:
     codex, path = installed_clis["codex-0.169.0"], tmp_path / ".codex" / "config.toml"
-    await register(CLIENTS["codex"], WISH, environment(tmp_path))
+    await register(CLIENTS["codex"], REQUEST, environment(tmp_path))
     await said(codex, "mcp", "add", "zzz", "--", "/bin/true", home=tmp_path)
     assert {*tomllib.loads(_read(path))["mcp_servers"]} == {"proctor", "zzz"}
     await register(CLIENTS["codex"], REMOVED, environment(tmp_path))

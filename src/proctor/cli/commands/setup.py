@@ -22,11 +22,11 @@ from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.allowed_dirs import Roots
 from proctor.actors.setup.registration import (
     CLIENTS,
-    Aim,
+    Action,
     Client,
-    Deed,
+    Goal,
     Registration,
-    Wish,
+    SetupRequest,
     is_present,
     register,
 )
@@ -37,21 +37,21 @@ from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import printable
 from proctor.cli.verdicts import refused
 
-AIMS: Mapping[tuple[bool, bool], Aim] = {
+GOALS: Mapping[tuple[bool, bool], Goal] = {
     (False, False): "register",
-    (False, True): "seize",
+    (False, True): "force_register",
     (True, False): "remove",
-    (True, True): "clear",
+    (True, True): "force_remove",
 }
-"""Is it to be removed x by force → what is wanted."""
+"""`--remove` x `--force` → goal."""
 
-SAID: Mapping[tuple[Deed, bool], str] = {
+SAID: Mapping[tuple[Action, bool], str] = {
     ("add", False): "registered",
     ("add", True): "would register",
     ("replace", False): "updated",
     ("replace", True): "would update",
-    ("take_out", False): "removed",
-    ("take_out", True): "would remove",
+    ("remove", False): "removed",
+    ("remove", True): "would remove",
 }
 """What was done x only to be told → in words."""
 
@@ -84,9 +84,9 @@ async def _main(options: SetupOptions) -> int:
 
 async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) -> int:
     try:
-        wish = _wish(options)
+        request = _request(options)
         with interrupts.scope:
-            return await _set_up(options, wish, Output(1))
+            return await _set_up(options, request, Output(1))
     except BrokenPipeError:
         return STDOUT_GONE
     except (BadOption, FleetFaults, ScriptError) as error:
@@ -96,10 +96,10 @@ async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) 
     return FAILED  # that, or interrupted: the signal has its own status
 
 
-def _wish(options: SetupOptions) -> Wish:
+def _request(options: SetupOptions) -> SetupRequest:
     argv = (*own_command(sys.argv[0]), "serve", *_served(options))
-    aim = AIMS[options.remove, options.force]
-    return Wish(argv=argv, aim=aim, name=options.name, dry_run=options.dry_run)
+    goal = GOALS[options.remove, options.force]
+    return SetupRequest(argv=argv, goal=goal, name=options.name, dry_run=options.dry_run)
 
 
 def _served(options: SetupOptions) -> Iterator[str]:
@@ -144,22 +144,24 @@ def own_command(started: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "proctor")
 
 
-async def _set_up(options: SetupOptions, wish: Wish, out: Output) -> int:
+async def _set_up(options: SetupOptions, request: SetupRequest, out: Output) -> int:
     names = dict.fromkeys(options.clients) or CLIENTS
     chosen = [CLIENTS[name] for name in names]
-    done = [await _one(client, options, wish, out) for client in chosen]
+    done = [await _one(client, options, request, out) for client in chosen]
     if all(each is None for each in done):
         return FAILED
     return FAILED if any(each is not None and each.error for each in done) else OK
 
 
-async def _one(client: Client, options: SetupOptions, wish: Wish, out: Output) -> Registration | None:
+async def _one(
+    client: Client, options: SetupOptions, request: SetupRequest, out: Output
+) -> Registration | None:
     """What came of it, None for a client that is not here and was not named."""
     if not options.clients and not options.remove and not is_present(client, os.environ):
         text = f"not installed; --client {client.name} registers all the same"
         await _tell(out, [f"{client.name:9} {text}"])
         return None
-    made = await register(client, wish, os.environ)
+    made = await register(client, request, os.environ)
     await _tell(out, told(made, options))
     return made
 
@@ -172,7 +174,7 @@ def told(made: Registration, options: SetupOptions) -> Iterable[str]:
         yield from (f"{'':9}   add by hand: {line}" for line in made.by_hand)
         return
     kept = "was not registered" if options.remove else "is registered already"
-    yield f"{made.client:9} {SAID.get((made.deed, options.dry_run), kept)} in {where}"
+    yield f"{made.client:9} {SAID.get((made.action, options.dry_run), kept)} in {where}"
     yield from (f"{'':9}   {line}" for line in made.lines)
 
 
