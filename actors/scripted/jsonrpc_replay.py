@@ -1,6 +1,6 @@
 """Plays a recording of a command line that speaks JSON-RPC: a program, as the scripted agent is for Claude's wire.
 
-    python -I -S player.py --script PREFIX [--fault SPEC]... [--speed N]
+    python -I -S jsonrpc_replay.py --script PREFIX [--fault SPEC]... [--speed N]
 
 PREFIX names the four files of a recording. What the recorded CLI said is said again, byte for byte but for the ids of
 the host's requests, which are those that this host has given; the n-th request of a method stands for the n-th of the

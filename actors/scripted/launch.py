@@ -28,7 +28,7 @@ from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
-PLAYER = PROGRAM.with_name("player.py")
+PLAYER = PROGRAM.with_name("jsonrpc_replay.py")
 """The program that plays recordings of JSON-RPC, to be run as `python -I -S PLAYER --script PREFIX`."""
 
 UNPLAYED = ("host_hooks",)

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.actors.scripted import PROGRAM
 
-PLAYER = PROGRAM.with_name("player.py")
+PLAYER = PROGRAM.with_name("jsonrpc_replay.py")
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 NAMES = (
     "acp/gemini_text",
