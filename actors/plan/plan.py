@@ -45,7 +45,7 @@ from proctor.actors.plan.project_memory import memory_above
 from proctor.actors.plan.reach import Wrapper, WrapperReach, wrapper_reach
 from proctor.actors.plan.workspaces import WorkspaceKind, check_name
 from proctor.actors.recording.recording import LIMIT
-from proctor.actors.scripted.launch import scripted_dialect, spoken
+from proctor.actors.scripted.launch import scripted_dialect, scripted_wire
 from proctor.actors.tools.hooks import Hook
 from proctor.actors.tools.host_calls import declare_hooks, declare_tools
 from proctor.actors.tools.tools import Tool
@@ -396,13 +396,13 @@ def scripted_plan(
     speed: float = 0.0,
     shutdown: float = SHUTDOWN,
 ) -> Plan:
-    """An agent played from a script file or a recorded run, in the wire of `dialect` (a name of `SPOKEN`).
+    """An agent played from a script file or a recorded run, in the wire of `dialect` (a name of `SCRIPTED_WIRES`).
 
     Raises `ScriptError` naming file and line.
     """
     path = Path(script).absolute()
     played = scripted_dialect(path, dialect=dialect, faults=faults, speed=speed)
-    launch = Launch(executable=(), mode=spoken(dialect).mode)
+    launch = Launch(executable=(), mode=scripted_wire(dialect).mode)
     return shaped(Plan(name=name, dialect=played, launch=launch, shutdown=shutdown), options)
 
 

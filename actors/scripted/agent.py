@@ -5,11 +5,11 @@ host's requests are answered in the middle of a turn; the session is saved at th
 that a resumed one finds how far it came whatever killed the process. The script's next turn is counted at the end of a
 turn: one that was cut short by a death is played again.
 
-What a frame looks like and what a request is called is the voice's (`voices`); this engine only knows that there are
+What a frame looks like and what a request is called is the wire's (`wires`); this engine only knows that there are
 sessions, prompts, questions and their answers.
 
 One thread, one select. Only `pump` reads stdin, and only there a turn is cut, so no frame is left half written but by
-the fault that wants it. What a signal does is the voice's table: it leaves from the handler, with the tool that runs,
+the fault that wants it. What a signal does is the wire's table: it leaves from the handler, with the tool that runs,
 or dies as if nobody had handled it, or cuts the turn, which `pump` sees. Not handled: hooks, slash commands; a reader
 that does not read blocks us, where a real CLI may buffer.
 """
@@ -18,27 +18,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections import deque
 
-from proctor.actors.scripted.faults import cut_due, fire_due
-from proctor.actors.scripted.flags import Flags, UsageError, chosen_dialect
+from proctor.actors.scripted.interfaces import SessionTaken, TurnCut
 from proctor.actors.scripted.pipes import Pipes, Store, start_group, stop_group
-from proctor.actors.scripted.replayed_turn import Recital
-from proctor.actors.scripted.script import Fault, Script, ScriptError, Turn, load_script
-from proctor.actors.scripted.turn import Performance, TurnCut
-from proctor.actors.scripted.wires.registry import voice_named
+from proctor.actors.scripted.script import Fault, Script, Turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from subprocess import Popen
     from types import FrameType
     from typing import Any, NoReturn, TypeAlias
 
-    from proctor.actors.scripted.turn import Prompt
-    from proctor.actors.scripted.wires.registry import Voice
+    from proctor.actors.scripted.flags import Flags
+    from proctor.actors.scripted.interfaces import Prompt, RunningTurn, Wire
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -55,14 +50,18 @@ FRESH: Mapping[str, Any] = {
 UNANSWERED = "no turn of the script answers this prompt"
 
 
-class SessionTaken(Exception):
-    """A new session was to have the id of one that has a past."""
-
-
 class Agent:
-    """One process of a session."""
+    """One process of a session. `act` carries out a fault; `play` makes the turn that plays a turn of the script."""
 
-    def __init__(self, flags: Flags, script: Script, kind: type[Voice]) -> None:
+    def __init__(
+        self,
+        flags: Flags,
+        script: Script,
+        kind: type[Wire],
+        act: Callable[[Agent, Fault], None],
+        play: Callable[[Agent, Turn, list[Prompt]], RunningTurn],
+    ) -> None:
+        self._act, self._play = act, play
         self.flags: Flags = flags
         self.script: Script = script
         self.pipes = Pipes()
@@ -74,7 +73,7 @@ class Agent:
         self.queue: deque[Prompt] = deque()
         self.answers: dict[str, Frame] = {}
         self.asking: str | None = None
-        self.performance: Performance | None = None
+        self.running: RunningTurn | None = None
         self.deferred: int | None = None
         self.tool: Popen[bytes] | None = None
         self.turn = self.line = 0
@@ -84,7 +83,7 @@ class Agent:
         self.cut: str | None = None
         self.code = 0
         self.unasked: tuple[float, Turn] | None = None
-        self.voice: Voice = kind(self)
+        self.wire: Wire = kind(self)
 
     def open(self, new: str) -> None:
         """Begin a session under this id. Raises SessionTaken when it has a past."""
@@ -132,6 +131,32 @@ class Agent:
         self.store.save(self.session, self.state)
         return True
 
+    def fire_due(self) -> None:
+        """Fire the faults that are due after this line; the lines that they write themselves are not counted."""
+        for fault in self.flags.faults:
+            if fault.kind == "point" and fault.spec not in self.done and fault.due(self.turn, self.line):
+                self.done.add(fault.spec)
+                if self.first(fault):
+                    self.fire(fault)
+
+    def cut_due(self, line: bytes) -> None:
+        """Write half of this line and die, when the fault `cut` is due in it."""
+        for fault in self.flags.faults:
+            if fault.name == "cut" and fault.due(self.turn, self.line + 1) and self.first(fault):
+                self.pipes.write(line[: len(line) // 2])
+                self.kill_self(signal.SIGKILL)
+
+    def fire(self, fault: Fault) -> None:
+        """Let a fault act now; TurnDone when it ended the turn."""
+        if fault.kind != "point":
+            self.traits[fault.name] = fault
+            return
+        before, self.aside = self.aside, True
+        try:
+            self._act(self, fault)
+        finally:
+            self.aside = before
+
     def fill(self, text: str, **more: str) -> str:
         """The text with `{prompt}`, `{session}` and the like replaced; other braces stay."""
         known = {
@@ -150,7 +175,7 @@ class Agent:
         """What happens when the host greets; False when the greeting is to stay without a reply."""
         if self.start_fault("silent_greeting"):
             return False
-        fire_due(self)
+        self.fire_due()
         time.sleep(self.script.agent.get("greeting", 0))
         return True
 
@@ -158,33 +183,33 @@ class Agent:
         if "slow" in self.traits:
             time.sleep(self.traits["slow"].number)
         if self.counted:
-            cut_due(self, line)
+            self.cut_due(line)
         self.pipes.write(line + b"\n")
         self.count()
 
     @property
     def counted(self) -> bool:
         """Whether faults count this line: in the greeting all are, in a turn only what the turn itself says."""
-        return not self.aside and (self.turn == 0 if self.receiving else self.performance is not None)
+        return not self.aside and (self.turn == 0 if self.receiving else self.running is not None)
 
     def count(self) -> None:
         if self.counted:
             self.line += 1
-            fire_due(self)
+            self.fire_due()
 
     def pump(self, seconds: float | None = 0.0) -> None:
         """Take what has come on stdin, waiting at most `seconds`; raise TurnCut when that ends the running turn."""
         lines = self.pipes.read(seconds)
         self.receiving = True
         for line in filter(None, map(bytes.strip, lines)):
-            self.voice.receive(line)
+            self.wire.receive(line)
         self.receiving = False
-        if self.pipes.eof and self.performance is not None and self.voice.eof_cuts and not self.stays:
+        if self.pipes.eof and self.running is not None and self.wire.eof_cuts and not self.stays:
             self.leave_now(0)
         if self.sigint:
             self.sigint, self.leaving = False, True
             self.cut_short("sigint")
-        if self.cut is not None and self.performance is not None:
+        if self.cut is not None and self.running is not None:
             reason, self.cut = self.cut, None
             raise TurnCut(reason)
 
@@ -195,7 +220,7 @@ class Agent:
 
     def cut_short(self, reason: str) -> None:
         """End the turn that runs, or the one that begins with what is queued already."""
-        if self.performance is not None or self.queue:
+        if self.running is not None or self.queue:
             self.cut = reason
 
     def wait(self, seconds: float) -> None:
@@ -219,9 +244,9 @@ class Agent:
     def run(self) -> int:
         """From the start to the end of the process. The exit status."""
         self.pipes.write(self.script.stderr, 2)
-        return self.voice.run()
+        return self.wire.run()
 
-    def recite_greeting(self) -> None:
+    def replay_greeting(self) -> None:
         """What a recorded CLI said before its first turn, once."""
         lines, self.script.greeting = self.script.greeting, []
         for line in lines:
@@ -278,23 +303,22 @@ class Agent:
         self.turn, self.line, self.done = self.state["turns"], 0, set()
         self.state["prompt"] = text
         self.save()
-        kind = Recital if self.script.recorded and not turn.steps else Performance
-        self.performance = kind(self, turn, prompts)
+        self.running = self._play(self, turn, prompts)
         try:
-            self.performance.play()
+            self.running.play()
         finally:
             self.settle()
-            self.performance = None
+            self.running = None
         self.after(turn)
 
     def settle(self) -> None:
         """Save the end of the running turn, once; before its result, so that who has read that can count on it."""
-        performance = self.performance
-        if performance is None or performance.settled:
+        running = self.running
+        if running is None or running.settled:
             return
-        performance.settled = True
+        running.settled = True
         self.state["prompt"] = None
-        self.state["cursor"] += performance.turn in self.script.sequence
+        self.state["cursor"] += running.turn in self.script.sequence
         self.save()
 
     def after(self, turn: Turn) -> None:
@@ -323,7 +347,7 @@ class Agent:
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         if "ignore_term" in self.traits:
             return
-        deed = self.voice.signals[number]
+        deed = self.wire.signals[number]
         if deed == "cut":
             self.sigint, self.code = True, 0
         elif deed == "die":
@@ -355,20 +379,3 @@ class Agent:
     def leave_now(self, code: int) -> NoReturn:
         self.kill_tool()
         os._exit(code)
-
-
-def play(argv: list[str]) -> int:
-    """Run the program with these arguments. The exit status; 2 for a mistake in the script or in a fault."""
-    try:
-        kind = voice_named(chosen_dialect(argv))
-        flags = Flags(argv, kind.bare)
-        if flags.has("version") or flags.has("v"):
-            os.write(1, f"{kind.version_line}\n".encode())
-            return 0
-        script = load_script(flags.script)
-        if script.recorded and not kind.recites:
-            raise ScriptError(flags.script, 0, f"a recording is not played in the wire of {kind.name}")
-        return Agent(flags, script, kind).run()
-    except (ScriptError, UsageError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2 if isinstance(error, ScriptError) else 1

@@ -29,9 +29,9 @@ def name_folders() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Play the script that the arguments name, those of the command line if none are given. The exit status."""
     name_folders()
-    from proctor.actors.scripted.agent import play
+    from proctor.actors.scripted import program
 
-    return play(sys.argv[1:] if arguments is None else arguments)
+    return program.main(sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+from proctor.actors.scripted.interfaces import TurnDone
 from proctor.actors.scripted.script import Fault
 
 TYPE_CHECKING = False
@@ -15,39 +16,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Performance
+    from proctor.actors.scripted.interfaces import RunningTurn
 
 MEGABYTE = 1_000_000
 
 
-class TurnDone(Exception):
-    """The running turn has had its result, or never gets one."""
-
-
-def fire_due(agent: Agent) -> None:
-    """Fire the faults that are due after this line; what they write themselves is not counted."""
-    for fault in agent.flags.faults:
-        if fault.kind == "point" and fault.spec not in agent.done and fault.due(agent.turn, agent.line):
-            agent.done.add(fault.spec)
-            if agent.first(fault):
-                fire(agent, fault)
-
-
-def cut_due(agent: Agent, line: bytes) -> None:
-    """Write half of this line and die, when the fault `cut` is due in it."""
-    for fault in agent.flags.faults:
-        if fault.name == "cut" and fault.due(agent.turn, agent.line + 1) and agent.first(fault):
-            agent.pipes.write(line[: len(line) // 2])
-            agent.kill_self(signal.SIGKILL)
-
-
-def fire(agent: Agent, fault: Fault) -> None:
-    """Let a fault act now; TurnDone when it ended the turn."""
-    before, agent.aside = agent.aside, True
-    try:
-        FIRE[fault.name](agent, fault) if fault.kind == "point" else agent.traits.update({fault.name: fault})
-    finally:
-        agent.aside = before
+def act(agent: Agent, fault: Fault) -> None:
+    """Carry out a fault; TurnDone when it ended the turn."""
+    FIRE[fault.name](agent, fault)
 
 
 def crash(agent: Agent, _fault: Fault) -> None:
@@ -56,7 +32,7 @@ def crash(agent: Agent, _fault: Fault) -> None:
 
 def cut(agent: Agent, _fault: Fault) -> None:
     """As a step of a script: half a frame, then death. By flag, `cut_due` halves the frame itself."""
-    line = agent.voice.delta_line("cut")
+    line = agent.wire.delta_line("cut")
     agent.pipes.write(line[: len(line) // 2])
     agent.kill_self(signal.SIGKILL)
 
@@ -85,7 +61,7 @@ def mute(agent: Agent, fault: Fault) -> None:
 
 def flood(agent: Agent, fault: Fault) -> None:
     """So many pieces of text as fast as they go: a plain number is lines, one with a unit is bytes."""
-    line = agent.voice.delta_line("12345678") + b"\n"
+    line = agent.wire.delta_line("12345678") + b"\n"
     count = math.ceil(fault.number / len(line)) if fault.arg.endswith("B") else int(fault.number)
     for start in range(0, count, 1000):
         agent.pipes.write(line * min(1000, count - start))
@@ -102,7 +78,7 @@ def bad_utf8(agent: Agent, _fault: Fault) -> None:
 def oversized(agent: Agent, fault: Fault) -> None:
     """One frame of so many megabytes; with a unit, of so many bytes."""
     length = int(fault.number if fault.arg.endswith("B") else fault.number * MEGABYTE)
-    agent.voice.whole_text("x" * length)
+    agent.wire.whole_text("x" * length)
 
 
 def stderr(agent: Agent, fault: Fault) -> None:
@@ -117,7 +93,7 @@ def daemon(agent: Agent, fault: Fault) -> None:
     null = subprocess.DEVNULL
     command = ["sleep", str(fault.number)]
     child = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)
-    agent.voice.notice(f"left process {child.pid} running", "daemon")
+    agent.wire.notice(f"left process {child.pid} running", "daemon")
     child.returncode = 0
 
 
@@ -127,15 +103,7 @@ def limit(agent: Agent, fault: Fault) -> None:
     if "limit_until" not in state:
         state["limit_until"] = math.ceil(time.time() + fault.number)
         agent.save()
-    refuse_until_reset(agent)
-
-
-def refuse_until_reset(agent: Agent) -> None:
-    """End the turn by the usage limit while it lasts."""
-    resets_at: int = agent.state.get("limit_until", 0)
-    if time.time() < resets_at:
-        playing(agent).end("limit")
-        raise TurnDone
+    playing(agent).refuse_until_reset()
 
 
 def auth(agent: Agent, fault: Fault) -> None:
@@ -151,13 +119,13 @@ def retry(agent: Agent, fault: Fault) -> None:
 
 
 def error_then_silence(agent: Agent, fault: Fault) -> None:
-    agent.voice.complain("API Error: 500 Internal server error", 500)
+    agent.wire.complain("API Error: 500 Internal server error", 500)
     hang(agent, fault)
 
 
 def approval_never(agent: Agent, _fault: Fault) -> None:
     """Ask for a tool and never hear the answer; only an interrupt or the end of stdin ends it."""
-    playing(agent).ask_for_ever()
+    playing(agent).ask_unanswered()
 
 
 def lost_prompt(agent: Agent, _fault: Fault) -> None:
@@ -168,10 +136,10 @@ def exit_after_success(agent: Agent, fault: Fault) -> None:
     playing(agent).exit_with = int(fault.number)
 
 
-def playing(agent: Agent) -> Performance:
-    if agent.performance is None:
+def playing(agent: Agent) -> RunningTurn:
+    if agent.running is None:
         raise TurnDone
-    return agent.performance
+    return agent.running
 
 
 FIRE: Mapping[str, Callable[[Agent, Fault], None]] = {

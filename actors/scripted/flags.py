@@ -1,6 +1,6 @@
 """The command line of the scripted agent: its own four flags, and those of the real CLI behind them.
 
-A flag that is not known is accepted, with the word after it, and ignored; which flags take no word is the voice's to
+A flag that is not known is accepted, with the word after it, and ignored; which flags take no word is the wire's to
 say.
 """
 

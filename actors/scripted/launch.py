@@ -1,6 +1,6 @@
 """The scripted agent as a dialect: any wire of ours, spoken by a program of ours that plays a script.
 
-`SPOKEN` says what there is: for each name the dialect that reads it, the voice that the program speaks with, and how a
+`SCRIPTED_WIRES` says what there is: for each name the dialect that reads it, the wire that the program speaks with, and how a
 process of it is held. Scripts and faults are checked when the dialect is made, by the code that the program itself
 reads them with.
 """
@@ -28,40 +28,40 @@ from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 PROGRAM = Path(cli.__file__)
 """The program, to be run as `python -I -S PROGRAM --script FILE`."""
 
-PLAYER = PROGRAM.with_name("jsonrpc_replay.py")
-"""The program that plays recordings of JSON-RPC, to be run as `python -I -S PLAYER --script PREFIX`."""
+REPLAY_PROGRAM = PROGRAM.with_name("jsonrpc_replay.py")
+"""The program that plays recordings of JSON-RPC, to be run as `python -I -S REPLAY_PROGRAM --script PREFIX`."""
 
-UNPLAYED = ("host_hooks",)
+UNSUPPORTED = ("host_hooks",)
 """What no script can say."""
 
 
 @attrs.frozen
-class Spoken:
-    """A wire: the `dialect` that reads it, the `voice` of the program (its `--dialect`), the `mode` of a launch."""
+class ScriptedWire:
+    """A wire: the `dialect` that reads it, the `wire` of the program (its `--dialect`), the `mode` of a launch."""
 
     dialect: Dialect
-    voice: str
+    wire: str
     mode: Mode
 
 
-SPOKEN: Mapping[str, Spoken] = {
-    "claude": Spoken(CLAUDE, "claude", "session"),
-    "codex": Spoken(CODEX, "codex", "session"),
-    "codex-exec": Spoken(CODEX_EXEC, "codex-exec", "oneshot"),
-    "acp": Spoken(acp_dialect(GENERIC), "acp", "session"),
-    "opencode": Spoken(OPENCODE, "opencode", "session"),
-    "opencode-run": Spoken(OPENCODE_RUN, "opencode-run", "oneshot"),
-    "gemini": Spoken(acp_dialect(GEMINI), "gemini", "session"),
-    "claude-oneshot": Spoken(CLAUDE, "claude", "oneshot"),
+SCRIPTED_WIRES: Mapping[str, ScriptedWire] = {
+    "claude": ScriptedWire(CLAUDE, "claude", "session"),
+    "codex": ScriptedWire(CODEX, "codex", "session"),
+    "codex-exec": ScriptedWire(CODEX_EXEC, "codex-exec", "oneshot"),
+    "acp": ScriptedWire(acp_dialect(GENERIC), "acp", "session"),
+    "opencode": ScriptedWire(OPENCODE, "opencode", "session"),
+    "opencode-run": ScriptedWire(OPENCODE_RUN, "opencode-run", "oneshot"),
+    "gemini": ScriptedWire(acp_dialect(GEMINI), "gemini", "session"),
+    "claude-oneshot": ScriptedWire(CLAUDE, "claude", "oneshot"),
 }
 """The wires that a scripted agent can be had in, by name."""
 
 
-def spoken(name: str) -> Spoken:
+def scripted_wire(name: str) -> ScriptedWire:
     """The wire of that name. Raises ScriptError when there is none."""
-    if name not in SPOKEN:
-        raise ScriptError("dialect", 0, f"unknown dialect {name!r}; there are {', '.join(SPOKEN)}")
-    return SPOKEN[name]
+    if name not in SCRIPTED_WIRES:
+        raise ScriptError("dialect", 0, f"unknown dialect {name!r}; there are {', '.join(SCRIPTED_WIRES)}")
+    return SCRIPTED_WIRES[name]
 
 
 def check_script(script: Path) -> None:
@@ -87,22 +87,22 @@ def scripted_executable(
     for fault in faults:
         read_fault(fault)
     words = [sys.executable, "-I", "-S", str(PROGRAM), f"--script={script.absolute()}"]
-    voice = spoken(dialect).voice
-    words += [f"--dialect={voice}"] if voice != "claude" else []
+    wire = scripted_wire(dialect).wire
+    words += [f"--dialect={wire}"] if wire != "claude" else []
     return (*words, *(f"--fault={fault}" for fault in faults), *([f"--speed={speed:g}"] if speed else ()))
 
 
 def scripted_dialect(
     script: Path, *, dialect: str = "claude", faults: tuple[str, ...] = (), speed: float = 0
 ) -> Dialect:
-    """A dialect of `SPOKEN` with our program behind it; `Launch.executable` is not looked at.
+    """A dialect of `SCRIPTED_WIRES` with our program behind it; `Launch.executable` is not looked at.
 
     Raises ScriptError for a dialect that there is not, and for a mistake in the script or in a fault, before anything
     is started (R189).
     """
     executable = scripted_executable(script, dialect=dialect, faults=faults, speed=speed)
-    real = spoken(dialect).dialect
-    unplayed = {*UNPLAYED, *(("host_tools",) if spoken(dialect).mode in real.relayed else ())}
+    real = scripted_wire(dialect).dialect
+    unplayed = {*UNSUPPORTED, *(("host_tools",) if scripted_wire(dialect).mode in real.relayed else ())}
     can = {word: first for word, first in real.capabilities.items() if word not in unplayed}
     how = functools.partial(launch, real, executable)
     return attrs.evolve(real, name="scripted", launch=how, capabilities=can, relayed=frozenset())
@@ -113,5 +113,5 @@ def launch(real: Dialect, executable: tuple[str, ...], wanted: Launch) -> Comman
     is started: so tools of the host are only there where the wire itself has them."""
     command = real.launch(attrs.evolve(wanted, executable=executable, host_hooks=()))
     relayed = ("host_tools",) if wanted.mode in real.relayed else ()
-    unplayed = [field for field in (*UNPLAYED, *relayed, "mcp") if getattr(wanted, field)]
+    unplayed = [field for field in (*UNSUPPORTED, *relayed, "mcp") if getattr(wanted, field)]
     return attrs.evolve(command, ignored=tuple(dict.fromkeys((*command.ignored, *unplayed))))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from proctor.actors.scripted.faults import TurnDone, fire_due
+from proctor.actors.scripted.interfaces import TurnDone
 from proctor.actors.scripted.script import parse
-from proctor.actors.scripted.turn import Performance
+from proctor.actors.scripted.turn import ScriptedTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     Frame: TypeAlias = dict[str, Any]
 
 
-class Recital(Performance):
+class ReplayedTurn(ScriptedTurn):
     """A recorded turn being repeated: the lines as they were, with the host's message ids put in the place of the old.
 
     A question of the recorded CLI that its host answered waits for an answer now; `--speed` keeps the pauses.
     """
 
     def begin(self) -> None:
-        self.agent.recite_greeting()
-        fire_due(self.agent)
+        self.agent.replay_greeting()
+        self.agent.fire_due()
         self.last: float | None = None
         while len(self.uuids) < len(self.turn.answers) and self.agent.queue:
             self.prompts.append(self.agent.queue.popleft())
         for at, line in self.turn.frames:
             self.pause(at)
-            self.recite(line)
+            self.replay(line)
         raise TurnDone
 
     def pause(self, at: float | None) -> None:
@@ -39,7 +39,7 @@ class Recital(Performance):
             self.agent.wait((at - self.last) / speed)
         self.last = at
 
-    def recite(self, line: bytes) -> None:
+    def replay(self, line: bytes) -> None:
         for old, new in zip(self.turn.answers, self.uuids, strict=False):
             line = line.replace(old.encode(), new.encode())
         frame = parse(line)

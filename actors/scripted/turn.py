@@ -1,4 +1,4 @@
-"""One turn of the scripted agent: the steps of a script, told by the voice of the wire.
+"""One turn of the scripted agent: the steps of a script, told by the wire of the wire.
 
 A turn ends exactly once: by its `reply` or `end` step, the end of its steps, a fault or a refusal that ends it
 (`TurnDone`), or the host (`TurnCut`, raised only where stdin is read, between two frames). What was being said or done
@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 
-from proctor.actors.scripted.faults import TurnDone, fire, fire_due, refuse_until_reset
-from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, new_id, tokens
+from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, tokens
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, TurnCut, TurnDone
 from proctor.actors.scripted.script import Fault, Turn
 
 TYPE_CHECKING = False
@@ -20,53 +20,19 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.wires.registry import Voice
+    from proctor.actors.scripted.interfaces import Wire
 
     Frame: TypeAlias = dict[str, Any]
 
 INPUT_PRICE, OUTPUT_PRICE = 4e-6, 20e-6
 
 
-class TurnCut(Exception):
-    """The running turn ends here by the host's will."""
-
-
-class Prompt:
-    """A user message: its text, what it was sent as, and the host's name of it where it gave one."""
-
-    def __init__(self, content: str | list[Frame], name: str | None = None) -> None:
-        self.content = content
-        self.uuid = name
-        blocks = [{"text": content}] if isinstance(content, str) else content
-        self.text = "\n".join(block["text"] for block in blocks if "text" in block)
-
-
-class Denied(Exception):
-    """A tool may not run: the text for the model, who said so, and whether the turn ends by it."""
-
-    def __init__(self, text: str, source: str = "config", interrupt: bool = False) -> None:
-        super().__init__(text)
-        self.source = source
-        self.interrupt = interrupt
-
-
-class Call:
-    """A tool call that has been told: its input is what the host has allowed, once it has."""
-
-    def __init__(self, name: str, given: Frame, step: Frame, prefix: str) -> None:
-        self.id = new_id(prefix)
-        self.name = name
-        self.input = given
-        self.parent: str | None = step.get("parent")
-        self.asked = bool(step.get("ask"))
-
-
-class Performance:
+class ScriptedTurn:
     """A turn of a script being played."""
 
     def __init__(self, agent: Agent, turn: Turn, prompts: list[Prompt]) -> None:
         self.agent = agent
-        self.voice: Voice = agent.voice
+        self.wire: Wire = agent.wire
         self.turn = turn
         self.prompts = prompts
         self.prompt = prompts[0].text if prompts else ""
@@ -93,16 +59,23 @@ class Performance:
             pass
         except TurnCut as reason:
             self.abort(str(reason))
-        self.voice.over(self)
+        self.wire.over(self)
         if self.exit_with is not None:
             self.agent.leave_now(self.exit_with)
 
     def begin(self) -> None:
-        fire_due(self.agent)
-        self.voice.begin(self)
+        self.agent.fire_due()
+        self.wire.begin(self)
         if self.agent.line == 0:
             self.agent.count()  # where a wire says nothing of it, the beginning is a line all the same
-        refuse_until_reset(self.agent)
+        self.refuse_until_reset()
+
+    def refuse_until_reset(self) -> None:
+        """End the turn by the usage limit while it lasts."""
+        resets_at: int = self.agent.state.get("limit_until", 0)
+        if time.time() < resets_at:
+            self.end("limit")
+            raise TurnDone
 
     def fill(self, text: str, **more: str) -> str:
         return self.agent.fill(text, prompt=self.prompt, steered=self.steered, **more)
@@ -121,13 +94,13 @@ class Performance:
         text = self.fill(step[STEP_TEXT[kind]])
         parent = step.get("parent")
         self.calls += 1
-        self.voice.open_block(kind, parent)
+        self.wire.open_block(kind, parent)
         for piece in cut_up(text, step.get("deltas", 1)):
             self.agent.wait(step.get("delay", 0))
             self.agent.pump()
             self.partial += piece if kind == "text" else ""
-            self.voice.piece(kind, piece, parent)
-        self.voice.close_block(kind, text, parent)
+            self.wire.piece(kind, piece, parent)
+        self.wire.close_block(kind, text, parent)
         self.partial = ""
         self.given += tokens(text)
         return text
@@ -141,10 +114,10 @@ class Performance:
         self.speak("thinking", step)
 
     def begin_call(self, name: str, given: Frame, step: Frame) -> Call:
-        call = Call(name, given, step, self.voice.call_prefix)
+        call = Call(name, given, step, self.wire.call_prefix)
         self.calls += 1
         self.given += tokens(encode(call.input))
-        self.voice.call_tool(call)
+        self.wire.call_tool(call)
         self.call = call
         return call
 
@@ -164,34 +137,34 @@ class Performance:
 
     def close_call(self, call: Call, text: str, failed: bool) -> None:
         self.call = None
-        self.voice.tool_result(call, text, failed)
+        self.wire.tool_result(call, text, failed)
 
     def use_host_tool(self, step: Frame) -> None:
         """A tool that runs in the host; one that the host has not offered fails as an unknown one does."""
         name = step["host"]
-        call = self.begin_call(self.voice.host_tool(name), self.fill_input(step.get("input", {})), step)
+        call = self.begin_call(self.wire.host_tool(name), self.fill_input(step.get("input", {})), step)
         text, failed = f"there is no tool {name!r}", True
-        if self.voice.offers(name):
-            request = self.voice.call_host(call, name)
-            text, failed = self.voice.returned(self.agent.wait_answer(request))
+        if self.wire.offers(name):
+            request = self.wire.call_host(call, name)
+            text, failed = self.wire.returned(self.agent.wait_answer(request))
         self.close_call(call, text, failed)
 
     def permission(self, call: Call) -> Frame:
         """The input that the tool may run with; Denied when it may not."""
-        if call.name in self.agent.allowed or not self.voice.asks(call):
+        if call.name in self.agent.allowed or not self.wire.asks(call):
             return dict(call.input)
-        return self.voice.judge(call, self.agent.wait_answer(self.voice.ask(call)))
+        return self.wire.judge(call, self.agent.wait_answer(self.wire.ask(call)))
 
     def deny(self, call: Call, denied: Denied) -> None:
         self.call = None
         self.denials.append(call)
-        self.voice.deny(call, denied)
+        self.wire.deny(call, denied)
         if denied.interrupt:
             raise TurnCut("deny")
 
-    def ask_for_ever(self) -> None:
+    def ask_unanswered(self) -> None:
         call = self.begin_call("Bash", {"command": "touch made.txt"}, {"ask": True})
-        request = self.voice.ask(call)
+        request = self.wire.ask(call)
         self.agent.asking = request
         while not self.agent.pipes.eof:
             self.agent.pump(None)
@@ -214,10 +187,10 @@ class Performance:
     def listen(self, step: Frame) -> None:
         """Wait until the host has steered this turn, at most so many seconds."""
         deadline = time.monotonic() + step["listen"]
-        self.voice.take_in(self)
+        self.wire.take_in(self)
         while not self.steered and (left := deadline - time.monotonic()) > 0:
             self.agent.pump(left)
-            self.voice.take_in(self)
+            self.wire.take_in(self)
 
     def retry(self, step: Frame) -> None:
         most, delay = step.get("max", 10), step.get("delay", 0.01)
@@ -226,17 +199,17 @@ class Performance:
 
     def retrying(self, attempt: int, most: int, status: int, error: str, delay: float = 0.01) -> None:
         """Tell that a request will be repeated in `delay` seconds, and wait them."""
-        self.voice.retrying(attempt, most, status, error, delay)
+        self.wire.retrying(attempt, most, status, error, delay)
         self.agent.wait(delay)
 
     def notice(self, step: Frame) -> None:
-        self.voice.notice(self.fill(step["notice"]), step.get("tag", "notice"))
+        self.wire.notice(self.fill(step["notice"]), step.get("tag", "notice"))
 
     def sleep(self, step: Frame) -> None:
         self.agent.wait(step["sleep"])
 
     def frame(self, step: Frame) -> None:
-        self.voice.write_frame(step["frame"])
+        self.wire.write_frame(step["frame"])
 
     def line(self, step: Frame) -> None:
         self.agent.write(step["line"].encode())
@@ -244,7 +217,7 @@ class Performance:
     def fault(self, step: Frame) -> None:
         fault = Fault(step["fault"])
         if self.agent.first(fault):
-            fire(self.agent, fault)
+            self.agent.fire(fault)
 
     def reply(self, step: Frame) -> None:
         self.say({**step, "say": step["reply"]})
@@ -263,11 +236,11 @@ class Performance:
             text = self.fill(step["text"])
         if ending == "limit":
             known = self.agent.state.get("limit_until", 0)
-            self.voice.limit(max(known, math.ceil(time.time() + step.get("resets", 0))))
-        if "structured" in step and not self.voice.structured:
+            self.wire.limit(max(known, math.ceil(time.time() + step.get("resets", 0))))
+        if "structured" in step and not self.wire.structured:
             self.say({"say": encode(step["structured"])})
         self.settle(ending, step)
-        self.voice.end(self, ending, text, step)
+        self.wire.end(self, ending, text, step)
 
     def settle(self, ending: str, step: Frame) -> None:
         """Count what the turn took, and save it before its end is told."""
@@ -297,10 +270,10 @@ class Performance:
     def abort(self, reason: str) -> None:
         """End a turn that was cut: what was open is closed first."""
         asked, self.agent.asking = self.agent.asking, None
-        if self.voice.kills_tools:
+        if self.wire.kills_tools:
             self.agent.kill_tool()
         self.settle("interrupted", {})
-        self.voice.abort(self, reason, asked)
+        self.wire.abort(self, reason, asked)
 
 
 def cut_up(text: str, pieces: int) -> list[str]:
@@ -311,18 +284,18 @@ def cut_up(text: str, pieces: int) -> list[str]:
 
 STEP_TEXT: Mapping[str, str] = {"text": "say", "thinking": "think"}
 
-STEP: Mapping[str, Callable[[Performance, Frame], None]] = {
-    "reply": Performance.reply,
-    "say": Performance.say,
-    "think": Performance.think,
-    "tool": Performance.use_tool,
-    "host": Performance.use_host_tool,
-    "retry": Performance.retry,
-    "notice": Performance.notice,
-    "sleep": Performance.sleep,
-    "listen": Performance.listen,
-    "frame": Performance.frame,
-    "line": Performance.line,
-    "fault": Performance.fault,
-    "end": Performance.finish,
+STEP: Mapping[str, Callable[[ScriptedTurn, Frame], None]] = {
+    "reply": ScriptedTurn.reply,
+    "say": ScriptedTurn.say,
+    "think": ScriptedTurn.think,
+    "tool": ScriptedTurn.use_tool,
+    "host": ScriptedTurn.use_host_tool,
+    "retry": ScriptedTurn.retry,
+    "notice": ScriptedTurn.notice,
+    "sleep": ScriptedTurn.sleep,
+    "listen": ScriptedTurn.listen,
+    "frame": ScriptedTurn.frame,
+    "line": ScriptedTurn.line,
+    "fault": ScriptedTurn.fault,
+    "end": ScriptedTurn.finish,
 }

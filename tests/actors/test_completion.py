@@ -27,7 +27,7 @@ from proctor.actors.errors import (
 from proctor.actors.plan.plan import claude_plan
 from proctor.actors.recording.eventlog import Cursor
 from proctor.actors.runs import Run
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.serving.chunks import (
     Chunk,
     Complete,
@@ -72,7 +72,7 @@ async def test_a_response_has_choice_usage_and_the_raw_answer_R135_R140(autojump
     assert [(call.name, call.input) for call in made.tool_calls] == [("Read", {"path": "a"})]
 
 
-@pytest.mark.parametrize("wire", SPOKEN)
+@pytest.mark.parametrize("wire", SCRIPTED_WIRES)
 async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) -> None:
     script = write_script(
         tmp_path, [{"tool": "Read", "input": {"path": "a"}, "result": "4"}, {"reply": "It is 4."}]

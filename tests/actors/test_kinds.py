@@ -14,7 +14,7 @@ from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.operations.metrics import Watched, agents_in
 from proctor.actors.plan.account_id import KINDS, kind_of
 from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan, scripted_plan
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.serving.pool import Pools
 from proctor.actors.specs import agent_spec
 from proctor.cli.agent_kinds import KINDS as OF_THE_COMMAND_LINE
@@ -51,7 +51,7 @@ def test_metrics_and_pools_name_a_kind_alike(held: str) -> None:
     assert Pools().of(plan).name == kind_of(plan) == held.partition(",")[0]
 
 
-@pytest.mark.parametrize("dialect", SPOKEN)
+@pytest.mark.parametrize("dialect", SCRIPTED_WIRES)
 def test_a_scripted_agent_is_scripted_in_every_wire(dialect: str, tmp_path: Path) -> None:
     plan = scripted_plan("a", write_script(tmp_path, [{"reply": "x"}]), {}, dialect=dialect)
     assert kind_of(plan) == "scripted"

@@ -11,7 +11,7 @@ import pytest
 import proctor
 from proctor.actors.errors import BadOption
 from proctor.actors.replay import read_recording
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.runtime.exits import DeliveryError
 from tests.actors.far_end import write_script
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("dialect", sorted(SPOKEN))
+@pytest.mark.parametrize("dialect", sorted(SCRIPTED_WIRES))
 async def test_an_agent_in_a_folder_whose_name_is_no_utf8_answers_or_says_why_not(
     folder: Path, dialect: str
 ) -> None:

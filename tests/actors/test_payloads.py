@@ -17,7 +17,7 @@ import proctor
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run, stream
-from proctor.actors.scripted.launch import SPOKEN, scripted_dialect
+from proctor.actors.scripted.launch import SCRIPTED_WIRES, scripted_dialect
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.payloads import (
     BinaryPayload,
@@ -99,8 +99,8 @@ def test_what_is_no_payload_is_refused(payload: Any, why: str) -> None:
 
 def said_by(name: str, payloads: Sequence[Payload]) -> Any:
     """What is written to a command line that is ready for a prompt, as JSON where it is JSON."""
-    dialect = OPENCODE_SERVE if name == "opencode-serve" else SPOKEN[name].dialect
-    mode = "session" if name == "opencode-serve" else SPOKEN[name].mode
+    dialect = OPENCODE_SERVE if name == "opencode-serve" else SCRIPTED_WIRES[name].dialect
+    mode = "session" if name == "opencode-serve" else SCRIPTED_WIRES[name].mode
     talk = Conversation(dialect, launch=Launch(executable=("x",), mode=mode))
     talk.greet()
     for said in GREETINGS.get(name, ()):
@@ -168,7 +168,7 @@ def test_a_document_is_a_block_of_its_own_for_claude_R145() -> None:
 def test_a_one_shot_run_is_told_of_files_by_its_arguments_R145(name: str, flag: str) -> None:
     attachments = attachments_of([NOTE, PICTURE, PICTURE])
     wanted = Launch(executable=("x",), mode="oneshot", scratch="/s", attachments=attachments)
-    command = SPOKEN[name].dialect.launch(wanted)
+    command = SCRIPTED_WIRES[name].dialect.launch(wanted)
     assert [word for word in command.argv if word.startswith(flag)] == [
         f"{flag}=/s/1-pixel.png",
         f"{flag}=/s/2-pixel.png",

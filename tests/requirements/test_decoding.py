@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.claude.dialect import launch as claude_launch
@@ -98,7 +98,7 @@ def test_allowed_tools_are_one_option_and_none_is_no_option_R015(
 
 def test_a_command_line_without_an_option_for_allowed_tools_says_so_R015() -> None:
     wanted = Launch(executable=("x",), allowed_tools=("Read",))
-    for dialect in (CODEX, SPOKEN["acp"].dialect):
+    for dialect in (CODEX, SCRIPTED_WIRES["acp"].dialect):
         assert "allowed_tools" in dialect.launch(wanted).ignored
     assert "Read" in json.dumps(dict(OPENCODE.launch(wanted).joined))
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from proctor.actors.plan.plan import AgentOptions, scripted_plan
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.specs import agent_spec
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, write_script
 from tests.stories.rows import words_of
 
-SESSIONS = [name for name, wire in SPOKEN.items() if wire.mode == "session"]
-RUNS = [name for name, wire in SPOKEN.items() if wire.mode == "oneshot"]
+SESSIONS = [name for name, wire in SCRIPTED_WIRES.items() if wire.mode == "session"]
+RUNS = [name for name, wire in SCRIPTED_WIRES.items() if wire.mode == "oneshot"]
 RESUMING = [name for name in SESSIONS if "resume" in words_of(name)]
 LIMIT = 30.0
 

@@ -1,6 +1,6 @@
 """What the dialects differ by, as data: the words a dialect has, and the endings that its wire has no word for.
 
-A new dialect is one row here, beside its one in `SPOKEN`. Capabilities that the dialect itself declares are words too.
+A new dialect is one row here, beside its one in `SCRIPTED_WIRES`. Capabilities that the dialect itself declares are words too.
 
 Words: `session` (more than one turn), `whole blocks` (text is told when its block ends), `text at the end` (it is told
 when something else begins), `tool first` or `tool late` (a call is told before the question about it, or after),
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from tests.stories.stories import Story
 
 SESSION = frozenset({"session", "interrupt", "approvals", "deltas", "free tools", "resume"})
@@ -97,7 +97,7 @@ ROWS: Mapping[str, Row] = {
 def words_of(name: str) -> frozenset[str]:
     """Everything that a dialect can, by its row and, in a session, by its own account. Tools of the host's are told where
     they are on the wire: where an MCP server brings them, a voice starts none."""
-    wire = SPOKEN[name]
+    wire = SCRIPTED_WIRES[name]
     declared = wire.dialect.capabilities.keys() if wire.mode == "session" else ()
     elsewhere = {"host_tools"} if wire.mode in wire.dialect.relayed else set[str]()
     return ROWS[name].words | frozenset(declared) - elsewhere

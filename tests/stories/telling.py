@@ -16,7 +16,7 @@ from typing import Self
 
 import attrs
 
-from proctor.actors.scripted.launch import SPOKEN, scripted_dialect
+from proctor.actors.scripted.launch import SCRIPTED_WIRES, scripted_dialect
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import Command, Dialect, HostTool, Launch
@@ -91,7 +91,7 @@ def told(name: str, story: Story) -> Telling:
         with Session(dialect, launch, Path(folder)) as session:
             session.play(story)
         return Telling(
-            attrs.evolve(dialect, launch=SPOKEN[name].dialect.launch),
+            attrs.evolve(dialect, launch=SCRIPTED_WIRES[name].dialect.launch),
             launch,
             session.parts,
             session.events,
@@ -104,7 +104,7 @@ def launch_of(name: str, story: Story, folder: Path) -> Launch:
     tools = (TOOL,) if "host_tools" in story.needs else ()
     return Launch(
         executable=(),
-        mode=SPOKEN[name].mode,
+        mode=SCRIPTED_WIRES[name].mode,
         json_schema=schema,
         host_tools=tools,
         cwd=str(folder),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from tests.stories.rows import ROWS, expected, tells
 from tests.stories.stories import STORIES, Story
 from tests.stories.telling import Telling, told
@@ -12,7 +12,7 @@ CUTS = 150
 BY_NAME = {story.name: story for story in STORIES}
 
 
-PAIRS = [(name, story.name) for name in SPOKEN for story in STORIES if tells(name, story)]
+PAIRS = [(name, story.name) for name in SCRIPTED_WIRES for story in STORIES if tells(name, story)]
 
 
 def places(telling: Telling) -> list[int]:
@@ -23,7 +23,7 @@ def places(telling: Telling) -> list[int]:
 
 
 def test_every_dialect_that_is_spoken_has_a_row() -> None:
-    assert set(ROWS) >= set(SPOKEN)
+    assert set(ROWS) >= set(SCRIPTED_WIRES)
 
 
 def test_every_story_is_told_by_someone_and_has_a_name_of_its_own() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actors.scripted.launch import SPOKEN
+from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import Step
 from tests.stories.agents import LIMIT, RUNS, SESSIONS, child
@@ -37,7 +37,7 @@ OFFERING = [
 
 def assert_summed(answer: proctor.Answer, dialect: str) -> None:
     assert (answer.outcome, answer.value, answer.attempts) == ("ok", Sum(7), 3)
-    untold = [] if "cost" in SPOKEN[dialect].dialect.capabilities else [None]
+    untold = [] if "cost" in SCRIPTED_WIRES[dialect].dialect.capabilities else [None]
     assert answer.cost_usd in (pytest.approx(1.0), *untold)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import signal
 
-from proctor.actors.scripted.agent import SessionTaken
 from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
-from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, SessionTaken
 from proctor.actors.scripted.wires.api_errors import told
-from proctor.actors.scripted.wires.rpc import INTERNAL, INVALID_PARAMS, RpcError, Wire
+from proctor.actors.scripted.wires.rpc import INTERNAL, INVALID_PARAMS, RpcConnection, RpcError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Call, Performance
-    from proctor.actors.scripted.wires.registry import Voice
+    from proctor.actors.scripted.interfaces import RunningTurn
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -49,7 +47,7 @@ OPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 }
 
 
-class AcpVoice:
+class AcpWire:
     """What every agent of the protocol does."""
 
     name = "acp"
@@ -60,7 +58,7 @@ class AcpVoice:
     call_prefix = "call"
     structured = False
     kills_tools = True
-    recites = False
+    replays = False
     sessions: Mapping[str, Frame] = {"close": {}, "fork": {}, "list": {}, "resume": {}}
     rejection_ends = False  # a rejected tool ends the turn, without a word
     shows_rejection = True
@@ -70,12 +68,12 @@ class AcpVoice:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.wire = Wire(agent, tag=True)
+        self.rpc = RpcConnection(agent, tag=True)
         self.message: str | None = None
         self.prompts: dict[int, object] = {}
         self.methods: Mapping[str, Callable[[Any, Frame], None]] = {
             "initialize": self.initialize,
-            "authenticate": lambda number, _params: self.wire.reply(number, {}),
+            "authenticate": lambda number, _params: self.rpc.reply(number, {}),
             "session/new": self.new_session,
             "session/load": self.load_session,
             "session/resume": self.resume_session,
@@ -85,7 +83,7 @@ class AcpVoice:
             "session/set_mode": self.set_mode,
             "session/set_model": self.set_model,
             "session/set_config_option": self.set_option,
-            "session/close": lambda number, _params: self.wire.reply(number, {}),
+            "session/close": lambda number, _params: self.rpc.reply(number, {}),
         }
 
     @property
@@ -99,7 +97,7 @@ class AcpVoice:
     # -- what the host says
 
     def receive(self, line: bytes) -> None:
-        self.wire.receive(line, self.methods)
+        self.rpc.receive(line, self.methods)
 
     def initialize(self, number: object, _params: Frame) -> None:
         if not self.agent.hello():
@@ -111,7 +109,7 @@ class AcpVoice:
             can["sessionCapabilities"] = dict(self.sessions)
         version = self.agent.script.agent.get("version", self.version_line.rpartition(" ")[2])
         who = {"name": self.agent_name, "version": version}
-        self.wire.reply(
+        self.rpc.reply(
             number, {"protocolVersion": 1, "agentCapabilities": can, "authMethods": [], "agentInfo": who}
         )
 
@@ -120,7 +118,7 @@ class AcpVoice:
             self.agent.open(self.new_id())
         except SessionTaken as taken:
             raise RpcError(INTERNAL, f"session {taken} is in use") from None
-        self.wire.reply(number, {"sessionId": self.agent.session, **self.choices()})
+        self.rpc.reply(number, {"sessionId": self.agent.session, **self.choices()})
         self.update("available_commands_update", availableCommands=[])
 
     def load_session(self, number: object, params: Frame) -> None:
@@ -128,16 +126,16 @@ class AcpVoice:
         for asked, answered in self.agent.state["said"]:
             self.update("user_message_chunk", **self.chunk(asked))
             self.update("agent_message_chunk", **self.chunk(answered))
-        self.wire.reply(number, self.choices())
+        self.rpc.reply(number, self.choices())
         self.update("available_commands_update", availableCommands=[])
 
     def resume_session(self, number: object, params: Frame) -> None:
         self.take_up(params, None)
-        self.wire.reply(number, self.choices())
+        self.rpc.reply(number, self.choices())
 
     def fork_session(self, number: object, params: Frame) -> None:
         self.take_up(params, self.new_id())
-        self.wire.reply(number, {"sessionId": self.agent.session, **self.choices()})
+        self.rpc.reply(number, {"sessionId": self.agent.session, **self.choices()})
 
     def take_up(self, params: Frame, fork: str | None) -> None:
         wanted = str(params.get("sessionId", ""))
@@ -158,16 +156,16 @@ class AcpVoice:
         return {"configOptions": [{**option, "currentValue": self.agent.model, "options": [value]}]}
 
     def set_mode(self, number: object, _params: Frame) -> None:
-        self.wire.reply(number, {})
+        self.rpc.reply(number, {})
 
     def set_model(self, number: object, params: Frame) -> None:
         self.agent.model = str(params.get("modelId") or self.agent.model)
-        self.wire.reply(number, {})
+        self.rpc.reply(number, {})
 
     def set_option(self, number: object, params: Frame) -> None:
         if params.get("configId") == "model":
             self.agent.model = str(params.get("value") or self.agent.model)
-        self.wire.reply(number, self.choices())
+        self.rpc.reply(number, self.choices())
 
     def take_prompt(self, number: object, params: Frame) -> None:
         wanted = str(params.get("sessionId"))
@@ -189,7 +187,7 @@ class AcpVoice:
 
     def update(self, kind: str, /, **fields: object) -> None:
         body = {"sessionUpdate": kind, **fields}
-        self.wire.notify("session/update", {"sessionId": self.agent.session, "update": body})
+        self.rpc.notify("session/update", {"sessionId": self.agent.session, "update": body})
 
     def chunk(self, text: str) -> Frame:
         named = {} if self.message is None else {"messageId": self.message}
@@ -197,10 +195,10 @@ class AcpVoice:
 
     # -- a turn
 
-    def begin(self, turn: Performance) -> None:
+    def begin(self, turn: RunningTurn) -> None:
         """A turn begins without a word."""
 
-    def take_in(self, turn: Performance) -> None:
+    def take_in(self, turn: RunningTurn) -> None:
         """Nothing can be said into a turn."""
 
     def open_block(self, kind: str, parent: str | None) -> None:
@@ -232,7 +230,7 @@ class AcpVoice:
         given = {"rawInput": call.input} if self.shows_input else {}
         options = [{"optionId": one, "kind": kind, "name": name} for one, kind, name in OPTIONS[self.name]]
         params = {"sessionId": self.agent.session, "toolCall": {**named, **given}, "options": options}
-        return self.wire.ask("session/request_permission", params)
+        return self.rpc.ask("session/request_permission", params)
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
         """What the host decided; everything that is not a well-formed yes is a no."""
@@ -270,7 +268,7 @@ class AcpVoice:
         """Retries are silent."""
 
     def notice(self, text: str, tag: str) -> None:
-        self.wire.notify("_scripted/notice", {"sessionId": self.agent.session, "text": text, "tag": tag})
+        self.rpc.notify("_scripted/notice", {"sessionId": self.agent.session, "text": text, "tag": tag})
 
     def complain(self, text: str, status: int) -> None:
         self.notice(text, f"error {status}")
@@ -278,37 +276,37 @@ class AcpVoice:
     def limit(self, resets_at: int) -> None:
         """When it resets is not told."""
 
-    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if self.counts:
             self.update("usage_update", used=turn.taken + turn.given, size=128000, cost=self.cost())
         stop = STOP.get(ending)
         for number in self.numbers(turn):
             if stop is not None:
-                self.wire.reply(number, self.outcome(turn, stop))
+                self.rpc.reply(number, self.outcome(turn, stop))
             else:
-                self.wire.refuse(number, self.failure(*told(ending, text, step)))
+                self.rpc.refuse(number, self.failure(*told(ending, text, step)))
 
     def cost(self) -> Frame:
         return {"amount": self.agent.state["cost"], "currency": "USD"}
 
-    def outcome(self, turn: Performance, stop: str) -> Frame:
+    def outcome(self, turn: RunningTurn, stop: str) -> Frame:
         used = {"inputTokens": turn.taken, "outputTokens": turn.given, "totalTokens": turn.taken + turn.given}
         return {"stopReason": stop, "usage": used, "_meta": {}}
 
     def failure(self, text: str, status: int | None) -> RpcError:
         return RpcError(INTERNAL, f"Internal error: {text}", {"statusCode": status})
 
-    def numbers(self, turn: Performance) -> list[object]:
+    def numbers(self, turn: RunningTurn) -> list[object]:
         """The requests that this turn answers."""
         return [self.prompts.pop(id(prompt)) for prompt in turn.prompts if id(prompt) in self.prompts]
 
-    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
         if turn.call is not None:
             self.tool_result(turn.call, "Tool execution aborted", True)
         for number in self.numbers(turn):
-            self.wire.reply(number, self.outcome(turn, "end_turn" if reason == "deny" else "cancelled"))
+            self.rpc.reply(number, self.outcome(turn, "end_turn" if reason == "deny" else "cancelled"))
 
-    def over(self, turn: Performance) -> None:
+    def over(self, turn: RunningTurn) -> None:
         """Nothing follows a turn."""
 
     # -- frames of faults
@@ -323,7 +321,7 @@ class AcpVoice:
         self.update(CHUNK["text"], **self.chunk(text))
 
 
-class OpencodeVoice(AcpVoice):
+class OpencodeWire(AcpWire):
     """One process of `opencode acp` 1.18.33."""
 
     name = "opencode"
@@ -341,7 +339,7 @@ class OpencodeVoice(AcpVoice):
         return RpcError(INTERNAL, f"Internal error: {text}", {"service": "session", "errorName": "APIError"})
 
 
-class GeminiVoice(AcpVoice):
+class GeminiWire(AcpWire):
     """One process of `gemini --acp` 0.61.0."""
 
     name = "gemini"
@@ -372,7 +370,7 @@ class GeminiVoice(AcpVoice):
             "models": {"availableModels": models, "currentModelId": self.agent.model},
         }
 
-    def outcome(self, turn: Performance, stop: str) -> Frame:
+    def outcome(self, turn: RunningTurn, stop: str) -> Frame:
         count = {"input_tokens": turn.taken, "output_tokens": turn.given}
         by_model = [{"model": self.agent.model, "token_count": count}]
         return {"stopReason": stop, "_meta": {"quota": {"token_count": count, "model_usage": by_model}}}
@@ -392,6 +390,3 @@ def kind_of(call: Call) -> str:
 
 def title_of(call: Call) -> str:
     return str(call.input.get("command", call.name))
-
-
-AGENTS: Mapping[str, type[Voice]] = {"acp": AcpVoice, "opencode": OpencodeVoice, "gemini": GeminiVoice}

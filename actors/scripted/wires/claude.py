@@ -9,23 +9,29 @@ from __future__ import annotations
 import json
 import signal
 
-from proctor.actors.scripted import frames
-from proctor.actors.scripted.agent import SessionTaken
-from proctor.actors.scripted.control import carry_out, reply
 from proctor.actors.scripted.flags import UsageError
-from proctor.actors.scripted.frames import ENDINGS, as_frame, as_list, encode, new_id, new_uuid
-from proctor.actors.scripted.oneshot import print_frames, run_once
+from proctor.actors.scripted.frames import (
+    ABORTED,
+    ENDINGS,
+    as_frame,
+    as_list,
+    encode,
+    new_id,
+    new_uuid,
+    tokens,
+)
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt, SessionTaken
 from proctor.actors.scripted.script import is_uuid, parse
-from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.wires import claude_frames as frames
 from proctor.actors.scripted.wires.server import SERVER, HostServer, returned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeAlias
+    from collections.abc import Callable, Mapping
+    from typing import Any, NoReturn, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Call, Performance
+    from proctor.actors.scripted.interfaces import RunningTurn
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -36,10 +42,20 @@ BARE: frozenset[str] = frozenset(
     forward-subagent-text debug version v session-mirror
     """.split()  # noqa: SIM905
 )
+MODES = ("acceptEdits", "auto", "bypassPermissions", "default", "dontAsk", "plan")
+NO_PROMPT = "Error: Input must be provided either through stdin or as a prompt argument when using --print"
 CLOSED = "Tool permission stream closed before response received"
 
 
-class ClaudeVoice:
+class ControlError(Exception):
+    """A request of the host that is answered with an error."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ClaudeWire:
     """One process of Claude Code 2.1.330."""
 
     name = "claude"
@@ -49,7 +65,7 @@ class ClaudeVoice:
     call_prefix = "toolu"
     structured = True
     kills_tools = True
-    recites = True
+    replays = True
     eof_cuts = False
 
     def __init__(self, agent: Agent) -> None:
@@ -61,7 +77,7 @@ class ClaudeVoice:
         self.frames: list[Frame] = []
         self.results = 0
         self.limited: Frame = {}
-        self.server = HostServer(self)
+        self.server = HostServer(self.request, agent.wait_answer)
         self.message_id = ""
 
     # -- the process
@@ -72,10 +88,10 @@ class ClaudeVoice:
             text = frames.refused_start(self.agent.session)
             self.agent.pipes.write(text["errors"][0].encode() + b"\n", 2)
             self.write_frame(text)
-            print_frames(self)
+            self.print_frames()
             return 1
         self.agent.handle_signals()
-        return self.agent.serve() if self.session else run_once(self)
+        return self.agent.serve() if self.session else self.run_once()
 
     def check(self) -> None:
         """Raise UsageError where the real CLI would leave with exit 1."""
@@ -100,6 +116,31 @@ class ClaudeVoice:
         except SessionTaken as taken:
             raise UsageError(f"Error: Session ID {taken} is already in use.") from None
         return True
+
+    # -- one-shot runs
+
+    def run_once(self) -> int:
+        """Answer the prompt of the command line, or all of stdin. The exit status; UsageError when there is none."""
+        agent = self.agent
+        text = " ".join(agent.flags.words) or agent.read_stdin()
+        if not text:
+            raise UsageError(NO_PROMPT)
+        agent.pipes.eof = True
+        agent.perform([Prompt(text)])
+        while agent.unasked is not None:
+            agent.rest()
+        self.print_frames()
+        agent.linger()
+        return agent.exit_code()
+
+    def print_frames(self) -> None:
+        """Write what was kept back because the output is not a stream."""
+        last = next((f for f in reversed(self.frames) if f["type"] == "result"), None)
+        if self.output == "json":
+            frames = self.frames if self.agent.flags.has("verbose") else last
+            self.agent.pipes.write(encode(frames).encode() + b"\n")
+        elif self.output == "text" and last is not None:
+            self.agent.pipes.write((last.get("result") or last["errors"][0]).encode() + b"\n")
 
     # -- what the host says
 
@@ -135,18 +176,87 @@ class ClaudeVoice:
         if subtype == "initialize" and not agent.hello():
             return
         if recorded:
-            carry_out(self, subtype, body)
+            self.apply_control(subtype, body)
             self.write_frame(
                 {"type": "control_response", "response": {**recorded.pop(0), "request_id": request}}
             )
         else:
-            agent.recite_greeting()
-            reply(self, request, subtype, body)
+            agent.replay_greeting()
+            self.answer_control(request, subtype, body)
         if subtype in ("interrupt", "end_session") and not (
             subtype == "end_session" and "linger" in agent.traits
         ):
             agent.cut_short(subtype)
             agent.leaving = agent.leaving or subtype == "end_session"
+
+    # -- control requests
+
+    def answer_control(self, request: str, subtype: str, body: Frame) -> None:
+        """Answer a control request, in the real CLI's words where it refuses."""
+        response: Frame = {"subtype": "success", "request_id": request}
+        try:
+            answer = _CONTROLS.get(subtype, ClaudeWire.unsupported)(self, body)
+        except ControlError as error:
+            response.update(subtype="error", error=str(error), error_code=error.code)
+        else:
+            response.update({} if answer is None else {"response": answer})
+        self.write_frame({"type": "control_response", "response": response})
+        if subtype == "set_permission_mode" and response["subtype"] == "success":
+            self.emit({"type": "system", "subtype": "status", "status": None, "permissionMode": self.mode})
+
+    def apply_control(self, subtype: str, body: Frame) -> None:
+        """Apply a request to the queue; the reply is the recorded one."""
+        if subtype in ("interrupt", "cancel_async_message"):
+            _CONTROLS[subtype](self, body)
+
+    def initialize(self, body: Frame) -> Frame:
+        self.server.declared = SERVER in as_list(body.get("sdkMcpServers"))
+        return frames.greeting(self.agent.model, self.mode, self.agent.script.agent)
+
+    def interrupt(self, body: Frame) -> Frame:
+        if self.agent.asking is not None:
+            self.write_frame({"type": "control_cancel_request", "request_id": self.agent.asking})
+        waiting = list(self.agent.queue)[0 if self.agent.running is not None else 1 :]
+        uuids = [prompt.uuid for prompt in waiting if prompt.uuid is not None]
+        if not body.get("cancel_queued"):
+            return {"still_queued": uuids}
+        for prompt in waiting:
+            self.agent.queue.remove(prompt)
+            self.lifecycle(prompt, "cancelled")
+        return {"still_queued": [], "cancelled": uuids}
+
+    def set_model(self, body: Frame) -> Frame:
+        self.agent.model = body.get("model") or self.agent.model
+        text = f"<local-command-stdout>Set model to `{self.agent.model}`</local-command-stdout>"
+        self.emit(frames.user(text, isReplay=True))
+        return {"model": self.agent.model}
+
+    def set_permission_mode(self, body: Frame) -> Frame:
+        mode = body.get("mode")
+        if mode not in MODES:
+            raise ControlError(
+                f"Cannot set permission mode: must be one of {', '.join(MODES)}", "invalid_mode"
+            )
+        if mode == "bypassPermissions" and not self.agent.flags.has("dangerously-skip-permissions"):
+            text = (
+                "Cannot set permission mode to bypassPermissions because the session was not launched with "
+            )
+            raise ControlError(text + "--dangerously-skip-permissions", "bypass_not_launched")
+        self.mode = mode
+        return {"mode": mode}
+
+    def cancel_async_message(self, body: Frame) -> Frame:
+        found = [prompt for prompt in self.agent.queue if prompt.uuid == body.get("message_uuid")]
+        for prompt in found:
+            self.agent.queue.remove(prompt)
+            self.lifecycle(prompt, "cancelled")
+        return {"cancelled": bool(found)}
+
+    def binary_version(self, _body: Frame) -> Frame:
+        return {"version": self.agent.script.agent.get("version", frames.VERSION)}
+
+    def unsupported(self, body: Frame) -> NoReturn:
+        raise ControlError(f"Unsupported control request subtype: {body['subtype']}", "unsupported_request")
 
     # -- frames
 
@@ -163,7 +273,7 @@ class ClaudeVoice:
 
     def tell(self, frame: Frame) -> None:
         """Write a frame of the running turn, with the names of the messages that it answers."""
-        turn = self.agent.performance
+        turn = self.agent.running
         if turn is not None and turn.uuids:
             frame.update(user_message_uuid=turn.uuids[0], user_message_uuids=turn.uuids)
         self.emit(frame)
@@ -181,7 +291,7 @@ class ClaudeVoice:
 
     # -- a turn
 
-    def begin(self, turn: Performance) -> None:
+    def begin(self, turn: RunningTurn) -> None:
         for prompt in turn.prompts:
             self.lifecycle(prompt, "started")
         agent = self.agent.script.agent
@@ -194,7 +304,7 @@ class ClaudeVoice:
         if self.agent.flags.has("replay-user-messages"):
             self.emit({**frames.user(prompt.content, isReplay=True), "uuid": prompt.uuid})
 
-    def take_in(self, turn: Performance) -> None:
+    def take_in(self, turn: RunningTurn) -> None:
         """Fold the messages that have come into the running turn."""
         while self.agent.queue:
             prompt = self.agent.queue.popleft()
@@ -218,7 +328,7 @@ class ClaudeVoice:
             "stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn",
             "stop_sequence": None,
         }
-        given = frames.usage(10, frames.tokens(encode(block)))
+        given = frames.usage(10, tokens(encode(block)))
         self.event("message_delta", parent, delta=delta, usage=given)
         self.event("message_stop", parent)
 
@@ -313,7 +423,7 @@ class ClaudeVoice:
         params = {"rate_limit_info": frame["rate_limit_info"]}
         self.limited = {"api_error": "usage_limit_reached", "api_error_params": params}
 
-    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         """The result of the turn, with the text of an API failure before it where there is one."""
         status, word = step.get("status", ENDINGS[ending][2]), ENDINGS[ending][3]
         limited, self.limited = self.limited, {}
@@ -325,7 +435,7 @@ class ClaudeVoice:
             text = encode(step["structured"])
         self.result(turn, ending, text, {**facts, "usage": step.get("usage", {})})
 
-    def result(self, turn: Performance, ending: str, text: str, facts: Frame) -> None:
+    def result(self, turn: RunningTurn, ending: str, text: str, facts: Frame) -> None:
         agent = self.agent
         used = {**frames.usage(turn.taken, turn.given), **facts.pop("usage", {})}
         frame = frames.result(ending, text, **facts)
@@ -340,7 +450,7 @@ class ClaudeVoice:
         agent.code = int(frame["is_error"])
         self.tell(frame)
 
-    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
         tools = turn.call is not None or reason == "deny"
         if turn.call is not None:
             self.tell(frames.tool_result(turn.call.id, frames.REJECTED, True, "user_reject"))
@@ -350,11 +460,11 @@ class ClaudeVoice:
         text = "[Request interrupted by user for tool use]" if tools else "[Request interrupted by user]"
         self.emit(frames.user([{"type": "text", "text": text}]))
         facts: Frame = {"terminal_reason": "aborted_tools" if tools else "aborted_streaming"}
-        self.result(turn, "interrupted", frames.ABORTED, facts)
+        self.result(turn, "interrupted", ABORTED, facts)
         if reason == "sigint":
             self.agent.code = 0
 
-    def over(self, turn: Performance) -> None:
+    def over(self, turn: RunningTurn) -> None:
         for prompt in turn.prompts:
             self.lifecycle(prompt, "completed")
 
@@ -377,3 +487,18 @@ def session_rules(updates: object) -> set[str]:
     ]
     rules = [as_frame(rule) or {} for update in allowed for rule in as_list(update.get("rules"))]
     return {str(rule["toolName"]) for rule in rules if "toolName" in rule}
+
+
+_CONTROLS: Mapping[str, Callable[[ClaudeWire, Frame], Frame | None]] = {
+    "initialize": ClaudeWire.initialize,
+    "interrupt": ClaudeWire.interrupt,
+    "set_model": ClaudeWire.set_model,
+    "set_permission_mode": ClaudeWire.set_permission_mode,
+    "cancel_async_message": ClaudeWire.cancel_async_message,
+    "end_session": lambda _wire, _body: None,
+    "set_max_thinking_tokens": lambda _wire, _body: None,
+    "mcp_status": lambda _wire, _body: {"mcpServers": []},
+    "mcp_set_servers": lambda _wire, _body: {"added": [], "removed": [], "errors": {}},
+    "stop_task": lambda _wire, _body: {},
+    "get_binary_version": ClaudeWire.binary_version,
+}

@@ -12,10 +12,10 @@ import signal
 import time
 
 from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
-from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt
 from proctor.actors.scripted.wires.codex_items import call_item, failure, is_command, wrapped
 from proctor.actors.scripted.wires.codex_records import VERSION, counted, thread_reply, turn_frame
-from proctor.actors.scripted.wires.rpc import INVALID_REQUEST, RpcError, Wire
+from proctor.actors.scripted.wires.rpc import INVALID_REQUEST, RpcConnection, RpcError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Call, Performance
+    from proctor.actors.scripted.interfaces import RunningTurn
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -39,7 +39,7 @@ def stamped() -> Frame:
     return {"emittedAtMs": int(time.time() * 1000)}
 
 
-class CodexVoice:
+class CodexWire:
     """One process of `codex app-server` 0.169.0."""
 
     name = "codex"
@@ -49,12 +49,12 @@ class CodexVoice:
     call_prefix = "call"
     structured = False
     kills_tools = False
-    recites = False
+    replays = False
     eof_cuts = True
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self.wire = Wire(agent, tag=False, stamp=stamped)
+        self.rpc = RpcConnection(agent, tag=False, stamp=stamped)
         self.greeted = False
         self.policy = "on-request"
         self.tools: set[str] = set()
@@ -79,7 +79,7 @@ class CodexVoice:
     # -- what the host says
 
     def receive(self, line: bytes) -> None:
-        self.wire.receive(line, self.methods if self.greeted else {"initialize": self.initialize})
+        self.rpc.receive(line, self.methods if self.greeted else {"initialize": self.initialize})
 
     def initialize(self, number: object, params: Frame) -> None:
         if not self.agent.hello():
@@ -87,25 +87,25 @@ class CodexVoice:
         self.greeted = True
         client = as_frame(params.get("clientInfo")) or {}
         known = {"codexHome": "/home/user/.codex", "platformFamily": "unix", "platformOs": "linux"}
-        self.wire.reply(number, {"userAgent": f"{client.get('name', 'host')}/{VERSION} (scripted)", **known})
-        self.wire.notify("remoteControl/status/changed", {"status": "disabled", "serverName": "scripted"})
+        self.rpc.reply(number, {"userAgent": f"{client.get('name', 'host')}/{VERSION} (scripted)", **known})
+        self.rpc.notify("remoteControl/status/changed", {"status": "disabled", "serverName": "scripted"})
 
     def start_thread(self, number: object, params: Frame) -> None:
         self.agent.open(new_uuid())
         self.enter(params)
-        self.wire.reply(number, self.thread(None))
-        self.wire.notify("thread/started", {"thread": self.thread(None)["thread"]})
+        self.rpc.reply(number, self.thread(None))
+        self.rpc.notify("thread/started", {"thread": self.thread(None)["thread"]})
 
     def resume_thread(self, number: object, params: Frame) -> None:
         self.take_up(params, None)
-        self.wire.notify("thread/status/changed", self.of_thread(status={"type": "idle"}))
-        self.wire.reply(number, self.thread(None))
+        self.rpc.notify("thread/status/changed", self.of_thread(status={"type": "idle"}))
+        self.rpc.reply(number, self.thread(None))
         self.tell_usage(0, 0)
 
     def fork_thread(self, number: object, params: Frame) -> None:
         self.take_up(params, new_uuid())
-        self.wire.reply(number, self.thread(str(params.get("threadId"))))
-        self.wire.notify("thread/started", {"thread": self.thread(None)["thread"]})
+        self.rpc.reply(number, self.thread(str(params.get("threadId"))))
+        self.rpc.notify("thread/started", {"thread": self.thread(None)["thread"]})
 
     def take_up(self, params: Frame, fork: str | None) -> None:
         wanted = str(params.get("threadId", ""))
@@ -132,18 +132,18 @@ class CodexVoice:
         else:
             self.turn_id = new_uuid()
             self.agent.queue.append(prompt)
-        self.wire.reply(number, {"turn": self.turn("inProgress", started=False)})
+        self.rpc.reply(number, {"turn": self.turn("inProgress", started=False)})
 
     def steer_turn(self, number: object, params: Frame) -> None:
         self.check_thread(params)
         if not self.running or params.get("expectedTurnId") != self.turn_id:
             raise RpcError(INVALID_REQUEST, "no active turn to steer")
         self.steer(self.prompt_of(params))
-        self.wire.reply(number, {"turnId": self.turn_id})
+        self.rpc.reply(number, {"turnId": self.turn_id})
 
     def steer(self, prompt: Prompt) -> None:
-        if self.agent.performance is not None:
-            self.agent.performance.steered = prompt.text
+        if self.agent.running is not None:
+            self.agent.running.steered = prompt.text
         else:
             self.agent.queue[-1].text += "\n" + prompt.text
 
@@ -151,12 +151,12 @@ class CodexVoice:
         self.check_thread(params)
         if not self.running:
             raise RpcError(INVALID_REQUEST, "no active turn to interrupt")
-        self.wire.reply(number, {})
+        self.rpc.reply(number, {})
         self.agent.cut_short("interrupt")
 
     def clean(self, number: object, _params: Frame) -> None:
         self.agent.kill_tool()
-        self.wire.reply(number, {})
+        self.rpc.reply(number, {})
 
     def check_thread(self, params: Frame) -> None:
         if params.get("threadId") != self.agent.session or not self.agent.session:
@@ -164,7 +164,7 @@ class CodexVoice:
 
     @property
     def running(self) -> bool:
-        return self.agent.performance is not None or bool(self.agent.queue)
+        return self.agent.running is not None or bool(self.agent.queue)
 
     def prompt_of(self, params: Frame) -> Prompt:
         parts = [part for part in map(as_frame, as_list(params.get("input"))) if part is not None]
@@ -180,21 +180,19 @@ class CodexVoice:
 
     def tell(self, method: str, **fields: object) -> None:
         """Write a notification of the running turn."""
-        self.wire.notify(method, self.of_thread(turnId=self.turn_id, **fields))
+        self.rpc.notify(method, self.of_thread(turnId=self.turn_id, **fields))
 
     def turn(self, status: str, *, started: bool = True, error: Frame | None = None) -> Frame:
         return turn_frame(self.turn_id, status, self.last, started=started, error=error)
 
     # -- a turn
 
-    def begin(self, turn: Performance) -> None:
+    def begin(self, turn: RunningTurn) -> None:
         if not turn.prompts:
             self.turn_id = new_uuid()
         self.last = None
-        self.wire.notify(
-            "thread/status/changed", self.of_thread(status={"type": "active", "activeFlags": []})
-        )
-        self.wire.notify("turn/started", self.of_thread(turn=self.turn("inProgress")))
+        self.rpc.notify("thread/status/changed", self.of_thread(status={"type": "active", "activeFlags": []}))
+        self.rpc.notify("turn/started", self.of_thread(turn=self.turn("inProgress")))
         for prompt in turn.prompts:
             item = {
                 "type": "userMessage",
@@ -205,7 +203,7 @@ class CodexVoice:
             self.tell("item/started", item=item)
             self.tell("item/completed", item=item)
 
-    def take_in(self, turn: Performance) -> None:
+    def take_in(self, turn: RunningTurn) -> None:
         """A steered turn has what it was told already."""
 
     def open_block(self, kind: str, parent: str | None) -> None:
@@ -261,22 +259,22 @@ class CodexVoice:
 
     def ask(self, call: Call) -> str:
         flags = {"type": "active", "activeFlags": ["waitingOnApproval"]}
-        self.wire.notify("thread/status/changed", self.of_thread(status=flags))
+        self.rpc.notify("thread/status/changed", self.of_thread(status=flags))
         if is_command(call):
             named = {"itemId": call.id, "command": wrapped(call), "cwd": os.getcwd(), "kind": "command"}
             facts = {"startedAtMs": int(time.time() * 1000), "reason": call.input.get("description")}
             choices = ["accept", "acceptForSession", "decline", "cancel"]
             params = self.of_thread(turnId=self.turn_id, **named, **facts, availableDecisions=choices)
-            return self.wire.ask("item/commandExecution/requestApproval", params)
+            return self.rpc.ask("item/commandExecution/requestApproval", params)
         meta = {"codex_approval_kind": "mcp_tool_call", "tool_name": call.name, "tool_params": call.input}
         text = f'Allow the scripted MCP server to run tool "{call.name}"?'
         params = {"serverName": "scripted", "mode": "form", "_meta": meta, "message": text}
         params["requestedSchema"] = {"type": "object", "properties": {}}
-        return self.wire.ask("mcpServer/elicitation/request", self.of_thread(turnId=self.turn_id, **params))
+        return self.rpc.ask("mcpServer/elicitation/request", self.of_thread(turnId=self.turn_id, **params))
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
         """What the host decided; everything that is not a well-formed yes is a no."""
-        self.wire.notify("serverRequest/resolved", self.of_thread(requestId=self.wire.asked - 1))
+        self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=self.rpc.asked - 1))
         result = as_frame((answer or {}).get("result")) or {}
         word = result.get("decision", result.get("action"))
         if word == "acceptForSession":
@@ -291,7 +289,7 @@ class CodexVoice:
             status = "declined" if said == "decline" and is_command(call) else "failed"
             self.tell("item/completed", item=call_item(call, status, "user rejected MCP tool call"))
             idle: Frame = {"type": "active", "activeFlags": []}
-            self.wire.notify("thread/status/changed", self.of_thread(status=idle))
+            self.rpc.notify("thread/status/changed", self.of_thread(status=idle))
 
     def host_tool(self, name: str) -> str:
         return name
@@ -301,7 +299,7 @@ class CodexVoice:
 
     def call_host(self, call: Call, name: str) -> str:
         named = {"callId": call.id, "namespace": None, "tool": name, "arguments": call.input}
-        return self.wire.ask("item/tool/call", self.of_thread(turnId=self.turn_id, **named))
+        return self.rpc.ask("item/tool/call", self.of_thread(turnId=self.turn_id, **named))
 
     def returned(self, answer: Frame | None) -> tuple[str, bool]:
         result = as_frame((answer or {}).get("result"))
@@ -320,7 +318,7 @@ class CodexVoice:
         self.tell("error", error=said, willRetry=True)
 
     def notice(self, text: str, tag: str) -> None:
-        self.wire.notify("warning", self.of_thread(message=text))
+        self.rpc.notify("warning", self.of_thread(message=text))
 
     def complain(self, text: str, status: int) -> None:
         info = {"httpConnectionFailed": {"httpStatusCode": status}}
@@ -338,7 +336,7 @@ class CodexVoice:
             "secondary": None,
             "credits": None,
         }
-        self.wire.notify("account/rateLimits/updated", {"rateLimits": limits})
+        self.rpc.notify("account/rateLimits/updated", {"rateLimits": limits})
 
     def tell_usage(self, taken: int, given: int) -> None:
         state = self.agent.state
@@ -348,7 +346,7 @@ class CodexVoice:
             tokenUsage={"total": total, "last": last, "modelContextWindow": 258400},
         )
 
-    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         self.tell_usage(turn.taken, turn.given)
         status, error = "completed", None
         if ending == "interrupted":
@@ -360,16 +358,16 @@ class CodexVoice:
 
     def close(self, status: str, error: Frame | None) -> None:
         idle = {"type": "systemError" if error else "idle"}
-        self.wire.notify("thread/status/changed", self.of_thread(status=idle))
-        self.wire.notify("turn/completed", self.of_thread(turn=self.turn(status, error=error)))
+        self.rpc.notify("thread/status/changed", self.of_thread(status=idle))
+        self.rpc.notify("turn/completed", self.of_thread(turn=self.turn(status, error=error)))
 
-    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
         self.tell_usage(turn.taken, turn.given)
         self.close("interrupted", None)
         if asked is not None:
-            self.wire.notify("serverRequest/resolved", self.of_thread(requestId=int(asked)))
+            self.rpc.notify("serverRequest/resolved", self.of_thread(requestId=int(asked)))
 
-    def over(self, turn: Performance) -> None:
+    def over(self, turn: RunningTurn) -> None:
         """Nothing follows a turn."""
 
     # -- frames of faults

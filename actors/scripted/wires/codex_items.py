@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, TypeAlias
 
-    from proctor.actors.scripted.turn import Call
+    from proctor.actors.scripted.interfaces import Call
 
     Frame: TypeAlias = dict[str, Any]
 

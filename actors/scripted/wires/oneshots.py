@@ -11,7 +11,7 @@ import signal
 import time
 
 from proctor.actors.scripted.frames import encode, new_id, new_uuid
-from proctor.actors.scripted.turn import Denied, Prompt
+from proctor.actors.scripted.interfaces import Call, Denied, Prompt
 from proctor.actors.scripted.wires.api_errors import told
 from proctor.actors.scripted.wires.codex_items import exec_item, failure
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Call, Performance
-    from proctor.actors.scripted.wires.registry import Voice
+    from proctor.actors.scripted.interfaces import RunningTurn
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -33,7 +32,7 @@ class OneShot:
     """What both have in common: nobody is asked or heard, and a turn is all there is."""
 
     structured = False
-    recites = False
+    replays = False
     kills_tools = True
     eof_cuts = False
     call_prefix = "call"
@@ -85,17 +84,17 @@ class OneShot:
     def returned(self, answer: Frame | None) -> tuple[str, bool]:
         return "", True
 
-    def take_in(self, turn: Performance) -> None:
+    def take_in(self, turn: RunningTurn) -> None:
         """Nobody is heard."""
 
     def limit(self, resets_at: int) -> None:
         """When it resets is not told."""
 
-    def over(self, turn: Performance) -> None:
+    def over(self, turn: RunningTurn) -> None:
         """Nothing follows a turn."""
 
 
-class ExecVoice(OneShot):
+class CodexExecWire(OneShot):
     """One process of `codex exec --json` 0.169.0."""
 
     name = "codex-exec"
@@ -142,7 +141,7 @@ class ExecVoice(OneShot):
         self.items += 1
         return f"item_{self.items - 1}"
 
-    def begin(self, turn: Performance) -> None:
+    def begin(self, turn: RunningTurn) -> None:
         self.write_frame({"type": "thread.started", "thread_id": self.agent.session})
         self.write_frame({"type": "turn.started"})
 
@@ -182,7 +181,7 @@ class ExecVoice(OneShot):
     def complain(self, text: str, status: int) -> None:
         self.write_frame({"type": "error", "message": text})
 
-    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if ending == "completed":
             state = self.agent.state
             used = {"input_tokens": state["taken"], "cached_input_tokens": 0, "cache_write_input_tokens": 0}
@@ -195,7 +194,7 @@ class ExecVoice(OneShot):
         self.write_frame({"type": "error", "message": message})
         self.write_frame({"type": "turn.failed", "error": {"message": message}})
 
-    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
         """An interrupted run leaves without a final event."""
         self.agent.leave_now(1)
 
@@ -207,7 +206,7 @@ class ExecVoice(OneShot):
         self.close_block("text", text, None)
 
 
-class OpencodeRunVoice(OneShot):
+class OpencodeRunWire(OneShot):
     """One process of `opencode run --format json` 1.18.33."""
 
     name = "opencode-run"
@@ -240,7 +239,7 @@ class OpencodeRunVoice(OneShot):
         at = int(time.time() * 1000)
         self.write_frame({"type": kind, "timestamp": at, "sessionID": self.agent.session, **body, **more})
 
-    def begin(self, turn: Performance) -> None:
+    def begin(self, turn: RunningTurn) -> None:
         """Nothing is told before the model's first step."""
 
     def step(self) -> None:
@@ -300,7 +299,7 @@ class OpencodeRunVoice(OneShot):
         known = {"message": text, "statusCode": status, "isRetryable": status >= 429}
         self.tell("error", error={"name": "APIError", "data": known})
 
-    def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None:
+    def end(self, turn: RunningTurn, ending: str, text: str, step: Frame) -> None:
         if ending == "completed":
             self.close_step("stop", turn.taken, turn.given, turn.cost)
             self.agent.code = 0
@@ -312,7 +311,7 @@ class OpencodeRunVoice(OneShot):
         else:
             self.complain(text, status)
 
-    def abort(self, turn: Performance, reason: str, asked: str | None) -> None:
+    def abort(self, turn: RunningTurn, reason: str, asked: str | None) -> None:
         """A refused tool ends the run without an answer and with status 0."""
         self.agent.code = 0
 
@@ -328,6 +327,3 @@ class OpencodeRunVoice(OneShot):
 
 def new_session() -> str:
     return f"ses_{os.urandom(13).hex()}"
-
-
-ONE_SHOTS: Mapping[str, type[Voice]] = {"codex-exec": ExecVoice, "opencode-run": OpencodeRunVoice}

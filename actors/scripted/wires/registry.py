@@ -1,9 +1,4 @@
-"""The wires that the scripted agent can speak: one voice for each, chosen by name, and only that one is loaded.
-
-A voice turns what happens in a turn into the frames of its wire, and the host's frames into prompts, answers and cuts
-for the engine (`agent`, `turn`). It decides nothing that a script decides. What it holds is what its wire counts: ids,
-open requests, the items of a turn.
-"""
+"""The wires that the scripted agent can speak, by name. Only the chosen one is loaded: start-up time is in every test."""
 
 from __future__ import annotations
 
@@ -11,78 +6,27 @@ from proctor.actors.scripted.script import ScriptError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Literal, Protocol, TypeAlias
-
-    from proctor.actors.scripted.agent import Agent
-    from proctor.actors.scripted.turn import Call, Denied, Performance
-
-    Frame: TypeAlias = dict[str, Any]
-    Kind: TypeAlias = Literal["text", "thinking"] | str
-
-    class Voice(Protocol):
-        """One wire. `signals` says what each signal does: an exit status (the tool is killed first), `die`, or `cut`."""
-
-        name: str
-        version_line: str
-        bare: frozenset[str]
-        signals: Mapping[int, Any]
-        call_prefix: str
-        structured: bool
-        kills_tools: bool
-        recites: bool
-
-        def __init__(self, agent: Agent) -> None: ...
-        @property
-        def eof_cuts(self) -> bool: ...
-        def run(self) -> int: ...
-        def receive(self, line: bytes) -> None: ...
-        def write_frame(self, frame: Frame) -> None: ...
-        def begin(self, turn: Performance) -> None: ...
-        def open_block(self, kind: str, parent: str | None) -> None: ...
-        def piece(self, kind: str, text: str, parent: str | None) -> None: ...
-        def close_block(self, kind: str, text: str, parent: str | None) -> None: ...
-        def call_tool(self, call: Call) -> None: ...
-        def tool_result(self, call: Call, text: str, failed: bool) -> None: ...
-        def asks(self, call: Call) -> bool: ...
-        def ask(self, call: Call) -> str: ...
-        def judge(self, call: Call, answer: Frame | None) -> Frame: ...
-        def deny(self, call: Call, denied: Denied) -> None: ...
-        def host_tool(self, name: str) -> str: ...
-        def offers(self, name: str) -> bool: ...
-        def call_host(self, call: Call, name: str) -> str: ...
-        def returned(self, answer: Frame | None) -> tuple[str, bool]: ...
-        def take_in(self, turn: Performance) -> None: ...
-        def retrying(self, attempt: int, most: int, status: int, error: str, delay: float) -> None: ...
-        def notice(self, text: str, tag: str) -> None: ...
-        def complain(self, text: str, status: int) -> None: ...
-        def limit(self, resets_at: int) -> None: ...
-        def end(self, turn: Performance, ending: str, text: str, step: Frame) -> None: ...
-        def abort(self, turn: Performance, reason: str, asked: str | None) -> None: ...
-        def over(self, turn: Performance) -> None: ...
-        def delta_line(self, text: str) -> bytes: ...
-        def whole_text(self, text: str) -> None: ...
-
+    from proctor.actors.scripted.interfaces import Wire
 
 NAMES = ("claude", "codex", "codex-exec", "acp", "opencode", "gemini", "opencode-run")
 
 
-def voice_named(name: str) -> type[Voice]:
-    """The voice of that wire. ScriptError when there is none."""
+def wire_named(name: str) -> type[Wire]:
+    """The wire of that name. ScriptError when there is none."""
     if name == "claude":
-        from proctor.actors.scripted.wires.claude import ClaudeVoice
+        from proctor.actors.scripted.wires.claude import ClaudeWire
 
-        return ClaudeVoice
+        return ClaudeWire
     if name == "codex":
-        from proctor.actors.scripted.wires.codex import CodexVoice
+        from proctor.actors.scripted.wires.codex import CodexWire
 
-        return CodexVoice
+        return CodexWire
     if name in ("codex-exec", "opencode-run"):
-        from proctor.actors.scripted.wires.oneshots import ONE_SHOTS
+        from proctor.actors.scripted.wires.oneshots import CodexExecWire, OpencodeRunWire
 
-        return ONE_SHOTS[name]
+        return CodexExecWire if name == "codex-exec" else OpencodeRunWire
     if name in NAMES:
-        from proctor.actors.scripted.wires.acp import AGENTS
+        from proctor.actors.scripted.wires.acp import AcpWire, GeminiWire, OpencodeWire
 
-        return AGENTS[name]
+        return {"acp": AcpWire, "gemini": GeminiWire, "opencode": OpencodeWire}[name]
     raise ScriptError("--dialect", 0, f"unknown dialect {name!r}; there are {', '.join(NAMES)}")

@@ -31,7 +31,7 @@ class RpcError(Exception):
         self.data = data
 
 
-class Wire:
+class RpcConnection:
     """One connection. `tag` writes the `jsonrpc` member; `stamp` adds members to each notification."""
 
     def __init__(self, agent: Agent, *, tag: bool, stamp: Callable[[], Frame] = dict) -> None:

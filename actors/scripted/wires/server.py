@@ -6,11 +6,10 @@ from proctor.actors.scripted.frames import as_frame, as_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias
 
-    from proctor.actors.scripted.turn import Call
-    from proctor.actors.scripted.wires.claude import ClaudeVoice
+    from proctor.actors.scripted.interfaces import Call
 
     Frame: TypeAlias = dict[str, Any]
 
@@ -21,8 +20,8 @@ CLIENT: Mapping[str, str] = {"name": "claude-code", "title": "Claude Code", "ver
 class HostServer:
     """The server that the host has named in its greeting, if it has."""
 
-    def __init__(self, voice: ClaudeVoice) -> None:
-        self.voice = voice
+    def __init__(self, request: Callable[[Frame], str], answer: Callable[[str], Frame | None]) -> None:
+        self.request, self.answer = request, answer
         self.declared = False
         self.names: set[str] | None = None
         self.requests = 0
@@ -41,10 +40,10 @@ class HostServer:
         return [str(tool.get("name")) for tool in map(as_frame, as_list(result.get("tools"))) if tool]
 
     def ask(self, method: str, **fields: object) -> Frame:
-        return reply_in(self.voice.agent.wait_answer(self.send(method, id=self.next(), **fields)))
+        return reply_in(self.answer(self.send(method, id=self.next(), **fields)))
 
     def tell(self, method: str) -> None:
-        self.voice.agent.wait_answer(self.send(method))  # a notification is acknowledged too
+        self.answer(self.send(method))  # a notification is acknowledged too
 
     def next(self) -> int:
         self.requests += 1
@@ -52,7 +51,7 @@ class HostServer:
 
     def send(self, method: str, **fields: object) -> str:
         message = {"jsonrpc": "2.0", "method": method, **fields}
-        return self.voice.request({"subtype": "mcp_message", "server_name": SERVER, "message": message})
+        return self.request({"subtype": "mcp_message", "server_name": SERVER, "message": message})
 
     def call(self, call: Call, name: str) -> str:
         """Ask for a call of a tool. The id of the request."""
