@@ -1,113 +1,82 @@
-"""Who must act on an error, and what is done about it. Both are tables.
+"""Classification of any error by the facts that its class carries: who must act, and what to do.
 
-An error that wraps another is judged by the innermost that a table knows: a `CompletionError` by its provider's, that by
-its agent's. An answer that is none is judged by its outcome, one that failed by the CLI's own word for why, a call that the
-system refused by whether something had run out (`runtime.shortage`).
+An error that wraps another (`CompletionError`, `ProviderError`, `StartError`) is judged by that one. A call that the system refused
+because something had run out (`runtime.processes.shortage`) may pass, whatever its class says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, cast
+from typing import Literal
 
-from proctor.actors import errors as e
-from proctor.actors.outcomes import Outcome
-from proctor.protocols.vocabulary import Ending
-from proctor.runtime.errors import ActorExited, CallTimeout, MailboxFull
-from proctor.runtime.exits import NoProc, RuntimeFault
-from proctor.runtime.processes.process_errors import NotExecutable, NotFound, ProcessError
+import trio
+
+from proctor.actors.errors import CompletionError, MaybeExecuted, ProviderError, delivery_of
+from proctor.runtime.error_facts import ErrorFacts, Facts, Fault
+from proctor.runtime.errors import StartError
 from proctor.runtime.processes.shortage import shortage_of
 
-Fault = Literal["transient", "configuration", "user", "system"]
-Response = Literal["retry", "refuse_start", "return", "report"]
+Response = Literal["retry", "return", "refuse_start", "report"]
 
 RESPONSES: Mapping[Fault, Response] = {
-    "transient": "retry",
-    "configuration": "refuse_start",
-    "user": "return",
-    "system": "report",
+    "caller": "return",
+    "machine": "refuse_start",
+    "peer": "report",
+    "us": "report",
 }
-"""Whose fault → what is done: again by the policy, no start at all, back to the caller, or logged, counted and back."""
+"""Who must act → what is done about an error that is not retryable: back to the caller, no start before something was
+changed, or logged, counted and back."""
 
-ERRORS: Mapping[type[BaseException], Fault] = {
-    e.AskInterrupted: "transient",
-    e.AskNotSent: "transient",
-    e.AskTimeout: "transient",
-    e.BadOption: "user",
-    e.BudgetExceeded: "user",
-    e.ConfigRefused: "configuration",
-    e.ContextMissing: "user",
-    e.FleetFaults: "configuration",
-    e.GreetingTimeout: "transient",
-    e.MaybeExecuted: "system",  # what it did before is unknown: repeating it is the caller's to decide
-    e.NoPlace: "transient",
-    e.NotExecutable: "configuration",
-    e.NotExecuted: "transient",
-    e.NotInstalled: "configuration",
-    e.RecordingFailed: "system",
-    e.SchemaUnmet: "user",
-    e.ServerLost: "transient",
-    e.SessionOwned: "user",
-    e.StartKilled: "transient",
-    e.StartRefused: "configuration",
-    e.TransportMisuse: "user",
-    e.NoSuchProvider: "user",
-    e.Unresponsive: "transient",
-    e.UnsupportedPayload: "user",
-    e.VersionCheckFailed: "configuration",
-    ActorExited: "transient",
-    CallTimeout: "transient",
-    MailboxFull: "transient",
-    NoProc: "system",
-    NotExecutable: "configuration",
-    NotFound: "configuration",
-    ProcessError: "system",
-    RuntimeFault: "system",
-    e.AgentError: "system",
-}
-"""Type of an error → whose fault; the nearest of its bases counts."""
+UNKNOWN = Facts(fault="us", http_status=500, remedy="report it: this is a fault of proctor")
+"""The facts of an error that says none."""
 
-OUTCOMES: Mapping[Outcome, Fault] = {
-    "failed": "system",
-    "limited": "transient",
-    "interrupted": "user",
-    "exhausted": "user",
-    "authentication": "configuration",
-    "configuration": "configuration",
-    "deadline": "transient",
-    "stalled": "transient",
-    "stopped": "user",
-    "killed": "user",
-    "killed_by_system": "transient",
-    "crashed": "system",
-    "no_answer": "system",
-    "garbled": "system",
+FOREIGN: Mapping[type[BaseException], Facts] = {
+    trio.TooSlowError: Facts(
+        fault="peer", http_status=503, retryable=True, remedy="ask again: the agent did not reply in time"
+    ),
+    OSError: Facts(fault="machine", http_status=500, remedy="see what the system says"),
 }
-"""Label of an answer that is none → whose fault."""
+"""Errors of others that callers meet → their facts."""
 
-ENDINGS: Mapping[Ending, Fault] = {
-    "overloaded": "transient",
-    "api_error": "transient",
-    "invalid_request": "user",
-    "prompt_too_long": "user",
-    "model_refused": "user",
-    "schema_unmet": "system",
-}
-"""The CLI's word, where it tells more than the label."""
+
+def facts_of(error: BaseException) -> ErrorFacts:
+    """The facts of an error: its own, or those of the error that it wraps."""
+    each = error
+    while _is_wrapper(each) and each.__cause__ is not None:
+        each = each.__cause__
+    facts = _own_facts(each)
+    if facts.retryable or isinstance(each, MaybeExecuted) or (shortage := shortage_of(each)) is None:
+        return facts
+    return Facts(
+        fault="machine",
+        http_status=503,
+        exit_status=facts.exit_status,
+        retryable=True,
+        remedy=shortage.remedy,
+    )
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Whose fault it is; what no table knows is the system's."""
-    found: Fault = "system"
-    for each in chain(error):
-        found = _own_fault(each) or found
-    return found
+    """Who must act; what says nothing of itself is a fault of ours."""
+    return facts_of(error).fault
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether it is nobody's fault and passes. Whether to ask again then is the caller's to decide; what proctor itself
-    repeats is the table `errors.RETRYABLE`, which holds back where something may have been carried out."""
-    return RESPONSES[fault_of(error)] == "retry"
+def is_retryable(error: BaseException) -> bool:
+    """Whether the same request may succeed later with nothing changed. Whether it is safe to repeat is another question:
+    see `is_safe_to_repeat`."""
+    return facts_of(error).retryable
+
+
+def is_safe_to_repeat(error: BaseException) -> bool:
+    """Whether a repetition may succeed and nothing of the request was carried out."""
+    delivery = delivery_of(error)
+    return is_retryable(error) and (delivery is None or delivery.is_repeatable)
+
+
+def response_of(error: BaseException) -> Response:
+    """What is done about an error."""
+    facts = facts_of(error)
+    return "retry" if facts.retryable else RESPONSES[facts.fault]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -118,12 +87,13 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         each = each.__cause__
 
 
-def _own_fault(error: BaseException) -> Fault | None:
-    if isinstance(error, e.ProviderError):
-        by_word = ENDINGS.get(cast("Ending", error.ending))
-        return by_word or OUTCOMES.get(cast("Outcome", error.outcome))
-    if isinstance(error, e.CompletionError):
-        return None
-    if isinstance(error, OSError | ProcessError) and shortage_of(error) is not None:
-        return "transient"
-    return next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), None)
+def _is_wrapper(error: BaseException) -> bool:
+    if isinstance(error, ProviderError):
+        return error.outcome is None
+    return isinstance(error, CompletionError | StartError)
+
+
+def _own_facts(error: BaseException) -> ErrorFacts:
+    if isinstance(error, ErrorFacts):
+        return error
+    return next((FOREIGN[kind] for kind in type(error).__mro__ if kind in FOREIGN), UNKNOWN)

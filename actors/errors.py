@@ -1,30 +1,38 @@
-"""What can go wrong between a caller and its agent, by who must act.
+"""Errors between a caller and its agent.
 
-The machine's owner: `NotInstalled`, `NotExecutable`, `VersionCheckFailed`, `RecordingFailed`, `ConfigRefused`. The
-caller: `BadOption`, `FleetFaults`, `UnsupportedPayload`, `SchemaUnmet`, `TransportMisuse`, `ContextMissing`,
-`NoSuchProvider`. The agent's account or set-up: `StartRefused`. Nobody, it is a fact to deal with: `MaybeExecuted`,
-`NotExecuted`, `NoPlace`, `GreetingTimeout`, `Unresponsive`, `StartKilled`, `AskTimeout` (`AskNotSent`, `AskInterrupted`), `SessionOwned`, `BudgetExceeded`, `ServerLost`. Whoever asks for
-completions meets these behind a `ProviderError`, behind a `CompletionError`.
-
-What a repetition may heal is a table, by type: `RETRYABLE`.
+Each class carries its facts (`proctor.runtime.error_facts`) as attributes: `retryable`, `fault`, `http_status`, `exit_status`
+and `remedy`. A class that does not name one has that of its base. Completions wrap these errors in a `ProviderError`, and that in
+a `CompletionError`; `error_kinds.facts_of` looks through both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from proctor.actors.delivery import Delivery
+from proctor.actors.outcomes import facts_of_end
+from proctor.runtime.error_facts import ErrorFacts, Fault
 from proctor.runtime.exits import ExitReason, NoProc
 from proctor.runtime.processes import process_errors as process
 
 
 class AgentError(Exception):
-    """The root of this floor's errors. `delivery` says how far a request came that failed with it, None where no request did."""
+    """The base class of errors of agents. `delivery` says how far the failed request came, None where there was no request."""
 
+    retryable: bool = False
+    fault: Fault = "peer"
+    http_status: int = 502
+    exit_status: int = 1
+    remedy: str = "see what it says, and the agent's events"
     delivery: Delivery | None = None
+
+    def adopt(self, facts: ErrorFacts) -> None:
+        """Take over the facts of what this error wraps."""
+        self.retryable, self.fault, self.remedy = facts.retryable, facts.fault, facts.remedy
+        self.http_status, self.exit_status = facts.http_status, facts.exit_status
 
 
 @attrs.frozen
@@ -44,6 +52,11 @@ class BadOption(AgentError, ValueError):
     `faults` holds everything that is wrong with the options of one agent, each a line of the text.
     """
 
+    fault: Fault = "caller"
+    http_status = 422
+    exit_status = 2
+    remedy = "correct the arguments: the text names the option and what is accepted"
+
     def __init__(self, text: str, faults: Sequence[OptionFault] = ()) -> None:
         super().__init__(text)
         self.faults = tuple(faults) or (OptionFault("", text),)
@@ -51,6 +64,11 @@ class BadOption(AgentError, ValueError):
 
 class UnsupportedPayload(AgentError, ValueError):
     """This command line has no way to take a payload of this kind and MIME type; nothing was sent (R147)."""
+
+    fault: Fault = "caller"
+    http_status = 422
+    exit_status = 2
+    remedy = "leave the payload out, or ask an agent that takes it"
 
     def __init__(self, cli: str, kind: str, mime: str, text: str) -> None:
         super().__init__(text)
@@ -64,6 +82,11 @@ class FleetFaults(AgentError, ValueError):
 
     `lines` has the line of the file for each, 0 where there is none; the text names it, and the agent of `agents`.
     """
+
+    fault: Fault = "caller"
+    http_status = 422
+    exit_status = 2
+    remedy = "correct the lines that it names"
 
     def __init__(
         self, path: str, faults: Sequence[str], lines: Sequence[int] = (), agents: Sequence[str] = ()
@@ -84,9 +107,18 @@ def _located(path: str, fault: str, line: int, agent: str) -> str:
 class TransportMisuse(AgentError, RuntimeError):
     """A transport was connected twice, read twice, or used before it was connected; nothing was harmed (R095, R096)."""
 
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "mend the program that uses it: this is a mistake in its code"
+
 
 class NotInstalled(AgentError):
     """The CLI was found in none of the places searched (R022, R023, R028)."""
+
+    fault: Fault = "machine"
+    exit_status = 69
+    remedy = "install its command line, or ask another agent"
 
     def __init__(self, name: str, searched: Sequence[str], install: str) -> None:
         super().__init__(
@@ -100,6 +132,10 @@ class NotInstalled(AgentError):
 class NotExecutable(AgentError):
     """Something is there, but it cannot be run (R025)."""
 
+    fault: Fault = "machine"
+    exit_status = 69
+    remedy = "make its program executable, or ask another agent"
+
     def __init__(self, name: str, path: str, why: str) -> None:
         super().__init__(f"{name} at {path!r} cannot be run: {why}")
         self.name = name
@@ -109,6 +145,9 @@ class NotExecutable(AgentError):
 class VersionCheckFailed(AgentError):
     """`--version` did not print a version; `output` is what it printed instead (R026)."""
 
+    fault: Fault = "machine"
+    remedy = "check its command line: proctor doctor"
+
     def __init__(self, path: str, output: str, why: str) -> None:
         super().__init__(f"{path!r} --version: {why}; it printed {output[:200]!r}")
         self.path = path
@@ -117,6 +156,9 @@ class VersionCheckFailed(AgentError):
 
 class StartRefused(AgentError):
     """The CLI ended before it was ready, and said why; `resumed` tells that it was asked to resume a session."""
+
+    fault: Fault = "machine"
+    remedy = "check what its command line says; a login or an option may be missing"
 
     def __init__(self, agent: str, detail: str, *, resumed: str | None = None, stderr: str = "") -> None:
         about = f" to resume session {resumed}" if resumed else ""
@@ -129,6 +171,11 @@ class StartRefused(AgentError):
 class StartKilled(AgentError):
     """Something killed the CLI before it was ready, for a lack of memory perhaps; `stderr` is the end of what it wrote."""
 
+    retryable = True
+    fault: Fault = "machine"
+    http_status = 503
+    remedy = "ask again with fewer agents at a time; the machine may be out of memory"
+
     def __init__(self, agent: str, signal: str, stderr: str) -> None:
         super().__init__(f"{agent} was killed by {signal} before it was ready; stderr ends {stderr[-300:]!r}")
         self.stderr = stderr
@@ -136,6 +183,11 @@ class StartKilled(AgentError):
 
 class SessionOwned(StartRefused):
     """Another agent runs this session; `owner` is its name and `pid` that of its host, None where it did not say."""
+
+    retryable = True
+    fault: Fault = "peer"
+    http_status = 409
+    remedy = "wait until the other call has ended, or ask without the session"
 
     def __init__(self, agent: str, session: str, pid: int | None, owner: str | None) -> None:
         who = "another agent" if owner is None else f"agent {owner!r} of process {pid}"
@@ -151,6 +203,10 @@ class BudgetExceeded(AgentError):
     where turns under way have to end first.
     """
 
+    fault: Fault = "caller"
+    http_status = 429
+    remedy = "ask again when the window of the budget has freed, or ask another agent"
+
     def __init__(self, agent: str, account: str, seconds: float | None = None) -> None:
         super().__init__(f"{agent} is {'stopped' if seconds is None else 'not asked'}: {account}")
         self.account = account
@@ -159,6 +215,10 @@ class BudgetExceeded(AgentError):
 
 class GreetingTimeout(AgentError):
     """The CLI started but did not answer the greeting in time; `stderr` is the end of what it wrote (C23, R047)."""
+
+    retryable = True
+    http_status = 504
+    remedy = "ask again; if it is slow every time, see its stderr or allow it more time"
 
     def __init__(self, agent: str, seconds: float, stderr: str) -> None:
         super().__init__(
@@ -172,6 +232,10 @@ class Unresponsive(AgentError):
     """The process gave no sign of life, answered no request or closed its output, and was stopped; `evidence` says what
     was found."""
 
+    retryable = True
+    http_status = 504
+    remedy = "ask again; if it hangs in the same way, ask for less at a time"
+
     def __init__(self, agent: str, evidence: str) -> None:
         super().__init__(f"{agent} did not respond and was stopped: {evidence}")
         self.evidence = evidence
@@ -179,6 +243,8 @@ class Unresponsive(AgentError):
 
 class SchemaUnmet(AgentError, ValueError):
     """Data is not what was declared; `violations` are all that is wrong, each with its place."""
+
+    remedy = "ask again, or for less at a time; the text has each place that does not match"
 
     def __init__(self, name: str, violations: Sequence[str]) -> None:
         super().__init__(f"this is no {name}: {'; '.join(violations)}")
@@ -188,6 +254,10 @@ class SchemaUnmet(AgentError, ValueError):
 class NotExecuted(AgentError):
     """The request never reached the CLI; repeating it is safe."""
 
+    retryable = True
+    http_status = 503
+    remedy = "ask again: nothing of the request was carried out"
+
     def __init__(self, agent: str, why: str, *, delivery: Delivery | None = None) -> None:
         super().__init__(f"{agent} did not take the request: {why}")
         self.delivery = delivery
@@ -196,6 +266,10 @@ class NotExecuted(AgentError):
 class AskTimeout(AgentError, TimeoutError):
     """The caller's deadline passed before the turn ended: `AskNotSent` or `AskInterrupted`. `delivery.text` is what had
     streamed by then."""
+
+    http_status = 504
+    exit_status = 124
+    remedy = "ask again with a longer timeout, or ask for less at a time"
 
     def __init__(
         self,
@@ -214,6 +288,9 @@ class AskTimeout(AgentError, TimeoutError):
 class AskNotSent(AskTimeout, NotExecuted):
     """The deadline passed before anything of the prompt was written: repeating it is safe."""
 
+    retryable = True
+    remedy = "ask again with a longer timeout; nothing of the request was carried out"
+
     def __init__(self, agent: str, seconds: float, *, delivery: Delivery) -> None:
         what = f"its prompt was never sent (it was {delivery.stage})"
         AskTimeout.__init__(self, agent, seconds, what, delivery=delivery)
@@ -228,19 +305,93 @@ class AskInterrupted(AskTimeout):
         self.acknowledged = acknowledged
 
 
-class NoPlace(NotExecuted):
-    """There was no room for the request: the time was up, too many waited, or what has the places was closed.
+class ResourceUnavailable(NotExecuted):
+    """A pool or a session cannot be had; the request stood in line and was never sent. `resource` names it."""
 
-    `place` is the name of the pool, or what else is full.
-    """
+    def __init__(self, resource: str, why: str, *, elapsed: float = 0.0) -> None:
+        super().__init__(resource, why, delivery=Delivery(sent="no", stage="queued", elapsed=elapsed))
+        self.resource = resource
 
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(place, why)
-        self.place = place
+
+class PoolFull(ResourceUnavailable):
+    """As many requests wait for a slot of the pool as may wait."""
+
+    fault: Fault = "machine"
+    remedy = "ask again when others have ended, or give the pool a larger limit or queue"
+
+    def __init__(self, pool: str, waiting: int) -> None:
+        super().__init__(pool, f"its queue is full: {waiting} requests wait for a slot already")
+
+
+class PoolClosed(ResourceUnavailable):
+    """The pool was closed: it takes no more requests until it is served again."""
+
+    retryable = False
+    fault: Fault = "machine"
+    remedy = "serve the pool again, or ask elsewhere"
+
+    def __init__(self, pool: str, *, elapsed: float = 0.0) -> None:
+        super().__init__(pool, "it was closed", elapsed=elapsed)
+
+
+class PoolTimeout(AskNotSent, ResourceUnavailable):
+    """The deadline passed while the request waited for a slot of the pool; `ahead` were before it in the queue."""
+
+    fault: Fault = "machine"
+
+    def __init__(self, pool: str, seconds: float, *, ahead: int, elapsed: float) -> None:
+        why = f"timed out after {seconds:g} s waiting for a free slot; {_requests(ahead)} ahead"
+        _stop_waiting(self, pool, why, seconds, elapsed)
+
+
+class SessionBusy(ResourceUnavailable):
+    """The session is in use, by another call or by another host."""
+
+    http_status = 409
+    remedy = "wait until its other calls have ended, or ask without the session"
+
+
+class SessionTimeout(AskNotSent, SessionBusy):
+    """The deadline passed while the request waited for other calls of the session; `ahead` were before it."""
+
+    def __init__(self, session: str, seconds: float, *, ahead: int, elapsed: float) -> None:
+        why = f"timed out after {seconds:g} s waiting for the session; {_requests(ahead)} ahead"
+        _stop_waiting(self, session, why, seconds, elapsed)
+
+
+class SessionsFull(ResourceUnavailable):
+    """All sessions that may exist at a time are in use."""
+
+    fault: Fault = "machine"
+    remedy = "ask again when one is free, or raise the limit of sessions"
+
+
+class SessionsClosed(ResourceUnavailable):
+    """The sessions are not open: before `async with`, or after it."""
+
+    retryable = False
+    fault: Fault = "machine"
+    remedy = "open them, or ask without a session"
+
+
+def _requests(count: int) -> str:
+    return "1 request was" if count == 1 else f"{count} requests were"
+
+
+def _stop_waiting(
+    error: PoolTimeout | SessionTimeout, resource: str, why: str, seconds: float, elapsed: float
+) -> None:
+    # by name: `AskNotSent`, the next in line, takes other arguments
+    ResourceUnavailable.__init__(error, resource, why, elapsed=elapsed)
+    error.seconds = seconds
 
 
 class ServerLost(AgentError):
     """The server that holds an agent's session cannot be reached, or not any more; the session itself is not lost."""
+
+    retryable = True
+    http_status = 503
+    remedy = "ask again when the server runs"
 
     def __init__(self, server: str, why: str) -> None:
         super().__init__(f"server {server!r} cannot be reached: {why}")
@@ -253,6 +404,8 @@ class MaybeExecuted(AgentError):
     `outcome` is the label of its end, `partial` the events of the turn that had arrived (the last 1000 of them), `exit` how
     its process ended, None where that is not known.
     """
+
+    remedy = "look at what it has done before you ask again"
 
     def __init__(
         self,
@@ -279,6 +432,9 @@ class MaybeExecuted(AgentError):
 class RecordingFailed(AgentError):
     """The run directory cannot be written; nothing would be kept, so the agent stops."""
 
+    fault: Fault = "machine"
+    remedy = "make room on the disk, or go on without recordings"
+
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(f"cannot write the run directory {path!r}: {error.strerror or error}")
         self.path = path
@@ -286,6 +442,9 @@ class RecordingFailed(AgentError):
 
 class ConfigRefused(AgentError):
     """Another program's configuration file was left as it is; the text says which and why."""
+
+    fault: Fault = "machine"
+    remedy = "correct the file that it names"
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -318,6 +477,8 @@ class ProviderError(AgentError):
         self.code = code
         self.stderr = stderr
         self.resets_at = resets_at
+        if (facts := facts_of_end(outcome, ending)) is not None:
+            self.adopt(facts)
 
 
 class CompletionError(AgentError):
@@ -330,6 +491,11 @@ class CompletionError(AgentError):
 class ContextMissing(AgentError):
     """A provider needs to be told for whom it works before it is asked anything; nothing was started (R115)."""
 
+    fault: Fault = "caller"
+    http_status = 422
+    exit_status = 2
+    remedy = "call within() first"
+
     def __init__(self, provider: str, missing: Sequence[str]) -> None:
         super().__init__(f"its context was not set: {', '.join(missing)}; call within() first")
         self.provider = provider
@@ -339,6 +505,11 @@ class ContextMissing(AgentError):
 class NoSuchProvider(AgentError, LookupError):
     """No provider of this name was registered; the text lists those that were (R166)."""
 
+    fault: Fault = "caller"
+    http_status = 404
+    exit_status = 2
+    remedy = "use one of the names that it lists"
+
     def __init__(self, name: str, known: Sequence[str]) -> None:
         super().__init__(f"no provider {name!r}; known: {', '.join(sorted(known)) or 'none'}")
         self.name = name
@@ -347,51 +518,6 @@ class NoSuchProvider(AgentError, LookupError):
 
 NOT_HEALED = (NotInstalled, NotExecutable, VersionCheckFailed, StartRefused)
 """What keeps a process from starting and no restart would heal (L36)."""
-
-RETRYABLE: Mapping[type[Exception], bool] = {
-    AgentError: False,
-    BadOption: False,
-    FleetFaults: False,
-    UnsupportedPayload: False,
-    SchemaUnmet: False,
-    TransportMisuse: False,
-    NotInstalled: False,
-    NotExecutable: False,
-    VersionCheckFailed: False,
-    StartRefused: False,
-    StartKilled: True,
-    SessionOwned: True,
-    BudgetExceeded: False,
-    GreetingTimeout: True,
-    Unresponsive: True,
-    AskTimeout: False,
-    AskNotSent: True,
-    AskInterrupted: False,
-    NotExecuted: True,
-    NoPlace: False,
-    ServerLost: True,
-    MaybeExecuted: False,
-    RecordingFailed: False,
-    ConfigRefused: False,
-    ProviderError: False,
-    CompletionError: False,
-    ContextMissing: False,
-    NoSuchProvider: False,
-    process.ProcessError: False,
-    process.SpawnFailed: True,
-    process.NotFound: False,
-    process.NotExecutable: False,
-    process.CwdMissing: False,
-    process.PortTaken: False,
-    process.ProcessGone: True,
-}
-"""Error → whether the same request may go well the next time. What is not named is as what it is derived from."""
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether repeating may heal it (R111): not what the caller, the machine's owner or the account has to mend first."""
-    named = (RETRYABLE[kind] for kind in type(error).__mro__ if kind in RETRYABLE)
-    return next(named, False)
 
 
 def delivery_of(error: BaseException) -> Delivery | None:

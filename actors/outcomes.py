@@ -1,19 +1,20 @@
-"""One label for how a request ended, and what the agent does about it. Both are tables.
+"""Outcomes: one label for how a request ended, and what each label means. All of it is tables.
 
-The label follows from three facts: what the CLI said ended the turn, how its process ended, and who stopped it. The
-CLI's own word wins over the exit status (L31): `ENDINGS` first. Without one, `EXITS` tells from who stopped it and
-how the process went (L32). `REACTIONS` says what restarts, what parks, and what no restart would heal (L36-L38).
+The label follows from three facts: what the CLI said ended the turn, how its process ended, and who stopped it. The CLI's own
+word wins over the exit status: `ENDINGS` first. Without one, `EXITS` gives the label by who stopped it and how the process
+went. `OUTCOMES` says what the agent and its callers do about it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import attrs
 
 from proctor.actors.delivery import Delivery
 from proctor.protocols.vocabulary import HOST, Ending, Exited, TurnEnded, Usage
+from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import SIGNAL_NAMES, ExitReason, ExitStatus, Killed, Normal, Shutdown, quoted
 
 if TYPE_CHECKING:
@@ -81,24 +82,92 @@ EXITS: Mapping[tuple[Stopper, ExitClass], Outcome] = {
 }
 """Who stopped it x how the process went → label, where no turn ended."""
 
-REACTIONS: Mapping[Outcome, Reaction] = {
-    "ok": "go_on",
-    "failed": "go_on",
-    "limited": "park",
-    "interrupted": "go_on",
-    "exhausted": "go_on",
-    "authentication": "fail",
-    "configuration": "fail",
-    "deadline": "go_on",
-    "stalled": "restart",
-    "stopped": "go_on",
-    "killed": "restart",
-    "killed_by_system": "restart",
-    "crashed": "restart",
-    "no_answer": "restart",
-    "garbled": "restart",
+
+@attrs.frozen(kw_only=True)
+class OutcomeFacts:
+    """What an outcome means: the `reaction` of its agent (carry on, end as an abnormal exit, wait for the reset, or stay down
+    as `failed`), and for those who called it the same facts that errors carry. Those of "ok" mean nothing but its statuses."""
+
+    reaction: Reaction = "go_on"
+    retryable: bool = False
+    fault: Fault = "peer"
+    http_status: int = 502
+    exit_status: int = 1
+    remedy: str = "see why it failed; then ask again, or ask for less at a time"
+
+
+_RETRY = "ask again; if it fails in the same way, ask for less at a time"
+_STOPPED = "ask again if the answer is still needed"
+
+OUTCOMES: Mapping[Outcome, OutcomeFacts] = {
+    "ok": OutcomeFacts(http_status=200, exit_status=0, remedy=""),
+    "failed": OutcomeFacts(),
+    "limited": OutcomeFacts(
+        reaction="park",
+        retryable=True,
+        http_status=429,
+        exit_status=75,
+        remedy="ask again when the limit has reset, or ask another agent",
+    ),
+    "interrupted": OutcomeFacts(fault="caller", http_status=499, remedy=_STOPPED),
+    "exhausted": OutcomeFacts(
+        fault="caller",
+        http_status=429,
+        remedy="ask for less at a time, or allow it more turns or a larger budget",
+    ),
+    "authentication": OutcomeFacts(
+        reaction="fail",
+        fault="machine",
+        http_status=401,
+        remedy="log in to its command line as the user whom this server runs as, or have the server pass its key on",
+    ),
+    "configuration": OutcomeFacts(
+        reaction="fail", fault="machine", remedy="check the model and the options of the agent"
+    ),
+    "deadline": OutcomeFacts(
+        http_status=504,
+        exit_status=124,
+        remedy="ask again with a longer timeout, or ask for less at a time",
+    ),
+    "stalled": OutcomeFacts(reaction="restart", retryable=True, http_status=504, remedy=_RETRY),
+    "stopped": OutcomeFacts(fault="machine", http_status=503, remedy=_STOPPED),
+    "killed": OutcomeFacts(reaction="restart", fault="machine", http_status=503, remedy=_STOPPED),
+    "killed_by_system": OutcomeFacts(
+        reaction="restart",
+        retryable=True,
+        fault="machine",
+        http_status=503,
+        remedy="ask again with fewer agents at a time; the machine may be out of memory",
+    ),
+    "crashed": OutcomeFacts(reaction="restart", retryable=True, remedy=_RETRY),
+    "no_answer": OutcomeFacts(reaction="restart", retryable=True, remedy=_RETRY),
+    "garbled": OutcomeFacts(
+        reaction="restart",
+        remedy="check that its command line is of a version that proctor knows: proctor doctor",
+    ),
 }
-"""Label → what the agent does: carry on, end as an abnormal exit, wait for the reset, or stay down as `failed`."""
+"""Label → what it means. `proctor.attempted` repeats a run whose label or ending is `retryable`."""
+
+_FAILED = OUTCOMES["failed"]
+_REFUSED = attrs.evolve(_FAILED, fault="caller", http_status=422)
+
+ENDING_FACTS: Mapping[Ending, OutcomeFacts] = {
+    "overloaded": attrs.evolve(_FAILED, retryable=True, http_status=503, remedy="ask again in a while"),
+    "api_error": attrs.evolve(_FAILED, retryable=True, remedy=_RETRY),
+    "invalid_request": attrs.evolve(_REFUSED, remedy="change the request as the error says"),
+    "prompt_too_long": attrs.evolve(_REFUSED, remedy="shorten the prompt, or begin a new session"),
+    "model_refused": attrs.evolve(_REFUSED, remedy="word the request in another way"),
+    "model_not_found": attrs.evolve(
+        OUTCOMES["configuration"], http_status=404, remedy="name a model that the command line has"
+    ),
+}
+"""What the CLI said → what it means, where that is more than its label says."""
+
+
+def facts_of_end(outcome: str | None, ending: str | None) -> OutcomeFacts | None:
+    """The facts of a request that ended so: of the CLI's own word, else of the label. None for a label that is not known."""
+    by_word = ENDING_FACTS.get(cast("Ending", ending))
+    return by_word or OUTCOMES.get(cast("Outcome", outcome))
 
 
 def exit_class(reason: ExitReason | None) -> ExitClass:

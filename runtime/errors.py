@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
+from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault, quoted
 
 if TYPE_CHECKING:
@@ -19,9 +20,18 @@ if TYPE_CHECKING:
 class SupervisionError(RuntimeFault):
     """A request to a supervisor that it refuses or that failed."""
 
+    fault: Fault = "caller"
+    http_status = 409
+    exit_status = 1
+    remedy = "see what it says, and what the supervisor does at the moment"
+
 
 class InvalidSpec(SupervisionError, ValueError):
     """A child spec or a flag with a value that is not allowed; nothing was started (S2)."""
+
+    http_status = 422
+    exit_status = 2
+    remedy = "correct the value that it names"
 
     def __init__(self, field: str, value: object, accepted: str, *, of: str | None = None) -> None:
         where = f" of {of!r}" if of else ""
@@ -32,6 +42,10 @@ class InvalidSpec(SupervisionError, ValueError):
 class StartError(SupervisionError):
     """A child could not start (S10, S47). `reason` is how its start ended; a crash is also the `__cause__`."""
 
+    fault: Fault = "peer"
+    http_status = 502
+    remedy = "see why it did not start; mend that and start it again"
+
     def __init__(self, id: str, reason: ExitReason) -> None:
         super().__init__(f"child {id!r} did not start: {reason}")
         self.id, self.reason = id, reason
@@ -41,6 +55,12 @@ class StartError(SupervisionError):
 class StartTimeout(RuntimeFault):
     """The child was not ready within its `start_timeout` (X4), in seconds; `stderr` is a program's last words."""
 
+    retryable = True
+    fault: Fault = "peer"
+    http_status = 504
+    exit_status = 1
+    remedy = "see why it was slow, or allow it a longer start_timeout"
+
     def __init__(self, seconds: float, stderr: bytes = b"") -> None:
         super().__init__(f"not ready within {seconds:g} s{quoted(stderr)}")
         self.seconds, self.stderr = seconds, stderr
@@ -49,6 +69,12 @@ class StartTimeout(RuntimeFault):
 class WatchdogTimeout(RuntimeFault):
     """A ready child did not beat within its `watchdog` (X6), in seconds; it was stopped for that."""
 
+    retryable = True
+    fault: Fault = "peer"
+    http_status = 504
+    exit_status = 1
+    remedy = "see why it was silent, or allow it a longer watchdog"
+
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no beat within {seconds:g} s")
         self.seconds = seconds
@@ -56,6 +82,12 @@ class WatchdogTimeout(RuntimeFault):
 
 class ProbeFailed(RuntimeFault):
     """A ready child failed its liveness probe so many times in a row (X7); the last `error` is the `__cause__`."""
+
+    retryable = True
+    fault: Fault = "peer"
+    http_status = 502
+    exit_status = 1
+    remedy = "see why its probe failed"
 
     def __init__(self, failures: int, error: BaseException) -> None:
         super().__init__(f"the liveness probe failed, {failures} in a row: {error!r}")
@@ -66,6 +98,10 @@ class ProbeFailed(RuntimeFault):
 class AlreadyStarted(StartError):
     """Somebody alive holds the id (S48) or the name (S12); `ref` is the holder."""
 
+    fault: Fault = "caller"
+    http_status = 409
+    remedy = "use the one that runs, or take another id"
+
     def __init__(self, id: str, ref: Ref) -> None:
         SupervisionError.__init__(self, f"child {id!r} is already started: {ref}")
         self.id, self.ref, self.reason = id, ref, Crash(self)
@@ -73,6 +109,8 @@ class AlreadyStarted(StartError):
 
 class AlreadyPresent(SupervisionError):
     """The id is held by a child that is down: restart it or delete it first (S48)."""
+
+    remedy = "restart it, or delete it first"
 
     def __init__(self, id: str) -> None:
         super().__init__(f"child {id!r} is already present, though not running: restart or delete it")
@@ -82,6 +120,9 @@ class AlreadyPresent(SupervisionError):
 class NotFound(SupervisionError):
     """No child has this id."""
 
+    http_status = 404
+    remedy = "use the id of a child; a temporary child is forgotten when it ends"
+
     def __init__(self, id: str) -> None:
         super().__init__(f"no child {id!r}")
         self.id = id
@@ -89,6 +130,11 @@ class NotFound(SupervisionError):
 
 class MaxChildren(SupervisionError):
     """The dynamic supervisor has as many children as it may have (S64); nothing was started."""
+
+    retryable = True
+    fault: Fault = "machine"
+    http_status = 503
+    remedy = "ask again when a child has ended, or raise max_children"
 
     def __init__(self, path: str, limit: int) -> None:
         super().__init__(f"supervisor {path!r} has {limit} children, and may have no more")
@@ -98,6 +144,8 @@ class MaxChildren(SupervisionError):
 class Running(SupervisionError):
     """The child runs; what was asked needs it down (S50, S51)."""
 
+    remedy = "stop it first, or restart it"
+
     def __init__(self, id: str) -> None:
         super().__init__(f"child {id!r} is running: terminate it first")
         self.id = id
@@ -105,6 +153,8 @@ class Running(SupervisionError):
 
 class Restarting(SupervisionError):
     """A restart of the child is owed; what was asked needs it down (S50, S51)."""
+
+    remedy = "wait until it runs, or stop it first"
 
     def __init__(self, id: str) -> None:
         super().__init__(f"child {id!r} is restarting: terminate it first")
@@ -114,6 +164,11 @@ class Restarting(SupervisionError):
 class WouldDeadlock(SupervisionError):
     """A child asked a supervisor that is waiting for that very child to start or to stop, or waits for the end of
     one that cannot end before it (S56)."""
+
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "ask from another task"
 
     def __init__(self, path: str) -> None:
         super().__init__(f"supervisor {path!r} waits for the actor that asks: ask from another task")
@@ -126,6 +181,11 @@ class MaxRestartsExceeded(ExceptionGroup[Exception]):
     A crash by what is no `Exception` is there as an `ActorExited` with it as the `__cause__`.
     """
 
+    retryable: bool = False
+    fault: Fault = "peer"
+    http_status: int = 502
+    exit_status: int = 1
+    remedy: str = "see the crashes in it; mend what is wrong and start it again"
     path: str
 
     @classmethod
@@ -155,6 +215,8 @@ def _exception(reason: ExitReason) -> Exception:
 class ActorExited(DeliveryError):
     """The target ended before it answered (M15); `reason` is why."""
 
+    remedy = "ask again: the actor ended before it answered"
+
     def __init__(self, target: Address | None, reason: ExitReason) -> None:
         super().__init__(f"{target or 'the actor'} ended: {reason}")
         self.target, self.reason = target, reason
@@ -174,6 +236,8 @@ class CallTimeout(DeliveryError):
     `cycle` has the paths of the actors that waited for each other, each for the next, where that is why; else it is empty.
     """
 
+    remedy = "ask again: the actor did not reply in time"
+
     def __init__(self, target: Address, timeout: float, cycle: tuple[str, ...] = ()) -> None:
         why = f": deadlock, each waited for the next: {' > '.join(cycle)}" if cycle else ""
         super().__init__(f"no answer from {target} within {timeout:g} s{why}")
@@ -183,6 +247,11 @@ class CallTimeout(DeliveryError):
 class TaskTimeout(RuntimeFault):
     """A task of a stream took longer than the `timeout`, in seconds, that each may take (S71)."""
 
+    fault: Fault = "peer"
+    http_status = 504
+    exit_status = 1
+    remedy = "allow a longer timeout, or give it less to do"
+
     def __init__(self, target: Address, timeout: float) -> None:
         super().__init__(f"{target} was not done within {timeout:g} s")
         self.target, self.timeout = target, timeout
@@ -190,6 +259,8 @@ class TaskTimeout(RuntimeFault):
 
 class ResultTaken(RuntimeFault):
     """The result of a task was delivered already, or is waited for by another; it is delivered once (S70)."""
+
+    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: Address) -> None:
         super().__init__(f"the result of {target} is delivered once, and somebody has it or waits for it")
@@ -199,6 +270,11 @@ class ResultTaken(RuntimeFault):
 class NoPartitions(RuntimeFault):
     """A partition supervisor was resized to none: no key leads anywhere (S69)."""
 
+    fault: Fault = "machine"
+    http_status = 503
+    exit_status = 1
+    remedy = "resize it first"
+
     def __init__(self, path: str) -> None:
         super().__init__(f"partition supervisor {path!r} has no partitions: resize it first")
         self.path = path
@@ -206,6 +282,12 @@ class NoPartitions(RuntimeFault):
 
 class CallingSelf(DeliveryError):
     """An actor called itself from its own handler (M18)."""
+
+    retryable = False
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: Address) -> None:
         super().__init__(f"{target} called itself: it would wait for ever")
@@ -215,6 +297,8 @@ class CallingSelf(DeliveryError):
 class MailboxFull(DeliveryError):
     """The mailbox of the target is full and its `overflow` does not wait (M4)."""
 
+    remedy = "ask again when it has handled what it has"
+
     def __init__(self, target: Address) -> None:
         super().__init__(f"the mailbox of {target} is full")
         self.target = target
@@ -222,6 +306,8 @@ class MailboxFull(DeliveryError):
 
 class PoolOverloaded(DeliveryError):
     """A pool at its `max_queued`: nothing was sent, or what was queued for the longest was dropped."""
+
+    remedy = "ask again later, or give it more partitions"
 
     def __init__(self, path: str, queued: int, limit: int) -> None:
         super().__init__(
@@ -234,6 +320,12 @@ class PoolOverloaded(DeliveryError):
 class NoMailbox(DeliveryError):
     """The target takes no messages: a supervisor, or a child that is a plain function (S57)."""
 
+    retryable = False
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "mend the program that uses it: this is a mistake in its code"
+
     def __init__(self, target: Address) -> None:
         super().__init__(f"{target} takes no messages")
         self.target = target
@@ -241,6 +333,12 @@ class NoMailbox(DeliveryError):
 
 class UnknownMessage(DeliveryError):
     """An actor got a message it has no handler for."""
+
+    retryable = False
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: Address, kind: str, msg: object) -> None:
         super().__init__(f"{target} does not handle this {kind}: {msg!r}")
@@ -250,6 +348,11 @@ class UnknownMessage(DeliveryError):
 class AlreadyRegistered(RuntimeFault):
     """The name has a live holder, `ref` (M29)."""
 
+    fault: Fault = "caller"
+    http_status = 409
+    exit_status = 1
+    remedy = "take another name, or stop its holder"
+
     def __init__(self, name: str, ref: Ref) -> None:
         super().__init__(f"the name {name!r} is held by {ref}")
         self.name, self.ref = name, ref
@@ -258,6 +361,11 @@ class AlreadyRegistered(RuntimeFault):
 class StreamError(RuntimeFault):
     """A stream that its producer ended with an error on purpose (M23); `value` is what it said."""
 
+    fault: Fault = "peer"
+    http_status = 502
+    exit_status = 1
+    remedy = "see what it says"
+
     def __init__(self, value: object) -> None:
         super().__init__(f"the stream failed: {value!r}")
         self.value = value
@@ -265,6 +373,11 @@ class StreamError(RuntimeFault):
 
 class StreamClosed(RuntimeFault):
     """The consumer of a stream is gone, or the stream has ended: nothing can be sent any more (M24)."""
+
+    fault: Fault = "peer"
+    http_status = 502
+    exit_status = 1
+    remedy = "open another stream"
 
     def __init__(self) -> None:
         super().__init__("the stream is closed")

@@ -13,6 +13,8 @@ from typing import Self, TypeAlias
 
 import attrs
 
+from proctor.runtime.error_facts import Fault
+
 # numbers on which Linux and macOS agree; the others print as numbers
 SIGNAL_NAMES: Mapping[int, str] = {
     1: "SIGHUP",
@@ -132,11 +134,23 @@ def quoted(stderr: bytes) -> str:
 
 
 class RuntimeFault(Exception):
-    """What every error of the runtime is."""
+    """The base class of the runtime's errors, and the facts of those whose class says nothing else."""
+
+    retryable: bool = False
+    fault: Fault = "us"
+    http_status: int = 500
+    exit_status: int = 70
+    remedy: str = "report it: this is a fault of proctor or of the program that uses it"
 
 
 class DeliveryError(RuntimeFault):
     """A message, `msg`, that did not reach its target, or got no answer; `None` where there was no message."""
+
+    retryable = True
+    fault: Fault = "peer"
+    http_status = 503
+    exit_status = 1
+    remedy = "ask again when the actor runs"
 
     msg: object = None
 
@@ -152,6 +166,8 @@ class NoProc(DeliveryError):
     `target` is what was addressed, where that is known; `known` are the names that there are, of which the text has the
     one that was perhaps meant (not among more than a thousand).
     """
+
+    remedy = "wait until it runs, or start it"
 
     def __init__(self, target: object = None, known: Collection[str] = ()) -> None:
         super().__init__("no such actor" if target is None else f"no such actor: {target}")

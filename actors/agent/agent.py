@@ -50,7 +50,7 @@ from proctor.actors.errors import (
 )
 from proctor.actors.limits.admission import Admission, Delay, admission_for
 from proctor.actors.limits.tree_limits import current_tree_limits
-from proctor.actors.outcomes import ENDINGS, REACTIONS
+from proctor.actors.outcomes import ENDINGS, OUTCOMES
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.liveness import REPLY_TIMEOUT
@@ -260,7 +260,7 @@ class AgentActor(Actor):
         elif pending is not None and is_clean(reason):
             why = f"its process left ({reason})"
             reason = Crash(MaybeExecuted(self.plan.name, process.outcome, why, delivery=pending.delivery()))
-        elif pending is None and REACTIONS[process.outcome] == "fail":
+        elif pending is None and OUTCOMES[process.outcome].reaction == "fail":
             self.state.transition("refused", f"{process.outcome}: {reason}")
             self._start_next()
             return None
@@ -468,7 +468,7 @@ class AgentActor(Actor):
             self.state.note(alarm, text)
 
     def _settle(self, pending: PendingRequest, event: v.TurnEnded) -> None:
-        reaction = REACTIONS[ENDINGS[event.ending]]
+        reaction = OUTCOMES[ENDINGS[event.ending]].reaction
         resets_at = self.process.resets_at if self.process is not None else None
         if reaction == "park" and resets_at is not None:
             believed = self.admission.limited(resets_at)

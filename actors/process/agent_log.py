@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
-from proctor.actors.outcomes import ENDINGS, REACTIONS, Outcome
+from proctor.actors.outcomes import ENDINGS, OUTCOMES, Outcome
 from proctor.protocols import vocabulary as v
 
 # without a handler of the program's own, Python would write a library's warnings to stderr
@@ -120,7 +120,7 @@ class ProcessLogger:
             self._end(outcome)
         seconds = trio.current_time() - self._born
         message = "%(agent)s: its process ended after %(seconds).2f s: %(outcome)s (%(why)s)"
-        level = logging.WARNING if REACTIONS[outcome] in ("restart", "fail") else logging.INFO
+        level = logging.WARNING if OUTCOMES[outcome].reaction in ("restart", "fail") else logging.INFO
         self._log("adapter_exit", message, level=level, outcome=outcome, seconds=seconds, why=why)
 
     def _end(self, outcome: str) -> None:

@@ -110,6 +110,13 @@ FIRST_LINE: Mapping[str, int] = {"lost_prompt": 0, "cut": 2}
 class ScriptError(Exception):
     """A mistake in a script or a fault, with the file and the line (from 1; 0: none) where it is."""
 
+    # the facts of an error, as in proctor.runtime.error_facts, which is not loaded here: a scripted agent starts at once
+    retryable = False
+    fault = "caller"
+    http_status = 422
+    exit_status = 2
+    remedy = "correct the line that it names"
+
     def __init__(self, file: str, line: int, text: str) -> None:
         super().__init__(f"{file}:{line}: {text}" if line else f"{file}: {text}")
         self.file = file

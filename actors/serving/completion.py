@@ -26,7 +26,7 @@ import trio
 from proctor.actors import specs
 from proctor.actors.agent.handle import Agent, Turn
 from proctor.actors.delivery import Delivery
-from proctor.actors.error_kinds import Fault, fault_of
+from proctor.actors.error_kinds import facts_of, fault_of
 from proctor.actors.errors import (
     AgentError,
     AskInterrupted,
@@ -57,6 +57,7 @@ from proctor.protocols.dialect import HostTool
 from proctor.protocols.errors import Misuse
 from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
+from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import ExitStatus, RuntimeFault
 from proctor.runtime.processes.process_errors import ProcessError
 from proctor.runtime.spec import ChildSpec
@@ -522,6 +523,9 @@ def wrapped(provider: str, error: Exception) -> CompletionError:
         error.__cause__ = behind
     whole = CompletionError(str(error))
     whole.__cause__ = error
+    facts = facts_of(whole)
+    error.adopt(facts)
+    whole.adopt(facts)
     return whole
 
 

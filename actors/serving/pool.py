@@ -20,8 +20,7 @@ from typing import Any, TypeVar, overload
 import attrs
 import trio
 
-from proctor.actors.delivery import Delivery
-from proctor.actors.errors import BadOption, NoPlace
+from proctor.actors.errors import BadOption, PoolClosed
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
@@ -136,8 +135,8 @@ class Pool:
     @asynccontextmanager
     async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[float | None]:
         """A place for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
-        seconds are left for it, None without one. Raises `NoPlace` after `timeout` seconds in the line, when the line is
-        full, and when the pool is closed."""
+        seconds are left for it, None without one. Raises `PoolTimeout` after `timeout` seconds in the line,
+        `PoolFull` when the line is full, and `PoolClosed`."""
         ends = until(timeout)
         async with AsyncExitStack() as stack:
             await self._place(stack, ends - trio.current_time())
@@ -175,7 +174,8 @@ class Pool:
         payloads: Sequence[Payload] = (),
     ) -> Answer:
         """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included, also for room in a
-        budget. Raises also `NoPlace`, and `BudgetExceeded` where no budget has room in that time."""
+        budget. Raises also `ResourceUnavailable` (`PoolFull`, `PoolTimeout`, `PoolClosed`), and `BudgetExceeded` where no budget has
+        room in that time."""
         async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
             return await live.finish()
 
@@ -252,12 +252,7 @@ class Pool:
     async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
         if self._places.full:
             any(stock.make_room() for stock in self._stocks)
-        began = trio.current_time()
-        try:
-            place = await self._places.take(timeout)
-        except NoPlace as error:
-            error.delivery = Delivery(sent="no", stage="queued", elapsed=trio.current_time() - began)
-            raise
+        place = await self._places.take(timeout)
         stack.callback(place.release)
 
     # -- its life
@@ -323,11 +318,11 @@ class Pools:
             self.of(kept.agent)
 
     def of(self, agent: ChildSpec | Plan) -> Pool:
-        """The pool of this agent's command line. Raises `NoPlace` after the end of `serve`."""
+        """The pool of this agent's command line. Raises `PoolClosed` after the end of `serve`."""
         name = kind_of(plan_of(agent))
         if name not in self._pools:
             if self._closed:
-                raise NoPlace(f"pool {name!r}", "it was closed")
+                raise PoolClosed(f"pool {name!r}")
             self._pools[name] = pool = self._made(name)
             if self._life is not None:
                 self._life.start_soon(pool.serve)

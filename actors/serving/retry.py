@@ -1,53 +1,27 @@
-"""Which runs are repeated, by tables, and the one policy that repeats them (R119, Q06).
+"""Retries of whole runs, by one policy.
 
-An error is judged by its type (`errors.is_retryable`), an answer by its label and, where the CLI said why, by that.
-Repeated is what the next process may well get through: an overloaded model, a process that crashed or fell silent. Never
-repeated: a login, a setting, a missing program, a request that is itself the fault, output that could not be read (the
-same bytes read the same), and what somebody has stopped. A usage limit is not tried against: it is waited out.
-
-Only whole runs are repeated, not streams, whose events have been handed out. Whoever asks for it says with that that a run
-which was cut off may be carried out twice.
+What is repeated says `retryable` of the error, or of the label or ending of the answer (`actors.outcomes`). A usage limit is waited out.
+Streams are not repeated, because their events have been handed out. Asking for retries permits that a run which was cut off is
+carried out twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from random import Random
 from typing import Protocol
 
 import attrs
 
-from proctor.actors.errors import AgentError, is_retryable
+from proctor.actors.error_kinds import is_retryable
+from proctor.actors.errors import AgentError
 from proctor.actors.expense import Expense
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.limits.usage_limit import MARGIN
-from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.outcomes import Answer, facts_of_end
 from proctor.actors.runs import DEADLINE
-from proctor.protocols.vocabulary import Ending
+from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes.process_errors import ProcessError
 from proctor.runtime.retry import Again, Retry, repeated
-
-REPEATED: Mapping[Outcome, bool] = {
-    "ok": False,
-    "failed": False,
-    "limited": False,
-    "interrupted": False,
-    "exhausted": False,
-    "authentication": False,
-    "configuration": False,
-    "deadline": False,
-    "stalled": True,
-    "stopped": False,
-    "killed": False,
-    "killed_by_system": True,
-    "crashed": True,
-    "no_answer": True,
-    "garbled": False,
-}
-"""Label of an answer → whether the run is repeated, where its turn did not end with a word of `PASSING`."""
-
-PASSING: frozenset[Ending] = frozenset(("overloaded", "api_error"))
-"""Ends of a turn that the next one may not have."""
 
 
 def judge(came: object) -> Again | None:
@@ -56,7 +30,9 @@ def judge(came: object) -> Again | None:
         case Answer(outcome="limited", resets_at=float() | int() as resets_at):
             seconds = until_reset(resets_at)
             return None if seconds is None else Again("usage limit", seconds + MARGIN)
-        case Answer() if REPEATED[came.outcome] or came.ending in PASSING:
+        case Answer(outcome="limited"):
+            return None  # it does not say until when
+        case Answer() if (facts := facts_of_end(came.outcome, came.ending)) is not None and facts.retryable:
             return Again(f"{came.outcome}: {came.error or came.ending}")
         case Exception() if is_retryable(came):
             return Again(f"{type(came).__name__}: {came}")
@@ -64,7 +40,7 @@ def judge(came: object) -> Again | None:
             return None
 
 
-RETRY = Retry(judge=judge, on=(AgentError, ProcessError))
+RETRY = Retry(judge=judge, on=(AgentError, DeliveryError, ProcessError))
 """At most three attempts, 0.5 s to 30 s apart."""
 
 

@@ -35,7 +35,16 @@ import trio
 from trio_util import RepeatedEvent
 
 from proctor.actors import runs
-from proctor.actors.errors import AskInterrupted, BadOption, NoPlace, SessionOwned, StartRefused
+from proctor.actors.errors import (
+    AskInterrupted,
+    BadOption,
+    SessionBusy,
+    SessionOwned,
+    SessionsClosed,
+    SessionsFull,
+    SessionTimeout,
+    StartRefused,
+)
 from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import family_of
@@ -205,12 +214,12 @@ class _Entry:
 
 @asynccontextmanager
 async def _turn(entry: _Entry, ends: float, timeout: float | None) -> AsyncGenerator[None]:
-    before = entry.users - 1
+    ahead, began = entry.users - 1, trio.current_time()
     with trio.move_on_at(ends) as waiting:
         await entry.turn.acquire()
     if waiting.cancelled_caught:
-        why = f"after {timeout or 0.0:g} s it was still waiting for the session; calls before it: {before}"
-        raise NoPlace(f"session {entry.id!r}", why)
+        elapsed = trio.current_time() - began
+        raise SessionTimeout(f"session {entry.id!r}", timeout or 0.0, ahead=ahead, elapsed=elapsed)
     try:
         yield
     finally:
@@ -262,8 +271,8 @@ class Sessions:
         )
 
     async def remove(self, id: str) -> bool:
-        """Remove a session with all that is in it: whether there was one, on disk where they are kept. Raises `NoPlace` when
-        it is in use, here or by another host, and when these are closed; OSError when the disk refuses."""
+        """Remove a session with all that is in it: whether there was one, on disk where they are kept. Raises `SessionBusy`
+        when it is in use, here or by another host, and `SessionsClosed`; OSError when the disk refuses."""
         self._must_be_open()
         key = key_of(id)
         if (entry := self._entries.get(key)) is None:
@@ -272,7 +281,7 @@ class Sessions:
             entry = _Entry(self._owned(key, id, keep=None))
             entry.folder.unname()
         elif entry.users:
-            raise NoPlace(f"session {id!r}", "it is in use")
+            raise SessionBusy(f"session {id!r}", "it is in use")
         else:
             self._taken(key)
         await self._finish(entry)
@@ -287,8 +296,9 @@ class Sessions:
 
         `timeout` seconds from now on are for the waiting and for what `Session.run` does in the block together.
 
-        Raises `NoPlace` when they have passed in waiting, when all of `limit` sessions are in use, when another host has
-        this one, and when these are closed; `BadOption` for an empty id; OSError when the disk refuses.
+        Raises a `ResourceUnavailable`: `SessionTimeout` when they have passed in waiting, `SessionsFull` when all of `limit`
+        sessions are in use, `SessionBusy` when another host has this one, and `SessionsClosed`. Raises `BadOption` for an
+        empty id; OSError when the disk refuses.
         """
         if id == "":
             raise BadOption("a session id is a text that is not empty, or None for a call of its own")
@@ -322,7 +332,7 @@ class Sessions:
         try:
             return own(self.root / key, keep=keep)
         except BlockingIOError:
-            raise NoPlace(f"session {id!r}", "another host has it") from None
+            raise SessionBusy(f"session {id!r}", "another host has it") from None
 
     def _left(self, key: str, entry: _Entry) -> None:
         entry.users -= 1
@@ -333,7 +343,7 @@ class Sessions:
 
     def _must_be_open(self) -> None:
         if self._life is None:
-            raise NoPlace(str(self.root), "these sessions are not open")
+            raise SessionsClosed(str(self.root), "these sessions are not open")
 
     # -- removing
 
@@ -347,7 +357,7 @@ class Sessions:
                 return None
             if not entry.users:
                 return self._taken(key)
-        raise NoPlace(str(self.root), f"all of {self._limit} sessions are in use")
+        raise SessionsFull(str(self.root), f"all of {self._limit} sessions are in use")
 
     def _taken(self, key: str) -> _Entry:
         entry = self._entries.pop(key)

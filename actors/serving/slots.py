@@ -13,7 +13,7 @@ import math
 import trio
 from trio_util import RepeatedEvent
 
-from proctor.actors.errors import NoPlace
+from proctor.actors.errors import PoolClosed, PoolFull, PoolTimeout
 
 
 class Place:
@@ -66,12 +66,12 @@ class Places:
         return place
 
     async def take(self, timeout: float = math.inf) -> Place:
-        """A place, after those who wait already. Raises `NoPlace` when the line is full, is sent away, or takes longer
-        than `timeout` seconds."""
+        """A place, after those who wait already. Raises `PoolFull` when the line is full, `PoolClosed` when it is sent
+        away, and `PoolTimeout` when it takes longer than `timeout` seconds."""
         self.must_be_open()
         if self.full and self.waiting >= self._queue:
-            raise NoPlace(self._name, f"{self.waiting} wait for a place already")
-        place, ahead = Place(self), self.waiting
+            raise PoolFull(self._name, self.waiting)
+        place, ahead, began = Place(self), self.waiting, trio.current_time()
         with trio.move_on_after(max(0.0, timeout)) as scope:
             self._line.add(scope)
             try:
@@ -79,8 +79,9 @@ class Places:
             finally:
                 self._line.discard(scope)
         if scope.cancelled_caught:
-            self.must_be_open()
-            raise NoPlace(self._name, f"no place within {timeout:g} s; {ahead} were before it in the line")
+            elapsed = trio.current_time() - began
+            self.must_be_open(elapsed)
+            raise PoolTimeout(self._name, timeout, ahead=ahead, elapsed=elapsed)
         return place
 
     async def spare(self) -> Place:
@@ -94,10 +95,10 @@ class Places:
         self._limiter.release_on_behalf_of(place)
         self._freed.set()
 
-    def must_be_open(self) -> None:
-        """Raises `NoPlace` when it is not."""
+    def must_be_open(self, elapsed: float = 0.0) -> None:
+        """Raises `PoolClosed` when it is not, for a request that has waited for `elapsed` seconds."""
         if self.closed:
-            raise NoPlace(self._name, "it was closed")
+            raise PoolClosed(self._name, elapsed=elapsed)
 
     def close(self) -> None:
         """Send the line away, and whoever comes."""

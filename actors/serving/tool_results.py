@@ -1,75 +1,21 @@
-"""What whoever called an agent as a tool is told in the end: the answer, or what failed, where, and what to do.
-
-`ADVICE` and `REMEDIES` are the tables of what to do, by the label of an answer and by the kind of an error.
-"""
+"""Results of agents that are called as tools: the answer, or what failed, where, and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 import msgspec
 
-from proctor.actors.errors import (
-    AgentError,
-    AskNotSent,
-    BadOption,
-    BudgetExceeded,
-    MaybeExecuted,
-    NotExecutable,
-    NotInstalled,
-    RecordingFailed,
-    SessionOwned,
-    StartKilled,
-    StartRefused,
-    VersionCheckFailed,
-    delivery_of,
-)
-from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.error_kinds import facts_of
+from proctor.actors.errors import delivery_of
+from proctor.actors.outcomes import OUTCOMES, Answer, facts_of_end
 from proctor.actors.tools.tools import ToolResult
 
 STDERR = 500
 """Characters of an agent's stderr that are told, at most."""
 PARTIAL = 4000
 """Characters of an answer that was cut short that are told, at most."""
-_SAME = "call it again; if it fails in the same way, ask for less at a time"
-
-ADVICE: Mapping[Outcome, str] = {
-    "ok": "",
-    "failed": _SAME,
-    "limited": "call it again when the limit has reset, or call another agent",
-    "interrupted": "call it again if the answer is still wanted",
-    "exhausted": "ask for less at a time; its turns or its budget are used up",
-    "authentication": "log in to its command line as the user whom this server runs as, or have the server pass its key on",
-    "configuration": "check the model and the options of the call",
-    "deadline": "call it again with a longer timeout, or ask for less at a time",
-    "stalled": _SAME,
-    "stopped": "call it again if the answer is still wanted",
-    "killed": "call it again if the answer is still wanted",
-    "killed_by_system": "call it again with fewer agents at a time; the machine may be out of memory",
-    "crashed": _SAME,
-    "no_answer": _SAME,
-    "garbled": "check that its command line is of a version that proctor knows: proctor doctor",
-}
-"""How a request ended → what the caller can do."""
-
-REMEDIES: Mapping[type[Exception], str] = {
-    BadOption: "correct the arguments of the call",
-    BudgetExceeded: "call it again when the window of the budget has freed, or call another agent",
-    NotInstalled: "install its command line, or call another agent",
-    NotExecutable: "make its program executable, or call another agent",
-    VersionCheckFailed: "check its command line: proctor doctor",
-    SessionOwned: "wait until the other call has ended, or call it without the session",
-    StartKilled: ADVICE["killed_by_system"],
-    StartRefused: "check what its command line says; a login or an option may be missing",
-    AskNotSent: "call it again with a longer timeout; nothing of it was carried out",
-    MaybeExecuted: "look at what it has done before you call it again",
-    RecordingFailed: "make room, or start the server without recordings",
-    TimeoutError: ADVICE["deadline"],
-    AgentError: _SAME,
-}
-"""What kept a request from its answer → what the caller can do; the first that fits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +37,7 @@ def report(answer: Answer, place: Place, said: str = "") -> ToolResult:
         lines = [
             f"{answer.agent} did not finish: {answer.outcome.replace('_', ' ')}",
             _line("why", answer.error or answer.detail or ""),
-            *_ending(ADVICE[answer.outcome], place, answer.stderr, said or answer.text),
+            *_ending(_advice(answer), place, answer.stderr, said or answer.text),
         ]
         return ToolResult(_joined(lines), is_error=True, facts=facts)
     if answer.value is None:
@@ -101,7 +47,7 @@ def report(answer: Answer, place: Place, said: str = "") -> ToolResult:
 
 def failure(agent: str, error: Exception, place: Place, said: str = "") -> ToolResult:
     """The result that an error makes which kept a request from its answer."""
-    advice = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), _SAME)
+    advice = facts_of(error).remedy
     stderr = str(getattr(error, "stderr", ""))
     delivery = delivery_of(error)
     facts: dict[str, object] = {"agent": agent, "outcome": "error", "error": type(error).__name__}
@@ -110,6 +56,10 @@ def failure(agent: str, error: Exception, place: Place, said: str = "") -> ToolR
         facts["delivery"] = delivery.facts()
     lines = [f"{agent} failed: {' '.join(str(error).split())}", *_ending(advice, place, stderr, said)]
     return ToolResult(_joined(lines), is_error=True, facts=facts)
+
+
+def _advice(answer: Answer) -> str:
+    return (facts_of_end(answer.outcome, answer.ending) or OUTCOMES[answer.outcome]).remedy
 
 
 def _ending(advice: str, place: Place, stderr: str, said: str) -> list[str]:

@@ -10,8 +10,9 @@ import os
 import shutil
 from typing import Literal, TypedDict
 
+from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import ExitReason
-from proctor.runtime.processes.shortage import remedy_of
+from proctor.runtime.processes.shortage import remedy_of, shortage_of
 
 Stage = Literal["ready", "pipes", "spawn", "guard", "wait", "stdin", "stdout", "stderr"]
 """Where it happened: preparing for its readiness, making the pipes, starting the program, hearing from its guard,
@@ -34,6 +35,12 @@ class ProcessError(Exception):
     has no process of its own, `elapsed` is in seconds since the start (0.0 when nothing was started).
     """
 
+    retryable: bool = False
+    fault: Fault = "machine"
+    http_status: int = 502
+    exit_status: int = 1
+    remedy: str = "see the text: the process could not be run"
+
     def __init__(self, text: str, *, stage: Stage, argv0: str, pid: int | None, elapsed: float) -> None:
         self.stage = stage
         self.argv0 = argv0
@@ -45,6 +52,9 @@ class ProcessError(Exception):
 
 class SpawnFailed(ProcessError):
     """The program did not start; `cause` is the system's error, or None when the guard went without a word."""
+
+    retryable = True
+    remedy = "see why it was refused; free what the machine lacks"
 
     def __init__(
         self,
@@ -58,22 +68,37 @@ class SpawnFailed(ProcessError):
     ) -> None:
         super().__init__(text, stage=stage, argv0=argv0, pid=pid, elapsed=elapsed)
         self.cause = cause
+        # a cause that is no shortage will be there the next time, too
+        self.retryable = self.retryable and (cause is None or shortage_of(cause) is not None)
 
 
 class NotFound(SpawnFailed):
     """There is no such program, neither at the path given nor on the PATH of the command's environment."""
 
+    retryable = False
+    exit_status = 69
+    remedy = "install the program, or give its full path"
+
 
 class NotExecutable(SpawnFailed):
     """The file is there and cannot be run: its mode, its format, or a missing interpreter."""
+
+    retryable = False
+    exit_status = 69
+    remedy = "set its mode, or install its interpreter"
 
 
 class CwdMissing(SpawnFailed):
     """The working directory is not there or may not be entered."""
 
+    retryable = False
+    remedy = "create the directory, or name another"
+
 
 class PortTaken(ProcessError):
     """`port` of `host`, by which a process was to show that it is ready, was answered before it was started."""
+
+    remedy = "end what answers on the port, or name another port"
 
     def __init__(self, host: str, port: int, *, argv0: str) -> None:
         text = f"port {port} of {host} is answered by another process already; end that, or name another port"
@@ -84,17 +109,35 @@ class PortTaken(ProcessError):
 class NoStdin(ProcessError):
     """The command was opened without a stdin pipe."""
 
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "open the command with a stdin pipe"
+
 
 class NoStdout(ProcessError):
     """The command was opened without a stdout pipe."""
+
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "open the command with a stdout pipe"
 
 
 class NoStderr(ProcessError):
     """The command was opened without a stderr pipe."""
 
+    fault: Fault = "us"
+    http_status = 500
+    exit_status = 70
+    remedy = "open the command with a stderr pipe"
+
 
 class StdinClosed(ProcessError):
     """stdin takes nothing more: closed by us, by the process, or after a message that was cut short (R098)."""
+
+    fault: Fault = "peer"
+    remedy = "start the process again"
 
 
 class PipeFailed(ProcessError):
@@ -102,6 +145,8 @@ class PipeFailed(ProcessError):
 
     Of stdin: nothing of the message was written, or stdin was closed behind the half of it. Of an output: what follows is
     lost, its pipe is closed."""
+
+    remedy = "start the process again"
 
     def __init__(
         self,
@@ -119,6 +164,10 @@ class PipeFailed(ProcessError):
 
 class ProcessGone(ProcessError):
     """The process has ended; `exit` is its reason, `stderr` the last bytes it said there so far (R098, R100)."""
+
+    retryable = True
+    fault: Fault = "peer"
+    remedy = "start the process again; its stderr may say why it ended"
 
     def __init__(
         self,

@@ -13,14 +13,14 @@ from mcp import Client
 
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
 from proctor.actors.gateways.mcp.server import ToolsetServer
-from proctor.actors.outcomes import Answer, Outcome
+from proctor.actors.outcomes import OUTCOMES, Answer, Outcome
 from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.allowed_dirs import Roots
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.progress import Heard
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.serving.tool_results import ADVICE, Place, failure, report
+from proctor.actors.serving.tool_results import Place, failure, report
 from proctor.actors.serving.toolset import Call, Toolset
 from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.actors.structured.schemas import schema_of
@@ -105,7 +105,7 @@ async def test_a_failure_says_what_where_and_what_to_do(
     ended = "no answer before its process ended (exit status 3; stderr ends 'out of luck')"
     assert why == f"why: {ended}"
     assert where.startswith(f"where: {tmp_path}/root (recording: {tmp_path}/runs/")
-    assert advice == f"what to do: {ADVICE['crashed']}"
+    assert advice == f"what to do: {OUTCOMES['crashed'].remedy}"
     assert stderr == "stderr ends: out of luck"
 
 
@@ -177,7 +177,7 @@ async def test_who_waits_too_long_for_a_session_is_told_so(
         assert trio.current_time() == pytest.approx(3)
         nursery.cancel_scope.cancel()
     assert result.is_error
-    assert "still waiting for the session" in result.text
+    assert "waiting for the session; 1 request was ahead" in result.text
     assert "what to do: " in result.text
 
 
@@ -326,7 +326,7 @@ async def test_calls_of_one_agent_are_answered_one_after_the_other(
 # -- reports
 
 
-@pytest.mark.parametrize("outcome", [name for name in ADVICE if name != "ok"])
+@pytest.mark.parametrize("outcome", [name for name in OUTCOMES if name != "ok"])
 def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     answer = Answer(agent="a", outcome=outcome, error="it said no", stderr="oops")
     result = report(answer, Place(cwd=Path("/w")), "half a sentence")
@@ -334,7 +334,7 @@ def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     head, why, where, advice, stderr, said = result.text.splitlines()
     assert head == f"a did not finish: {outcome.replace('_', ' ')}"
     assert (why, where, stderr) == ("why: it said no", "where: /w", "stderr ends: oops")
-    assert advice == f"what to do: {ADVICE[outcome]}"
+    assert advice == f"what to do: {OUTCOMES[outcome].remedy}"
     assert said == "it had said: half a sentence"
 
 
@@ -343,7 +343,7 @@ def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     [
         (BadOption("model 'x' is none"), "correct the arguments"),
         (StartRefused("a", "no login", stderr="oops"), "login"),
-        (AgentError("odd"), "call it again"),
+        (AgentError("odd"), "see what it says, and the agent's events"),
     ],
 )
 def test_every_error_has_its_remedy(error: Exception, advice: str) -> None:

@@ -22,6 +22,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors import errors as e
 from proctor.actors.delivery import STAGES, Delivery, Sent, Stage
+from proctor.actors.error_kinds import is_retryable
 from proctor.actors.gateways.http.problems import problem_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
@@ -179,7 +180,7 @@ async def test_every_failure_says_how_far_the_request_came(
     delivery = e.delivery_of(error)
     assert delivery is not None
     assert (delivery.stage, delivery.sent, delivery.text) == (stage, STAGES[stage], scene.text)
-    assert delivery.is_repeatable == e.is_retryable(error) == isinstance(error, proctor.NotExecuted)
+    assert delivery.is_repeatable == is_retryable(error) == isinstance(error, proctor.NotExecuted)
     if cause == "deadline":
         assert delivery.elapsed == pytest.approx(STOOD, abs=0.01)
     if cause == "crash":
@@ -346,7 +347,7 @@ async def test_a_place_that_did_not_come_free_in_time_says_where_the_request_sto
 ) -> None:
     pool = Pool("claude", limit=1)
     async with pool.slot(timeout=None):
-        with pytest.raises(proctor.NoPlace) as raised:
+        with pytest.raises(proctor.PoolTimeout) as raised:
             await pool.run(spoken_plan(), "x", timeout=5)
     assert raised.value.delivery == Delivery(sent="no", stage="queued", elapsed=5.0)
 

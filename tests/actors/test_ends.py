@@ -15,7 +15,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.limits.admission import admission_for
 from proctor.actors.limits.tree_limits import TreeLimits
-from proctor.actors.outcomes import REACTIONS, Outcome, Reaction
+from proctor.actors.outcomes import OUTCOMES, Outcome, Reaction
 from proctor.actors.plan.plan import claude_plan
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import Step, agent_of, codes, log_of, write_script
@@ -102,7 +102,7 @@ async def _end(turn: proctor.Turn) -> str:
 def test_each_outcome_and_each_reaction_has_such_a_cell() -> None:
     elsewhere = {"stopped", "deadline"}  # an owner's own word: of a stopped tree, and of a run without one
     assert {outcome for outcome, *_ in CELLS} | elsewhere == set(get_args(Outcome))
-    seen = {REACTIONS[outcome] for outcome in get_args(Outcome)}
+    seen = {OUTCOMES[outcome].reaction for outcome in get_args(Outcome)}
     assert seen == set(get_args(Reaction))
 
 

@@ -11,7 +11,8 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.errors import StartKilled, StartRefused, is_retryable
+from proctor.actors.error_kinds import is_retryable
+from proctor.actors.errors import StartKilled, StartRefused
 from proctor.actors.plan.plan import acp_plan
 from proctor.actors.runs import run
 from proctor.actors.scripted.launch import PROGRAM

@@ -8,7 +8,7 @@ import pytest
 from proctor.actors.outcomes import (
     ENDINGS,
     EXITS,
-    REACTIONS,
+    OUTCOMES,
     Answer,
     ExitClass,
     Outcome,
@@ -23,7 +23,7 @@ from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal,
 def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
     assert set(ENDINGS) == set(get_args(Ending))
     assert set(EXITS) == set(product(get_args(Stopper), get_args(ExitClass)))
-    assert {*ENDINGS.values(), *EXITS.values()} == set(REACTIONS) == set(get_args(Outcome))
+    assert {*ENDINGS.values(), *EXITS.values()} == set(OUTCOMES) == set(get_args(Outcome))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_label(ending: Ending | None, exit: ExitReason | None, by: Stopper, 
     ],
 )
 def test_what_a_restart_would_not_heal_is_not_restarted(outcome: Outcome, reaction: str) -> None:  # L36-L38
-    assert REACTIONS[outcome] == reaction
+    assert OUTCOMES[outcome].reaction == reaction
 
 
 @pytest.mark.parametrize(

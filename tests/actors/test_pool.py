@@ -15,7 +15,15 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.errors import AskInterrupted, BadOption, GreetingTimeout, NoPlace, StartRefused
+from proctor.actors.errors import (
+    AskInterrupted,
+    BadOption,
+    GreetingTimeout,
+    PoolClosed,
+    PoolFull,
+    PoolTimeout,
+    StartRefused,
+)
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import open_run
@@ -147,11 +155,12 @@ async def test_ten_that_leave_the_line_take_no_place_with_them_R123(autojump_clo
             line.cancel_scope.cancel()
         assert capacity(pool) == (0, 0)
         with pytest.raises(
-            NoPlace, match=r"pool 'claude' did not take the request: no place within 2 s; 0 were"
+            PoolTimeout,
+            match=r"pool 'claude' did not take the request: timed out after 2 s .* slot; 0 requests were ahead",
         ):
             async with pool.slot(timeout=2.0):
                 pass
-        with pytest.raises(NoPlace, match=r"no place within 3 s"):
+        with pytest.raises(PoolTimeout, match=r"timed out after 3 s"):
             await pool.run(spoken_plan(), "hi", timeout=3.0)
         holders.cancel_scope.cancel()
     assert capacity(pool) == (3, 0)
@@ -177,7 +186,7 @@ async def _slot(pool: Pool) -> None:
 async def test_a_line_that_is_full_refuses_at_once(autojump_clock: MockClock) -> None:
     pool = Pool("claude", limit=1, queue=0)
     async with pool.slot():
-        with pytest.raises(NoPlace, match="0 wait for a place already"):
+        with pytest.raises(PoolFull, match="its queue is full: 0 requests wait"):
             await pool.run(spoken_plan(), "hi")
     assert (await pool.run(spoken_plan(), "hi")).ok
 
@@ -199,7 +208,7 @@ def _codex(plan: Plan) -> Plan:
 async def test_a_full_pool_delays_no_other_command_line_R124(autojump_clock: MockClock) -> None:
     pools, plan = Pools(limits={"codex": 1}), spoken_plan()
     async with pools.of(_codex(plan)).slot():
-        with pytest.raises(NoPlace):
+        with pytest.raises(PoolTimeout):
             await pools.run(_codex(plan), "hi", timeout=1.0)
         assert await _seconds_to_answer(pools, plan) < 0.1
     assert [told.name for told in pools.statistics()] == ["codex", "claude"]
@@ -478,7 +487,7 @@ async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs_R125
     async def ask() -> None:
         try:
             told.append((await pool.run(plan, "hang")).outcome)
-        except NoPlace as error:
+        except PoolClosed as error:
             told.append(str(error))
 
     async with trio.open_nursery() as callers, open_supervisor([pool_spec("pool", pool)]) as sup:
@@ -489,7 +498,7 @@ async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs_R125
         assert capacity(pool) == (0, 1)
         await sup.terminate_child("pool")
         assert (house.alive, capacity(pool)) == (0, (2, 0))
-        with pytest.raises(NoPlace, match="it was closed"):
+        with pytest.raises(PoolClosed, match="it was closed"):
             await pool.run(plan, "hi")
         await sup.restart_child("pool")
         assert (await pool.run(plan, "hi")).ok
@@ -529,7 +538,7 @@ async def test_pools_are_served_together_also_those_that_come_later(autojump_clo
             await settle()
         await settle()
         assert [told.used for told in pools.statistics()] == [0, 0]
-    with pytest.raises(NoPlace):
+    with pytest.raises(PoolClosed):
         await pools.run(attrs.evolve(plan, dialect=attrs.evolve(plan.dialect, name="third")), "hi")
 
 

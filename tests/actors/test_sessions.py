@@ -14,7 +14,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.errors import BadOption, NoPlace, SessionOwned, StartRefused
+from proctor.actors.errors import (
+    BadOption,
+    SessionBusy,
+    SessionOwned,
+    SessionsClosed,
+    SessionsFull,
+    StartRefused,
+)
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run
@@ -117,7 +124,7 @@ async def test_directories_go_when_the_sessions_are_closed_R130(tmp_path: Path) 
                 (session.path / "deep" / "er").mkdir(parents=True)
         assert len(folders(tmp_path)) == 3
     assert left(tmp_path) == set()
-    with pytest.raises(NoPlace, match="not open"):
+    with pytest.raises(SessionsClosed, match="not open"):
         async with sessions.hold("a"):
             pass
 
@@ -169,7 +176,7 @@ async def test_the_one_that_was_idle_longest_makes_room_R132(
 
 async def test_one_in_use_makes_no_room_and_the_refusal_says_so_R132(tmp_path: Path) -> None:
     async with Sessions(tmp_path, limit=2) as sessions, sessions.hold("a"), sessions.hold("b"):
-        with pytest.raises(NoPlace, match="all of 2 sessions are in use"):
+        with pytest.raises(SessionsFull, match="all of 2 sessions are in use"):
             async with sessions.hold("c"):
                 pass
         assert folders(tmp_path) == {key_of("a"), key_of("b")}
@@ -215,7 +222,7 @@ async def _held(sessions: Sessions, id: str) -> None:
 
 
 async def test_who_waits_when_the_sessions_close_is_told(tmp_path: Path) -> None:
-    with pytest.RaisesGroup(NoPlace):
+    with pytest.RaisesGroup(SessionsClosed):
         async with trio.open_nursery() as nursery:
             async with Sessions(tmp_path) as sessions:
                 holding = sessions.hold("a")
@@ -300,7 +307,9 @@ async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp
         (tmp_path / "README").write_text("not ours")
         async with Sessions(tmp_path) as sessions:
             assert left(tmp_path) == {key_of("a"), "notes", "README"}
-            with pytest.raises(NoPlace, match="session 'a' did not take the request: another host has it"):
+            with pytest.raises(
+                SessionBusy, match="session 'a' did not take the request: another host has it"
+            ):
                 async with sessions.hold("a"):
                     pass
         assert held.path.is_dir()
@@ -488,14 +497,14 @@ async def test_sessions_are_listed_and_an_idle_one_is_removed_with_all_that_is_i
         async with sessions.hold("new") as session:
             (session.path / "x").write_text("x")
             assert [(f.id, f.users, f.idle) for f in sessions.facts()] == [("old", 0, 5.0), ("new", 1, 0.0)]
-            with pytest.raises(NoPlace, match="it is in use"):
+            with pytest.raises(SessionBusy, match="it is in use"):
                 await sessions.remove("new")
         assert [await sessions.remove("new") for _ in range(2)] == [True, False]
         assert folders(root) == {key_of("old")}
     async with Sessions(root, ttl=math.inf, keep=keep) as sessions:  # kept ones are on disk alone now
         assert [await sessions.remove("old") for _ in range(2)] == [keep, False]
         assert (sessions.facts(), folders(root)) == ((), set())
-    with pytest.raises(NoPlace, match="not open"):
+    with pytest.raises(SessionsClosed, match="not open"):
         await sessions.remove("old")
 
 

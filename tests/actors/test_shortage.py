@@ -16,7 +16,7 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.error_kinds import RESPONSES, fault_of, is_transient
+from proctor.actors.error_kinds import is_retryable, response_of
 from proctor.actors.errors import CompletionError, RecordingFailed
 from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.operations.health import troubles
@@ -37,17 +37,16 @@ def lacking(number: int) -> OSError:
 
 
 @pytest.mark.parametrize("number", sorted(SHORTAGES), ids=errno.errorcode.get)
-def test_a_call_refused_for_a_shortage_is_transient_whatever_wraps_it(number: int) -> None:
+def test_a_call_refused_for_a_shortage_is_retryable_whatever_wraps_it(number: int) -> None:
     spawn = SpawnFailed("did not start", stage="spawn", argv0="x", cause=lacking(number))
     recording = RecordingFailed("x", lacking(number))
     recording.__cause__ = lacking(number)
     completion = CompletionError("no")
     completion.__cause__ = spawn
     for error in (lacking(number), spawn, recording, completion):
-        assert is_transient(error)
-    assert (
-        RESPONSES[fault_of(SpawnFailed("x", stage="spawn", argv0="x", cause=lacking(errno.EIO)))] == "report"
-    )
+        assert is_retryable(error)
+    other = SpawnFailed("x", stage="spawn", argv0="x", cause=lacking(errno.EIO))
+    assert (is_retryable(other), response_of(other)) == (False, "refuse_start")
 
 
 def test_agents_and_their_servers_back_off_unless_their_owner_says_otherwise(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proctor.actors.errors import AskInterrupted, AskNotSent, NoPlace, StartRefused
+from proctor.actors.delivery import Delivery
+from proctor.actors.errors import AskInterrupted, AskNotSent, PoolTimeout, SessionTimeout, StartRefused
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.pool import Pool
@@ -43,11 +44,12 @@ async def test_a_call_whose_time_is_up_in_the_line_says_what_it_waited_for(
         nursery.start_soon(_busy, sessions, 1.0)
         await trio.sleep(1)
         began = trio.current_time()
-        told = "session 'a' did not take the request: after 5 s it was still waiting for the session; calls before it: 2"
-        with pytest.raises(NoPlace, match=f"^{told}$"):
+        text = "session 'a' did not take the request: timed out after 5 s waiting for the session; 2 requests were ahead"
+        with pytest.raises(SessionTimeout, match=f"^{text}$") as caught:
             async with sessions.hold("a", timeout=5):
                 pass
         assert trio.current_time() - began == pytest.approx(5.0)
+        assert caught.value.delivery == Delivery(sent="no", stage="queued", elapsed=5.0)
         assert [facts.users for facts in sessions.facts()] == [2]  # it has left the line
         async with sessions.hold("a"):
             assert trio.current_time() - began == pytest.approx(39.0)
@@ -75,7 +77,9 @@ async def test_one_deadline_is_over_the_line_of_the_session_and_that_of_the_pool
         nursery.start_soon(pool.run, spoken_plan(silence=1000.0), "hang")
         await trio.sleep(1)
         began = trio.current_time()
-        with pytest.raises(NoPlace, match="pool 'claude' did not take the request: no place within 21 s"):
+        with pytest.raises(
+            PoolTimeout, match="pool 'claude' did not take the request: timed out after 21 s waiting"
+        ):
             async with sessions.hold("a", timeout=60) as session:
                 await session.run(spoken_plan(), "hi", by=pool.run)
         assert trio.current_time() - began == pytest.approx(60.0)

@@ -12,7 +12,7 @@ from proctor.actors.fleet.fleet import Fleet, load_fleet
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.cli.ui.fleet_log import Line, Story, Watched, told
 from proctor.cli.ui.fleet_table import result, summary, told_line, word_of
-from proctor.cli.verdicts import OUTCOMES, reason, said_of, verdict
+from proctor.cli.verdicts import PHRASES, reason, said_of, verdict
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
 from proctor.runtime.errors import StartError
@@ -201,8 +201,8 @@ def test_an_end_is_one_line_with_who_what_and_why(answer: Answer, line: str) -> 
     assert verdict(answer, 1000.0).startswith(line)
 
 
-def test_every_outcome_has_a_status_and_words() -> None:
-    assert set(OUTCOMES) == set(get_args(Outcome))
+def test_every_outcome_has_words() -> None:
+    assert set(PHRASES) == set(get_args(Outcome))
     assert said_of("a label of tomorrow") == "a label of tomorrow"
     assert reason(Answer(agent="a", outcome="ok")) == ""
 

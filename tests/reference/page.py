@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,12 +15,13 @@ import msgspec
 import proctor
 from proctor.actors import errors as actor_errors
 from proctor.actors.agent.states import TRANSITIONS, State
-from proctor.actors.error_kinds import ERRORS
-from proctor.actors.outcomes import ENDINGS, EXITS, REACTIONS, Outcome
+from proctor.actors.outcomes import ENDING_FACTS, ENDINGS, EXITS, OUTCOMES, Outcome
 from proctor.actors.plan.options import HELP, defaults, types
-from proctor.actors.serving.retry import REPEATED
 from proctor.actors.specs import SpecOptions
 from proctor.protocols import vocabulary as v
+from proctor.runtime import errors as runtime_errors
+from proctor.runtime.error_facts import ErrorFacts
+from proctor.runtime.processes import process_errors
 from proctor.runtime.spec import ChildSpec
 from tests.reference.notices import MEANINGS
 
@@ -71,19 +73,24 @@ def _outcomes() -> Iterator[str]:
     yield "## Outcomes\n"
     yield (
         "The label of an answer, by the CLI's word for the end of its turn, or else by who stopped the process and how "
-        "it went. `attempted` repeats a run where the third column says so.\n"
+        "it went. What is retryable is repeated by `attempted`; fault, statuses and remedies are explained with the "
+        "[errors](#errors).\n"
     )
     rows = (
         (
             f"`{label}`",
-            REACT[REACTIONS[label]],
-            "yes" if REPEATED[label] else "",
+            REACT[OUTCOMES[label].reaction],
+            *_facts(OUTCOMES[label]),
             _endings(label),
             _exits(label),
         )
         for label in get_args(Outcome)
     )
-    yield from _table(("outcome", "a held agent", "repeated", "endings", "without an end of the turn"), rows)
+    heads = ("outcome", "a held agent", *FACTS, "endings", "without an end of the turn")
+    yield from _table(heads, rows)
+    yield "These endings say more than their outcome:\n"
+    endings = ((f"`{word}`", *_facts(facts)) for word, facts in ENDING_FACTS.items())
+    yield from _table(("ending", *FACTS), endings)
 
 
 def _endings(label: Outcome) -> str:
@@ -146,24 +153,72 @@ def _notices() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
-    yield "`proctor.actors.error_kinds.fault_of` gives the last column: what to do is in [completion models](guides/completion.md#chunks-and-errors).\n"
+    yield FACTS_TEXT
     rows = (
         (
             f"`{kind.__name__}`",
             _listed(base.__name__ for base in kind.__bases__),
             _doc(kind),
-            ERRORS.get(kind, ""),
+            *_facts(kind),
         )
         for kind in errors()
     )
-    yield from _table(("error", "is also", "when", "fault"), rows)
+    yield from _table(("error", "is also", "when", *FACTS), rows)
+    yield DECISIONS
+
+
+FACTS = ("retryable", "fault", "HTTP", "exit", "what to do")
+FACTS_TEXT = """Every error class has its facts as attributes, an outcome has them in `proctor.actors.outcomes.OUTCOMES`:
+
+* `retryable`: the same request may succeed later with nothing changed. Whether something of it was carried out already is another
+  question, which its `delivery` answers; `error_kinds.is_safe_to_repeat(error)` asks both.
+* `fault`: who must act. `caller`: the request has to change. `peer`: the command line, its API or another agent failed. `machine`: its
+  owner changes something: a login, a setting, a limit, memory. `us`: a mistake in proctor or in the program that uses it.
+* `http_status`: what [HTTP](guides/serve-over-http.md) answers; the chat API says 400 for 422, 408 for 504 and 500 for 502.
+* `exit_status`: what a command ends with.
+* `remedy`: what to do.
+
+`proctor.actors.error_kinds.facts_of(error)` gives those of any error: a `CompletionError`, a `ProviderError` and a `StartError` have
+those of the error that they wrap; a call that the system refused because something had run out is retryable; an error of somebody
+else's is a fault of ours.
+"""
+DECISIONS = """Cases that look alike:
+
+| case | decision |
+|---|---|
+| the deadline passed in mid-turn: `AskInterrupted`, outcome `deadline` | not retryable: the same time would not do, and something may have been done |
+| the deadline passed before anything was sent: `AskNotSent`, `PoolTimeout`, `SessionTimeout` | retryable, and safe; a deadline as well: 504, 124 |
+| `PoolFull`, `SessionsFull`, `MaxChildren` | retryable, the machine's: a limit that was set for it is reached |
+| `PoolClosed`, `SessionsClosed` | not retryable: its owner opens it again first |
+| `SessionBusy`, `SessionOwned` | retryable, the peer's: it passes when the other call ends; 409 |
+| outcomes `crashed`, `no_answer`, `stalled`, `killed_by_system` | retryable: a new run starts anew, and asking for retries permits that a run is carried out twice |
+| `MaybeExecuted`, the same ends in a held agent's conversation | not retryable: the conversation has gone on, and only its caller can look what was done |
+| outcomes `stopped`, `killed` | not retryable, the machine's owner's: it was stopped on purpose |
+| outcome `limited` | retryable after `resets_at`; `attempted` does not repeat it where the reset is not known |
+| `BudgetExceeded`, outcome `exhausted` | not retryable, the caller's: its own limit is reached; `seconds` says until when |
+| `SpawnFailed` | retryable where something had run out, or the system gave no reason |
+| `NoProc`, `ActorExited`, `CallTimeout` | retryable: the actor may be restarting; whether it acted is not known |
+| `SchemaUnmet` and the ending `schema_unmet` | the peer's: the agent's answer does not match |
+| `FleetFaults` | the caller's, as any wrong option: exit status 2 |
+"""
+
+
+def _facts(facts: object) -> Iterator[str]:
+    """The cells of an error class or an outcome; none of what has no facts."""
+    if not isinstance(facts, ErrorFacts) or facts is OUTCOMES["ok"]:
+        yield from ("", "", "", "", "")
+        return
+    yield "yes" if facts.retryable else ""
+    yield from (facts.fault, str(facts.http_status), str(facts.exit_status), facts.remedy)
 
 
 def errors() -> list[type[BaseException]]:
     """Every error that a user of the library can meet: the public ones, and all of those of agents."""
     public = (getattr(proctor, name) for name in proctor.__all__)
-    own = vars(actor_errors).values()
-    kinds = {kind for kind in (*public, *own) if isinstance(kind, type) and issubclass(kind, BaseException)}
+    own = (vars(each).values() for each in (actor_errors, runtime_errors, process_errors))
+    kinds = {
+        kind for kind in (*public, *chain(*own)) if isinstance(kind, type) and issubclass(kind, BaseException)
+    }
     return sorted(
         (kind for kind in kinds if kind.__module__.startswith("proctor.")), key=lambda kind: kind.__name__
     )

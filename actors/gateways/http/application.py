@@ -15,7 +15,7 @@ from proctor.actors.gateways.http.document import body_schemas
 from proctor.actors.gateways.http.endpoints import Endpoints
 from proctor.actors.gateways.http.gateway import Gateway
 from proctor.actors.gateways.http.operations import OPERATIONS
-from proctor.actors.gateways.http.problems import ERRORS, Problem, on_error, on_http
+from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -27,7 +27,7 @@ def application(gateway: Gateway) -> Starlette:
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = getattr(endpoints, operation.endpoint)
     routes = [Route(path, _by_method(several), methods=list(several)) for path, several in paths.items()]
-    kinds: tuple[type[Exception], ...] = (Problem, *ERRORS, Exception)
+    kinds: tuple[type[Exception], ...] = (Problem, *NAMES, Exception)
     handlers: dict[Any, Any] = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
     return Starlette(routes=[*routes, *gateway.hooks.routes], exception_handlers=handlers)
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.actors.agent.handle import Agent
-from proctor.actors.errors import AgentError, NoPlace
+from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.document import openapi
 from proctor.actors.gateways.http.gateway import Gateway, Word
@@ -185,7 +185,7 @@ class Endpoints:
         agent, id = self._agent(request), request.path_params["id"]
         try:
             found = await self._gateway.rooms_of(agent).remove(agent.name, id)
-        except NoPlace as error:
+        except SessionBusy as error:
             raise problem(409, "in-use", str(error), "withdraw its turns first", where="id") from error
         if not found:
             remedy = f"GET /agents/{agent.name}/sessions lists those that are in use"

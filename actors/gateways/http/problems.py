@@ -1,7 +1,7 @@
-"""Why a request has no result, as `application/problem+json` (RFC 9457). One table says which error is which.
+"""Problems: why a request has no result, as `application/problem+json` (RFC 9457).
 
-Guarantees: whoever reads one learns what is wrong, where, and what to do; a `Retry-After` stands where repeating makes
-sense and is safe. What the table does not name is a fault of ours: 500, and its text stays here.
+Status and remedy are those of the error's class; `NAMES` adds the stable name. A `Retry-After` stands where repeating makes sense and
+is safe. An error that says nothing of itself is a fault of ours: 500, and its text is not sent.
 """
 
 from __future__ import annotations
@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-import attrs
 import msgspec
 import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actors.error_kinds import facts_of, is_safe_to_repeat
 from proctor.actors.errors import (
     AgentError,
     AskNotSent,
     AskTimeout,
     BadOption,
+    BudgetExceeded,
     MaybeExecuted,
     NotExecuted,
+    SessionBusy,
+    SessionOwned,
+    UnsupportedPayload,
     delivery_of,
 )
 from proctor.actors.gateways.http.schemas import (
@@ -31,8 +35,8 @@ from proctor.actors.gateways.http.schemas import (
     ViolationRecord,
     delivery_record,
 )
-from proctor.runtime.errors import ActorExited, CallTimeout, NotFound, Restarting, Running, StartError
-from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.errors import CallTimeout, NotFound, Restarting, Running, StartError, SupervisionError
+from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes.process_errors import ProcessError
 
 MEDIA_TYPE = "application/problem+json"
@@ -49,37 +53,28 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
 
-@attrs.frozen
-class Kind:
-    """Status, stable name, and what the client can do about it."""
-
-    status: int
-    name: str
-    remedy: str
-    again: bool = False
-
-
-ERRORS: Mapping[type[Exception], Kind] = {
-    AskNotSent: Kind(504, "deadline-unsent", "ask again: the agent was never told", again=True),
-    AskTimeout: Kind(504, "deadline", "ask again with a longer timeout; the turn was interrupted"),
-    MaybeExecuted: Kind(502, "maybe-executed", "look at what the agent did before asking again"),
-    NotExecuted: Kind(503, "not-executed", "ask again: the agent was never told", again=True),
-    NoProc: Kind(503, "not-running", "wait until the agent runs: GET /agents says what it does", again=True),
-    ActorExited: Kind(503, "not-running", "ask again: the agent ended before it was told", again=True),
-    CallTimeout: Kind(503, "busy", "ask again: the agent did not reply in time", again=True),
-    Running: Kind(409, "running", "stop it first, or restart it"),
-    Restarting: Kind(409, "running", "it is being restarted already: GET /agents says what it does"),
-    NotFound: Kind(404, "forgotten", "a temporary agent is forgotten when it ends"),
-    StartError: Kind(502, "not-started", "see the detail; mend what is wrong and start it"),
-    trio.TooSlowError: Kind(503, "busy", "ask again: the agent did not reply in time", again=True),
-    BadOption: Kind(422, "not-possible", "change the request or the agent's options as the detail says"),
-    DeliveryError: Kind(
-        503, "not-running", "wait until the agent runs: GET /agents says what it does", again=True
-    ),
-    ProcessError: Kind(502, "agent-failed", "see the detail: its command line could not be run"),
-    AgentError: Kind(502, "agent-failed", "see the detail, and the agent's events"),
+NAMES: Mapping[type[Exception], str] = {
+    AskNotSent: "deadline-unsent",
+    AskTimeout: "deadline",
+    MaybeExecuted: "maybe-executed",
+    SessionBusy: "in-use",
+    SessionOwned: "in-use",
+    NotExecuted: "not-executed",
+    BudgetExceeded: "budget-spent",
+    CallTimeout: "busy",
+    Running: "running",
+    Restarting: "running",
+    NotFound: "forgotten",
+    StartError: "not-started",
+    trio.TooSlowError: "busy",
+    BadOption: "not-possible",
+    UnsupportedPayload: "not-possible",
+    SupervisionError: "refused",
+    DeliveryError: "not-running",
+    ProcessError: "agent-failed",
+    AgentError: "agent-failed",
 }
-"""What an agent's call raises; the first that fits."""
+"""What an agent's call raises → the stable name of its problem; the first that fits. Status and remedy are the error's own."""
 
 REMEDIES: Mapping[int, str] = {
     404: "GET /agents lists what there is, GET /openapi.json every path",
@@ -117,12 +112,13 @@ def problem_of(error: Exception) -> Problem:
     """The problem that an agent's error is."""
     if isinstance(error, Problem):
         return error
-    kind = next((k for kinds, k in ERRORS.items() if isinstance(error, kinds)), None)
-    if kind is None:
+    name = next((name for kind, name in NAMES.items() if isinstance(error, kind)), None)
+    facts = facts_of(error)
+    if name is None or facts.http_status == 500:
         return problem(500, "internal", "an internal error", REMEDIES[500])
-    headers = {"retry-after": str(RETRY_AFTER)} if kind.again else None
+    headers = {"retry-after": str(RETRY_AFTER)} if is_safe_to_repeat(error) else None
     detail, delivery = str(error) or "no reply came in time", delivery_record(delivery_of(error))
-    return problem(kind.status, kind.name, detail, kind.remedy, headers=headers, delivery=delivery)
+    return problem(facts.http_status, name, detail, facts.remedy, headers=headers, delivery=delivery)
 
 
 def told(error: Problem) -> Response:

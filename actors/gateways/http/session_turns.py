@@ -53,7 +53,7 @@ class Rooms:
         )
 
     async def remove(self, agent: str, id: str) -> bool:
-        """Whether there was one. Raises `NoPlace` when it is in use."""
+        """Whether there was one. Raises `SessionBusy` when it is in use."""
         return await self.sessions.remove(self._key(agent, id))
 
     async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:

@@ -17,64 +17,27 @@ import attrs
 import msgspec
 
 from proctor.actors import errors as e
-from proctor.actors.error_kinds import chain
+from proctor.actors.error_kinds import chain, facts_of, is_retryable
 from proctor.actors.gateways.openai.requests import Refused
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.serving.chunks import ToolOutput, ToolUse
 from proctor.actors.serving.completion import Completion
 from proctor.protocols.vocabulary import Usage
-from proctor.runtime.errors import ActorExited
-from proctor.runtime.exits import NoProc
 
 Body = dict[str, Any]
 
 LEFT = 499
 """The client went away before there was an answer."""
 
-ENDINGS: Mapping[str, int] = {
-    "invalid_request": 400,
-    "prompt_too_long": 400,
-    "model_not_found": 404,
-    "overloaded": 503,
-}
-"""The command line's word for what ended a turn → status, where it says more than the outcome."""
-
-OUTCOMES: Mapping[str, int] = {
-    "authentication": 401,
-    "deadline": 408,
-    "stalled": 408,
-    "limited": 429,
-    "exhausted": 429,
-    "interrupted": LEFT,
-    "stopped": 503,
-    "killed": 503,
-}
-"""Label of an answer that is none → status; 500 for all others."""
-
-ERRORS: Mapping[type[BaseException], int] = {
-    e.AskTimeout: 408,
-    e.GreetingTimeout: 408,
-    e.Unresponsive: 408,
-    e.BadOption: 400,
-    e.UnsupportedPayload: 400,
-    e.ContextMissing: 400,
-    e.TransportMisuse: 400,
-    e.NoSuchProvider: 404,
-    e.BudgetExceeded: 429,
-    e.NotExecuted: 503,
-    e.ServerLost: 503,
-    e.StartKilled: 503,
-    e.SessionOwned: 503,
-    ActorExited: 503,
-    NoProc: 503,
-}
-"""Type of an error → status; 500 for all others."""
+STATUSES: Mapping[int, int] = {422: 400, 504: 408, 502: 500}
+"""An error's HTTP status → that of the chat API, which has a word of its own for some."""
 
 TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
     404: "invalid_request_error",
     408: "timeout",
+    409: "conflict_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
     LEFT: "cancelled",
@@ -92,17 +55,9 @@ class Fault:
 
 
 def status_of(error: BaseException) -> int:
-    """The status of the innermost cause that a table knows."""
-    status = 500
-    for each in chain(error):
-        status = _own_status(each) or status
-    return status
-
-
-def _own_status(error: BaseException) -> int | None:
-    if isinstance(error, e.ProviderError):
-        return ENDINGS.get(error.ending or "") or OUTCOMES.get(error.outcome or "")
-    return next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), None)
+    """The status of an error in the chat API."""
+    status = facts_of(error).http_status
+    return STATUSES.get(status, status)
 
 
 def fault_of(error: BaseException, *, status: int | None = None, code: str | None = None) -> Fault:
@@ -136,7 +91,7 @@ def _retry_after(error: BaseException, status: int) -> int | None:
             return None if seconds is None else max(1, math.ceil(seconds))
         if isinstance(each, e.BudgetExceeded) and each.seconds is not None and math.isfinite(each.seconds):
             return max(1, math.ceil(each.seconds))
-    return 1 if status == 503 else None
+    return 1 if status in (409, 503) and is_retryable(error) else None
 
 
 def head_of(model: str) -> Body:

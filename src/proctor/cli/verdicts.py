@@ -1,51 +1,41 @@
-"""What an end means to the shell, and the one line that tells a person. Two tables."""
+"""Results for the shell and for a person: the exit status, and one line of text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proctor.actors.errors import AgentError, BadOption, FleetFaults, NotExecutable, NotInstalled
-from proctor.actors.outcomes import Answer, Outcome
-from proctor.actors.scripted import ScriptError
-from proctor.cli.codes import DEADLINE, FAILED, LIMITED, NOT_INSTALLED, OK, USAGE
+from proctor.actors.error_kinds import facts_of
+from proctor.actors.outcomes import OUTCOMES, Answer, Outcome
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import WHOLE, last_line, one_line, printable, until
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
-OUTCOMES: Mapping[Outcome, tuple[int, str]] = {
-    "ok": (OK, "answered"),
-    "failed": (FAILED, "failed"),
-    "limited": (LIMITED, "is parked on a usage limit"),
-    "interrupted": (FAILED, "was interrupted"),
-    "exhausted": (FAILED, "used up its turns or its budget"),
-    "authentication": (FAILED, "is not logged in"),
-    "configuration": (FAILED, "cannot work as configured"),
-    "deadline": (DEADLINE, "did not finish in time"),
-    "stalled": (FAILED, "gave no sign of life"),
-    "stopped": (FAILED, "was stopped"),
-    "killed": (FAILED, "was killed"),
-    "killed_by_system": (FAILED, "was killed by the system"),
-    "crashed": (FAILED, "crashed"),
-    "no_answer": (FAILED, "ended without an answer"),
-    "garbled": (FAILED, "no longer spoke its protocol and was stopped"),
+PHRASES: Mapping[Outcome, str] = {
+    "ok": "answered",
+    "failed": "failed",
+    "limited": "is parked on a usage limit",
+    "interrupted": "was interrupted",
+    "exhausted": "used up its turns or its budget",
+    "authentication": "is not logged in",
+    "configuration": "cannot work as configured",
+    "deadline": "did not finish in time",
+    "stalled": "gave no sign of life",
+    "stopped": "was stopped",
+    "killed": "was killed",
+    "killed_by_system": "was killed by the system",
+    "crashed": "crashed",
+    "no_answer": "ended without an answer",
+    "garbled": "no longer spoke its protocol and was stopped",
 }
-"""How a request ended → exit status, and what is said of the agent."""
-
-ERRORS: Mapping[type[Exception], int] = {
-    BadOption: USAGE,
-    FleetFaults: USAGE,
-    ScriptError: USAGE,
-    NotInstalled: NOT_INSTALLED,
-    NotExecutable: NOT_INSTALLED,
-    AgentError: FAILED,
-}
-"""What kept a run from starting → exit status; the first that fits."""
+"""How a request ended → what is said of the agent."""
 
 
-def status_of(error: Exception) -> int:
-    """The exit status of an error that is told in one line."""
-    return next((status for kind, status in ERRORS.items() if isinstance(error, kind)), FAILED)
+def status_of(ended: Outcome | Exception) -> int:
+    """The exit status of a command whose request ended so, or that an error kept from its work."""
+    if isinstance(ended, Exception):
+        return facts_of(ended).exit_status
+    return OUTCOMES[ended].exit_status
 
 
 async def refused(error: Exception, errors: Output) -> int:
@@ -65,7 +55,7 @@ def innermost(error: StartError) -> Exception:
 
 def verdict(answer: Answer, now: float) -> str:
     """One line about the end of a request: who, what and why. `now` in Unix seconds."""
-    said = f"{answer.agent} {OUTCOMES[answer.outcome][1]}"
+    said = f"{answer.agent} {PHRASES[answer.outcome]}"
     if answer.outcome == "limited":
         return f"{said} {until(answer.resets_at, now)}"
     why = reason(answer)
@@ -84,4 +74,4 @@ def reason(answer: Answer) -> str:
 
 def said_of(outcome: str) -> str:
     """What is said of an agent that ended so; the label itself when this version does not know it."""
-    return next((words for name, (_, words) in OUTCOMES.items() if name == outcome), outcome)
+    return next((words for name, words in PHRASES.items() if name == outcome), outcome)

@@ -25,7 +25,7 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import make_room
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.renderers import AsJson, AsText, Presentation
-from proctor.cli.verdicts import OUTCOMES, status_of, verdict
+from proctor.cli.verdicts import PHRASES, status_of, verdict
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
@@ -98,7 +98,7 @@ async def _turns(agent: Agent, prompts: tuple[str, ...], shows: partial[Presenta
         answer = await _turn(agent, prompt, shows())
         if not answer.ok:
             await screen.say(verdict(answer, time.time()))
-            status = status or OUTCOMES[answer.outcome][0]
+            status = status or status_of(answer.outcome)
         if answer.ending is None:  # its process has gone, and a replay is not repeated
             break
     return status
@@ -113,7 +113,7 @@ async def _turn(agent: Agent, prompt: str, show: Presentation) -> Answer:
             return turn.answer
     except (MaybeExecuted, NotExecuted) as error:
         ended = error.outcome if isinstance(error, MaybeExecuted) else ""
-        known: list[Outcome] = [outcome for outcome in OUTCOMES if outcome == ended]
+        known: list[Outcome] = [outcome for outcome in PHRASES if outcome == ended]
         answer = Answer(agent=agent.name, outcome=known[0] if known else "no_answer", error=str(error))
         await show.answer(answer, None)
         return answer

@@ -38,7 +38,7 @@ from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.renderers import AsJson, AsText, Presentation
 from proctor.cli.ui.terminal import Questions, can_ask
 from proctor.cli.ui.text import printable
-from proctor.cli.verdicts import OUTCOMES, status_of, verdict
+from proctor.cli.verdicts import status_of, verdict
 from proctor.runtime.processes.process_errors import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
@@ -108,7 +108,7 @@ async def _prepared(options: RunOptions, screen: Output, show: Presentation, int
     live = await _converse(plan, prompt, deadline, show, interrupts)
     if not live.answer.ok:
         await screen.say(f"{verdict(live.answer, time.time())}{_where(live, plan)}")
-    return OUTCOMES[live.answer.outcome][0]
+    return status_of(live.answer.outcome)
 
 
 def _settled(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:

@@ -18,7 +18,7 @@ from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.outcomes import Answer
 from proctor.cli.ui.text import last_line, money, one_line, until
 from proctor.cli.ui.transcript import SILENT_NOTICES, VOID, line_of
-from proctor.cli.verdicts import OUTCOMES, reason, said_of
+from proctor.cli.verdicts import PHRASES, reason, said_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
 from proctor.runtime.errors import StartError
@@ -259,7 +259,7 @@ class Story:
             money(answer.cost_usd),
         ]
         paid = ", ".join(fact for fact in facts if fact)
-        text = f"{OUTCOMES[answer.outcome][1]}{f' ({paid})' if paid else ''}"
+        text = f"{PHRASES[answer.outcome]}{f' ({paid})' if paid else ''}"
         why = reason(answer)
         return self._line(path, f"{text}: {why}" if why else text, "good" if answer.ok else "bad")
 

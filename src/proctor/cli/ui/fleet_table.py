@@ -18,7 +18,7 @@ from rich.text import Text
 from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import Line, Tone, Watched
 from proctor.cli.ui.text import money, one_line, printable
-from proctor.cli.verdicts import OUTCOMES
+from proctor.cli.verdicts import PHRASES
 from proctor.runtime.supervision.child_table import TreeNode
 
 Row: TypeAlias = tuple[str | Text, ...]
@@ -166,5 +166,5 @@ def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
 def result(watched: Watched) -> str:
     """How an agent's prompt ended, in a word or two."""
     if watched.answer is not None:
-        return OUTCOMES[watched.answer.outcome][1]
+        return PHRASES[watched.answer.outcome]
     return "no answer" if watched.failure is not None else "-"
