@@ -220,7 +220,8 @@ def errors() -> list[type[BaseException]]:
         kind for kind in (*public, *chain(*own)) if isinstance(kind, type) and issubclass(kind, BaseException)
     }
     return sorted(
-        (kind for kind in kinds if kind.__module__.startswith("proctor.")), key=lambda kind: kind.__name__
+        (kind for kind in kinds if kind.__module__.startswith("proctor.")),
+        key=lambda kind: (kind.__name__, kind.__module__),
     )
 
 
