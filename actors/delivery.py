@@ -1,9 +1,7 @@
-"""How far a request came: one record on every failure of a turn, whoever reports it.
+"""Delivery record: how far a request came before it failed.
 
-`STAGES` names each place where a request can stand, in their order, and says whether its prompt had reached the command
-line by then. A repetition is safe where it had not (`Delivery.is_repeatable`).
-
-Not here: who fills it in (`handle` for a held agent, `runs` for a run).
+`STAGES` lists each stage of a request in order and says whether its prompt had reached the command line. Repeating is safe where it
+had not (`Delivery.is_repeatable`). `handle` fills the record in for a held agent, `runs` for a run.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class OptionFault:
 
 
 class BadOption(AgentError, ValueError):
-    """An option has a value that nothing can be made of; the text names the option and what is accepted.
+    """An option has an invalid value; the text names the option and what is accepted.
 
     `faults` holds everything that is wrong with the options of one agent, each a line of the text.
     """
@@ -63,7 +63,7 @@ class BadOption(AgentError, ValueError):
 
 
 class UnsupportedPayload(AgentError, ValueError):
-    """This command line has no way to take a payload of this kind and MIME type; nothing was sent (R147)."""
+    """This command line has no way to take a payload of this kind and MIME type; nothing was sent."""
 
     fault: Fault = "caller"
     http_status = 422
@@ -78,7 +78,7 @@ class UnsupportedPayload(AgentError, ValueError):
 
 
 class FleetFaults(AgentError, ValueError):
-    """A fleet file is wrong; `faults` holds every fault found, each one line that begins with its place in the tables.
+    """A fleet file is invalid; `faults` holds every fault, each one line that begins with its position in the tables.
 
     `lines` has the line of the file for each, 0 where there is none; the text names it, and the agent of `agents`.
     """
@@ -95,8 +95,8 @@ class FleetFaults(AgentError, ValueError):
         self.faults = tuple(faults)
         self.lines = tuple(lines) or (0,) * len(self.faults)
         names = tuple(agents) or ("",) * len(self.faults)
-        told = zip(self.faults, self.lines, names, strict=True)
-        super().__init__("\n".join(_located(path, *one) for one in told))
+        located = zip(self.faults, self.lines, names, strict=True)
+        super().__init__("\n".join(_located(path, *one) for one in located))
 
 
 def _located(path: str, fault: str, line: int, agent: str) -> str:
@@ -105,7 +105,7 @@ def _located(path: str, fault: str, line: int, agent: str) -> str:
 
 
 class TransportMisuse(AgentError, RuntimeError):
-    """A transport was connected twice, read twice, or used before it was connected; nothing was harmed (R095, R096)."""
+    """A transport was connected twice, read twice, or used before it was connected; nothing was harmed."""
 
     fault: Fault = "us"
     http_status = 500
@@ -114,7 +114,7 @@ class TransportMisuse(AgentError, RuntimeError):
 
 
 class NotInstalled(AgentError):
-    """The CLI was found in none of the places searched (R022, R023, R028)."""
+    """The CLI was found in none of the places searched."""
 
     fault: Fault = "machine"
     exit_status = 69
@@ -130,7 +130,7 @@ class NotInstalled(AgentError):
 
 
 class NotExecutable(AgentError):
-    """Something is there, but it cannot be run (R025)."""
+    """Something is there, but it cannot be run."""
 
     fault: Fault = "machine"
     exit_status = 69
@@ -143,7 +143,7 @@ class NotExecutable(AgentError):
 
 
 class VersionCheckFailed(AgentError):
-    """`--version` did not print a version; `output` is what it printed instead (R026)."""
+    """`--version` did not print a version; `output` is what it printed instead."""
 
     fault: Fault = "machine"
     remedy = "check its command line: proctor doctor"
@@ -214,7 +214,7 @@ class BudgetExceeded(AgentError):
 
 
 class GreetingTimeout(AgentError):
-    """The CLI started but did not answer the greeting in time; `stderr` is the end of what it wrote (C23, R047)."""
+    """The CLI started but did not answer the greeting in time; `stderr` is the end of what it wrote."""
 
     retryable = True
     http_status = 504
@@ -247,7 +247,7 @@ class SchemaUnmet(AgentError, ValueError):
     remedy = "ask again, or for less at a time; the text has each place that does not match"
 
     def __init__(self, name: str, violations: Sequence[str]) -> None:
-        super().__init__(f"this is no {name}: {'; '.join(violations)}")
+        super().__init__(f"does not match {name}: {'; '.join(violations)}")
         self.violations = tuple(violations)
 
 
@@ -306,7 +306,7 @@ class AskInterrupted(AskTimeout):
 
 
 class ResourceUnavailable(NotExecuted):
-    """A pool or a session cannot be had; the request stood in line and was never sent. `resource` names it."""
+    """A pool or a session is not available, and the request was never sent. `resource` names it."""
 
     def __init__(self, resource: str, why: str, *, elapsed: float = 0.0) -> None:
         super().__init__(resource, why, delivery=Delivery(sent="no", stage="queued", elapsed=elapsed))
@@ -482,14 +482,14 @@ class ProviderError(AgentError):
 
 
 class CompletionError(AgentError):
-    """A completion failed; the `__cause__` is the `ProviderError`, and its cause what the agent raised (R105)."""
+    """A completion failed; the `__cause__` is the `ProviderError`, and its cause what the agent raised."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"no completion: {why}")
 
 
 class ContextMissing(AgentError):
-    """A provider needs to be told for whom it works before it is asked anything; nothing was started (R115)."""
+    """A provider was asked without the context that it needs; nothing was started."""
 
     fault: Fault = "caller"
     http_status = 422
@@ -503,7 +503,7 @@ class ContextMissing(AgentError):
 
 
 class NoSuchProvider(AgentError, LookupError):
-    """No provider of this name was registered; the text lists those that were (R166)."""
+    """No provider of this name was registered; the text lists those that were."""
 
     fault: Fault = "caller"
     http_status = 404
@@ -511,13 +511,13 @@ class NoSuchProvider(AgentError, LookupError):
     remedy = "use one of the names that it lists"
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"no provider {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+        super().__init__(f"no provider {name!r}; registered: {', '.join(sorted(known)) or 'none'}")
         self.name = name
         self.known = tuple(known)
 
 
 NOT_HEALED = (NotInstalled, NotExecutable, VersionCheckFailed, StartRefused)
-"""What keeps a process from starting and no restart would heal (L36)."""
+"""What keeps a process from starting and no restart would heal."""
 
 
 def delivery_of(error: BaseException) -> Delivery | None:

@@ -171,7 +171,7 @@ def facts_of_end(outcome: str | None, ending: str | None) -> OutcomeFacts | None
 
 
 def exit_class(reason: ExitReason | None) -> ExitClass:
-    """How a process went, as the table has it; None (it never ran) counts as a status."""
+    """Class of a process exit in `EXITS`; None (it never ran) counts as a status."""
     match reason:
         case Normal() | Shutdown():
             return "clean"

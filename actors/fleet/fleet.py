@@ -1,16 +1,8 @@
-"""The fleet file: a tree of agents in TOML, checked whole before anything starts.
+"""The fleet file: a tree of agents in TOML, checked completely before anything starts.
 
-`load_fleet` gives a `Fleet`, whose `specs()` are what a supervisor takes. Every fault of the file is found in one
-reading and told on a line of its own, with its place (`agents[1].restart`) and what is accepted there: keys, types,
-values, names used twice, scripts and folders that are not there, and what a child spec refuses.
-
-Paths in the file are relative to the file's folder. A default that is not written here is the one of the option's own
-record (`AgentOptions`, `ChildSpec`, `Flags`): a key left out is left out.
-
-Within a supervisor the agents start in the order of the file, and before its nested supervisors: TOML does not keep
-the order between two kinds of tables.
-
-Not handled: changing a fleet that runs; a second file.
+`load_fleet` gives a `Fleet`, whose `specs()` a supervisor takes. One reading finds every fault, each on a line with its position
+(`agents[1].restart`) and what is accepted there. Paths are relative to the file. Within a supervisor the agents start in the order of the
+file, before its nested supervisors, because TOML does not keep the order between two kinds of tables.
 """
 
 from __future__ import annotations
@@ -27,15 +19,15 @@ import attrs
 
 from proctor.actors.durations import duration
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.actors.fleet.parser import Misfit, Positive, Seconds, TableFaults, Tables, said
+from proctor.actors.fleet.parser import FieldError, Positive, Seconds, TableErrors, Tables, format_value
 from proctor.actors.fleet.schema import (
     KINDS,
+    AgentTable,
     Allowance,
-    AnyMember,
+    AnyAgentTable,
     Delays,
     Grace,
     McpTable,
-    Member,
     Permission,
     Script,
     Server,
@@ -74,7 +66,7 @@ class Group:
     stop_order: StopOrder | None = None
     give_up: GiveUp | None = None
     servers: tuple[Server, ...] = ()
-    agents: tuple[AnyMember, ...] = ()
+    agents: tuple[AnyAgentTable, ...] = ()
     supervisors: tuple[Nested, ...] = ()
 
     def specs(self, record: Path | None = None) -> list[ChildSpec]:
@@ -95,7 +87,7 @@ class Group:
         alone = self.give_up is None and (self.strategy or "one_for_one") == "one_for_one"
         return attrs.evolve(self, supervisors=nested, give_up="child" if alone else self.give_up)
 
-    def members(self, path: str) -> Iterator[tuple[str, AnyMember]]:
+    def members(self, path: str) -> Iterator[tuple[str, AnyAgentTable]]:
         """Every agent at any depth with its path in the tree, in starting order."""
         yield from ((f"{path}/{agent.name}", agent) for agent in self.agents)
         for group in self.supervisors:
@@ -154,7 +146,7 @@ def load_fleet(path: Path) -> Fleet:
         raise FleetFaults(str(path), [_place_first(str(error))]) from None
     except RecursionError:
         raise FleetFaults(str(path), ["is nested too deeply"]) from None
-    except TableFaults as error:
+    except TableErrors as error:
         table = tomllib.loads(text)
         places = [fault.partition(": ")[0] for fault in error.faults]
         lines = [line_of(text, place) for place in places]
@@ -191,16 +183,16 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Grace, _grace)
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
-    tables.accept(AnyMember, tables.one_of(KINDS))
+    tables.accept(AnyAgentTable, tables.one_of(KINDS))
     records = (Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet)
     tables.records(records, _faults, {"name": "unnamed"})
     among = list(_faults_among(table))
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
-    except TableFaults as error:
-        raise TableFaults([*error.faults, *among]) from None
+    except TableErrors as error:
+        raise TableErrors([*error.faults, *among]) from None
     if among:
-        raise TableFaults(among)
+        raise TableErrors(among)
     return fleet
 
 
@@ -227,18 +219,18 @@ def _permission(tables: Tables, value: object) -> object:
     except TypeError:
         rules = "[{ tool = 'Read', allow = true }]"
         accepted = f"deny, allow, ask, or rules such as {rules}"
-        raise ValueError(f"{said(value)} is not a choice; accepted: {accepted}") from None
+        raise ValueError(f"{format_value(value)} is not a choice; accepted: {accepted}") from None
 
 
 # -- what is well formed and still does not fit together
 
 
-def _faults(record: object) -> Iterator[Misfit]:
+def _faults(record: object) -> Iterator[FieldError]:
     """What a supervisor would not take, all of it."""
-    found = list[Misfit]()
-    if isinstance(record, Member):
+    found = list[FieldError]()
+    if isinstance(record, AgentTable):
         if record.prompt is not None and (fault := PROMPT.fault(record.prompt)) is not None:
-            found.append(Misfit("prompt", fault))
+            found.append(FieldError("prompt", fault))
         if record.env is not None and (
             wrong := list(_refusals(record, partial(parse_env, record.env, os.environ)))
         ):
@@ -252,9 +244,9 @@ def _faults(record: object) -> Iterator[Misfit]:
 def _checks(record: object) -> Iterator[Callable[[], object]]:
     if isinstance(record, Delays | Allowance | McpTable):
         yield record.record
-    if isinstance(record, Member | Server | Nested):
+    if isinstance(record, AgentTable | Server | Nested):
         yield record.spec
-    if isinstance(record, Member):  # also where its agent's options are refused first
+    if isinstance(record, AgentTable):  # also where its agent's options are refused first
         yield record.child
     if isinstance(record, Rule):
         yield partial(Rule, record.tool, record.allow)
@@ -266,20 +258,20 @@ def _checks(record: object) -> Iterator[Callable[[], object]]:
         yield record.tree
 
 
-def _refusals(record: object, check: Callable[[], object]) -> Iterator[Misfit]:
+def _refusals(record: object, check: Callable[[], object]) -> Iterator[FieldError]:
     try:
         check()
     except InvalidSpec as error:
         yield _refused("name" if error.field == "id" else error.field, error)
     except ScriptError as error:
         key = {"--fault": "faults"}.get(error.file, error.file)
-        yield Misfit(key, error.text) if hasattr(record, key) else Misfit("script", str(error))
-    except Misfit as error:
+        yield FieldError(key, error.text) if hasattr(record, key) else FieldError("script", str(error))
+    except FieldError as error:
         yield error
     except BadOption as error:
         for fault in error.faults:
             option, _, text = (fault.option, "", fault.text) if fault.option else str(fault).partition(" ")
-            yield Misfit(option, text) if hasattr(record, option) else Misfit("", str(fault))
+            yield FieldError(option, text) if hasattr(record, option) else FieldError("", str(fault))
 
 
 def _check_significance(group: Group) -> None:
@@ -295,8 +287,8 @@ def _check_significance(group: Group) -> None:
                 raise _refused(f"{kind}[{number}].{error.field}", error) from None
 
 
-def _refused(key: str, error: InvalidSpec) -> Misfit:
-    return Misfit(key, f"{said(error.value)} is not accepted; expected {error.accepted}")
+def _refused(key: str, error: InvalidSpec) -> FieldError:
+    return FieldError(key, f"{format_value(error.value)} is not accepted; expected {error.accepted}")
 
 
 def _faults_among(table: dict[str, Any]) -> Iterator[str]:

@@ -1,8 +1,7 @@
-"""From TOML tables to records, strictly: every fault of a file in one pass, each with its place.
+"""A strict parser from TOML tables to records, which finds every fault of a file in one pass.
 
-The default converter would bend `3` into `"3"`, `"no"` into `True` and a text into a list of letters; every hook here
-refuses instead and says what is accepted. A fault is one line that begins with its place, such as
-`agents[1].restart: 'on' is not a choice; accepted: permanent, transient, temporary`.
+cattrs would convert `3` to `"3"`, `"no"` to `True` and a text to a list of letters; every hook here refuses instead and says what is
+accepted: `agents[1].restart: 'on' is not a choice; accepted: permanent, transient, temporary`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Folder = NewType("Folder", Path)
 """A path where a folder is."""
 
 
-class Misfit(ValueError):
+class FieldError(ValueError):
     """A fault of one key of a table that is well formed in itself."""
 
     def __init__(self, key: str, text: str) -> None:
@@ -52,7 +51,7 @@ class Misfit(ValueError):
         self.key = key
 
 
-class TableFaults(ValueError):
+class TableErrors(ValueError):
     """`faults` holds every fault, a line each."""
 
     def __init__(self, faults: Iterable[str]) -> None:
@@ -98,7 +97,7 @@ class Tables:
         """A path, from the file's folder on."""
         if isinstance(value, str) and value:
             return self._folder / Path(os.path.expanduser(value))
-        raise TypeError(f"expected a path, got {said(value)}")
+        raise TypeError(f"expected a path, got {format_value(value)}")
 
     def one_of(self, kinds: Mapping[str, type[Any]]) -> Callable[[object], object]:
         """A reader of a table whose key `kind` says which record it is."""
@@ -107,10 +106,10 @@ class Tables:
             table = as_table(value)
             accepted = ", ".join(kinds)
             if "kind" not in table:
-                raise Misfit("kind", f"this key is missing; accepted: {accepted}")
+                raise FieldError("kind", f"this key is missing; accepted: {accepted}")
             kind = table["kind"]
             if not isinstance(kind, str) or kind not in kinds:
-                raise Misfit("kind", f"{kind!r} is not a kind; accepted: {accepted}")
+                raise FieldError("kind", f"{kind!r} is not a kind; accepted: {accepted}")
             rest = {key: inner for key, inner in table.items() if key != "kind"}
             return self._converter.structure(rest, kinds[kind])
 
@@ -119,7 +118,7 @@ class Tables:
     def array(self, value: object, wanted: Any) -> tuple[Any, ...]:
         """A tuple type `wanted` from an array."""
         if not isinstance(value, list):
-            raise TypeError(f"expected an array, got {said(value)}")
+            raise TypeError(f"expected an array, got {format_value(value)}")
         items: type[list[Any]] = list[get_args(wanted)[0]]  # type: ignore[misc,assignment]
         return tuple(self._converter.structure(value, items))
 
@@ -131,7 +130,7 @@ class Tables:
     def records(
         self,
         records: Iterable[type[Any]],
-        faults: Callable[[Any], Iterable[Misfit]],
+        faults: Callable[[Any], Iterable[FieldError]],
         stand_ins: Mapping[str, object],
     ) -> None:
         """Make these from tables only; `faults` says what is wrong with one that is well formed.
@@ -142,18 +141,18 @@ class Tables:
             self._only_from_tables(record, faults, stand_ins)
 
     def read(self, table: Mapping[str, Any], record: type[T]) -> T:
-        """The record in a table. Raises `TableFaults`."""
+        """The record in a table. Raises `TableErrors`."""
         try:
             return self._converter.structure(table, record)
         except BaseValidationError as error:
-            raise TableFaults(_faults(error, "")) from None
-        except Misfit as error:
-            raise TableFaults(_told(error, "")) from None
+            raise TableErrors(_faults(error, "")) from None
+        except FieldError as error:
+            raise TableErrors(_told(error, "")) from None
 
     def _only_from_tables(
         self,
         record: type[Any],
-        faults: Callable[[Any], Iterable[Misfit]],
+        faults: Callable[[Any], Iterable[FieldError]],
         stand_ins: Mapping[str, object],
     ) -> None:
         fill = self._converter.get_structure_hook(record)
@@ -202,7 +201,7 @@ _TYPES: Mapping[type, str] = {
 }
 
 
-def said(value: object) -> str:
+def format_value(value: object) -> str:
     """A wrong value, as the file has it."""
     if isinstance(value, dict | list):
         return _TYPES[dict if isinstance(value, dict) else list]
@@ -212,7 +211,7 @@ def said(value: object) -> str:
 def as_table(value: object) -> dict[str, Any]:
     """A table, or TypeError."""
     if not isinstance(value, dict):
-        raise TypeError(f"expected a table, got {said(value)}")
+        raise TypeError(f"expected a table, got {format_value(value)}")
     return {**value}
 
 
@@ -224,7 +223,7 @@ def _exactly(kind: type[Any]) -> Callable[[Any, Any], Any]:
     def hook(value: Any, _: Any) -> Any:
         if type(value) is kind or (kind is float and type(value) is int):
             return kind(value)
-        raise TypeError(f"expected {_TYPES[kind]}, got {said(value)}")
+        raise TypeError(f"expected {_TYPES[kind]}, got {format_value(value)}")
 
     return hook
 
@@ -246,7 +245,7 @@ def _choice(value: object, wanted: Any) -> Any:
     choices = get_args(wanted)
     if isinstance(value, str) and value in choices:
         return value
-    raise ValueError(f"{said(value)} is not a choice; accepted: {', '.join(choices)}")
+    raise ValueError(f"{format_value(value)} is not a choice; accepted: {', '.join(choices)}")
 
 
 def _faults(error: Exception, at: str) -> Iterator[str]:
@@ -277,7 +276,7 @@ def _told(error: Exception, at: str) -> Iterator[str]:
         case KeyError():
             key = f".{error.args[0]}"
             yield _line(at if at.endswith(key) else at + key, "this key is missing")
-        case Misfit():
+        case FieldError():
             yield _line(f"{at}.{error.key}" if error.key else at, str(error))
         case _:
             yield _line(at, str(error))

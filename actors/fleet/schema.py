@@ -1,7 +1,7 @@
-"""The tables of `[[agents]]`: one record for each kind, and what they have in common.
+"""Schema of a fleet file: one record for each kind of `[[agents]]`, and what they share.
 
-A record holds what was written, and makes the child spec of it; what was left out has the default of the option's own
-record (`AgentOptions`, `ChildSpec`). `tables` reads them, `fleet` puts them into a tree.
+A record holds what was written and makes the child spec of it. What was left out has the default of the option's own record
+(`AgentOptions`, `ChildSpec`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Server:
 
 
 @attrs.frozen(kw_only=True)
-class Member:
+class AgentTable:
     """What the tables of agents have in common. `prompt` is sent once it is up, and must end within `timeout`.
 
     `env` holds `NAME` (passed on) or `NAME=VALUE`. The other keys are options of the agent and of its child spec.
@@ -186,7 +186,7 @@ class Member:
 
     def options(self, record: Path | None = None) -> dict[str, Any]:
         """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
-        own = (a.name for a in attrs.fields(Member) if a.name not in ("name", "prompt", "timeout"))
+        own = (a.name for a in attrs.fields(AgentTable) if a.name not in ("name", "prompt", "timeout"))
         written = {"record": record, **given(self, own)}
         if self.env is not None:
             written["env"] = parse_env(self.env, os.environ)
@@ -201,7 +201,7 @@ class Member:
 
 
 @attrs.frozen(kw_only=True)
-class Claude(Member):
+class Claude(AgentTable):
     """`kind = "claude"`."""
 
     def spec(self, record: Path | None = None) -> ChildSpec:
@@ -210,7 +210,7 @@ class Claude(Member):
 
 
 @attrs.frozen(kw_only=True)
-class Codex(Member):
+class Codex(AgentTable):
     """`kind = "codex"`."""
 
     def spec(self, record: Path | None = None) -> ChildSpec:
@@ -219,7 +219,7 @@ class Codex(Member):
 
 
 @attrs.frozen(kw_only=True)
-class OpenCode(Member):
+class OpenCode(AgentTable):
     """`kind = "opencode"`. With `mode = "serve"` a session on the table of `[[servers]]` that `server` names."""
 
     server: str | None = None
@@ -230,7 +230,7 @@ class OpenCode(Member):
 
 
 @attrs.frozen(kw_only=True)
-class Gemini(Member):
+class Gemini(AgentTable):
     """`kind = "gemini"`."""
 
     def spec(self, record: Path | None = None) -> ChildSpec:
@@ -239,7 +239,7 @@ class Gemini(Member):
 
 
 @attrs.frozen(kw_only=True)
-class Acp(Member):
+class Acp(AgentTable):
     """`kind = "acp"`: any agent of the Agent Client Protocol. `argv` starts it; `profile` is what it is known to do."""
 
     argv: tuple[str, ...]
@@ -251,7 +251,7 @@ class Acp(Member):
 
 
 @attrs.frozen(kw_only=True)
-class Scripted(Member):
+class Scripted(AgentTable):
     """`kind = "scripted"`: plays `script` in the wire of `dialect`. `speed` is for recorded runs, 0 as fast as possible."""
 
     script: Script
@@ -267,8 +267,8 @@ class Scripted(Member):
         )
 
 
-AnyMember: TypeAlias = Claude | Codex | OpenCode | Gemini | Acp | Scripted
-KINDS: Mapping[str, type[AnyMember]] = {
+AnyAgentTable: TypeAlias = Claude | Codex | OpenCode | Gemini | Acp | Scripted
+KINDS: Mapping[str, type[AnyAgentTable]] = {
     "claude": Claude,
     "codex": Codex,
     "opencode": OpenCode,

@@ -1,12 +1,8 @@
-"""Agents as tools: one call is one prompt, and its result the answer.
+"""Agents as tools: one call is one prompt, and its result is the answer.
 
-`one_shot` makes a tool of a kind of agent, a process for each call; `standing` one of an agent of a tree, which keeps
-its conversation. Guarantees: what a caller can choose is what the schema says, and no more: the environment, the
-permission and the recording are the server's, and an agent works below the allowed folders. A call that is cancelled
-takes its turn with it: a process goes down its ladder, a standing agent is interrupted. Every failure is a result that
-says what failed, where, and what to do.
-
-Not here: which kinds there are, and how a tool is served.
+`one_shot` makes a tool that starts a process for each call; `standing` one that asks an agent of a tree, which keeps its conversation.
+The schema says what a caller can choose: environment, permission and recording are the server's. A cancelled call interrupts its turn.
+Every failure is a result that says what failed, where, and what to do.
 """
 
 from __future__ import annotations
@@ -24,11 +20,11 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.scripted import ScriptError
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.pool import Pools
-from proctor.actors.serving.progress import Heard
+from proctor.actors.serving.progress import Progress
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.serving.tool_results import Place, failure, report
+from proctor.actors.serving.tool_results import CallPaths, failure, report
 from proctor.actors.serving.toolset import Call, ServedTool
 from proctor.actors.tools.tools import ToolResult
 from proctor.runtime.errors import ActorExited
@@ -48,7 +44,7 @@ class Terms:
     are those that callers name, each under `prefix`; None: every call stands alone. `live` holds the runs under way, for
     whoever cannot wait for their ladders."""
 
-    roots: Roots
+    roots: AllowedDirs
     pools: Pools = attrs.field(factory=Pools)
     sessions: Sessions | None = None
     prefix: str = ""
@@ -140,17 +136,17 @@ class _Kind:
     async def answer(self, arguments: Mapping[str, Any], call: Call) -> ToolResult:
         job = _Job(self, arguments, call)
         try:
-            return report(await job.done(), job.place, job.heard.text)
+            return report(await job.done(), job.place, job.progress.text)
         except EXPECTED as error:
-            return failure(self.name, error, job.place, job.heard.text)
+            return failure(self.name, error, job.place, job.progress.text)
 
 
 class _Job:
     """One call of a kind."""
 
     def __init__(self, kind: _Kind, arguments: Mapping[str, Any], call: Call) -> None:
-        self.heard = Heard(call)
-        self.place = Place()
+        self.progress = Progress(call)
+        self.place = CallPaths()
         self._kind = kind
         self._terms = kind.terms
         self._arguments = arguments
@@ -179,7 +175,7 @@ class _Job:
         return await self._run(plan.at(cwd), prompt, timeout=timeout)
 
     async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
-        self.place = Place(cwd=plan.workplace.cwd)
+        self.place = CallPaths(cwd=plan.workplace.cwd)
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:
             self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
@@ -195,26 +191,26 @@ class _Job:
                 if plan.workplace.record is not None:
                     self.place = attrs.evolve(self.place, recording=live.directory)
                 while events := await live.batch():
-                    self.heard.take(events)
+                    self.progress.take(events)
                 return live.answer
         finally:
             self._terms.live.difference_update(begun)
 
 
 async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: float) -> ToolResult:
-    heard = Heard(call)
+    progress = Progress(call)
     try:
         status = await agent.status()
         if status.queued or status.state not in ("idle", "failed", "done"):
             call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
-        return report(await _answered(agent, arguments, heard, timeout), Place(), heard.text)
+        return report(await _answered(agent, arguments, progress, timeout), CallPaths(), progress.text)
     except EXPECTED as error:
-        return failure(agent.name, error, Place(), heard.text)
+        return failure(agent.name, error, CallPaths(), progress.text)
 
 
-async def _answered(agent: Agent, arguments: Mapping[str, Any], heard: Heard, timeout: float) -> Answer:
+async def _answered(agent: Agent, arguments: Mapping[str, Any], progress: Progress, timeout: float) -> Answer:
     asked = agent.stream(arguments["prompt"], timeout=timeout, schema=arguments.get("schema"))
     async with asked as turn:
         async for event in turn:
-            heard.take((event,))
+            progress.take((event,))
         return turn.answer

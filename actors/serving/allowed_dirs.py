@@ -1,7 +1,7 @@
-"""Folders that callers from outside may name: those that were allowed, and what is below them.
+"""Allowed directories: where callers from outside may let an agent work.
 
-Guarantees: a folder that is given out has no `..` and no symbolic link in its path, and lies in an allowed one. That
-is where an agent begins to work; what it may then do is its permission's and its sandbox's to bound.
+A directory that is handed out has no `..` and no symbolic link in its path and lies in an allowed one. What the agent may do there is
+bounded by its permissions and its sandbox.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from pathlib import Path
 from proctor.actors.errors import BadOption
 
 
-class Roots:
-    """The allowed folders; the first is where a caller works that names none. Raises `BadOption` for what is no
-    folder."""
+class AllowedDirs:
+    """The allowed directories; the first is the default of a call. Raises `BadOption` for what is no directory."""
 
     def __init__(self, folders: Iterable[str | Path]) -> None:
         self.folders = tuple(_real("root", Path(os.path.expanduser(folder)).absolute()) for folder in folders)
         if not self.folders:
             raise BadOption("at least one root is needed")
 
-    def folder(self, wanted: str | None = None) -> Path:
-        """The folder that a caller names, relative to the first one or absolute. Raises `BadOption`."""
-        found = _real("cwd", self.folders[0] / (wanted or "."))
+    def folder(self, name: str | None = None) -> Path:
+        """Resolve the directory that a caller names, relative to the first one or absolute. Raises `BadOption`."""
+        found = _real("cwd", self.folders[0] / (name or "."))
         if not any(found.is_relative_to(folder) for folder in self.folders):
-            raise BadOption(
-                f"cwd {wanted!r} is outside of what is allowed; allowed: {self} and what is below"
-            )
+            raise BadOption(f"cwd {name!r} is outside of the allowed directories: {self}")
         return found
 
     def __str__(self) -> str:

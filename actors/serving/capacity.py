@@ -1,10 +1,7 @@
-"""How many agents a machine bears: the size of a pool that nobody has chosen, and how many may be started at once.
+"""Capacity of this machine: the default size of a pool, how many processes start at once, and how many clients may connect.
 
-A command line costs 200 to 500 MB while it works, and mostly waits for its model. So the places are as many as the memory
-holds at 500 MB each in half of it, but not more than four for each core, nor than ten. Starting one takes a core for a
-second or so: only as many start at once as there are cores.
-
-How many files may be open is shared by agents and by the clients of a server: the clients get half.
+A command line holds 200 to 500 MB while it works and mostly waits for its model; starting one takes a core for about a second.
+The limit of open files is shared: half is for the agents, half for the clients of a server.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST = 10
-"""Places of a pool by default, where the machine bears them (R121)."""
+"""Places of a pool by default, where the machine bears them."""
 EACH = 500 * 2**20
 """Bytes that one agent is expected to hold."""
 SHARE = 0.5

@@ -1,12 +1,8 @@
-"""What an application hears of an agent: a small closed set of chunks, the same for every command line.
+"""Chunks of a completion: a small closed set, the same for every command line.
 
-Guarantees: a text comes once, in pieces where the CLI gives pieces and whole where it does not; two blocks of text are a
-blank line apart; no chunk is empty (R088); events that mean nothing to an application give nothing. Text that does not
-count after all is taken back by a `Void`: the texts so far, each `Void` cut from their end, are what the agent has said.
-The same holds of its thoughts. What only one CLI knows travels in `metadata`.
-
-Void is what the CLI says is void, what a whole block does not go on from, what a process that died left unfinished when
-its conversation goes on, and all that was said so far when the prompt is sent again from the start.
+Each text comes once, in pieces where the CLI gives pieces; two blocks are a blank line apart, and no chunk is empty. A `Void` takes back
+the end of the text so far: what the CLI calls void, what a whole block does not continue, what a dead process left unfinished, and
+everything when the prompt is sent again. What only one CLI has is in `metadata`.
 """
 
 from __future__ import annotations
@@ -28,14 +24,14 @@ class _Chunk:
 
 
 @attrs.frozen
-class TextPiece(_Chunk):
+class TextChunk(_Chunk):
     """Text of the agent's, never empty."""
 
     text: str
 
 
 @attrs.frozen
-class ThinkingPiece(_Chunk):
+class ThinkingChunk(_Chunk):
     """Reasoning that the command line shows, never empty."""
 
     text: str
@@ -43,7 +39,7 @@ class ThinkingPiece(_Chunk):
 
 @attrs.frozen
 class Void(_Chunk):
-    """`text` is the end of all `TextPiece`s so far, `thinking` that of all `ThinkingPiece`s: they do not count."""
+    """`text` is the end of all `TextChunk`s so far, `thinking` that of all `ThinkingChunk`s: they do not count."""
 
     text: str = ""
     thinking: str = ""
@@ -81,12 +77,12 @@ class Complete(_Chunk):
 
 @attrs.frozen
 class Failed(_Chunk):
-    """The end of a response that is none, with the error that says why (R114)."""
+    """The end of a response that is none, with the error that says why."""
 
     error: CompletionError
 
 
-Chunk = TextPiece | ThinkingPiece | Void | ToolUse | ToolOutput | Complete | Failed
+Chunk = TextChunk | ThinkingChunk | Void | ToolUse | ToolOutput | Complete | Failed
 
 
 class _Blocks:
@@ -134,7 +130,7 @@ class _Blocks:
         return "".join(self._whole)
 
 
-class Speech:
+class ChunkBuilder:
     """Turns the events of one response into chunks."""
 
     def __init__(self) -> None:
@@ -151,7 +147,7 @@ class Speech:
         """The chunks that an event gives, mostly none or one."""
         match event:
             case v.TextDelta(text=text, parent=None) if text:
-                return [TextPiece(self._texts.add(text), metadata=_place(event))]
+                return [TextChunk(self._texts.add(text), metadata=_place(event))]
             case v.Text(text=text, parent=None):
                 return self._text(text, event)
             case v.Thinking(text=text, parent=None):
@@ -173,18 +169,18 @@ class Speech:
             return []
         chunks = _void(self._texts.take_back(), "", {})
         if text and not self._texts.said:
-            chunks.append(TextPiece(self._texts.end(text)[1]))
+            chunks.append(TextChunk(self._texts.end(text)[1]))
         return chunks
 
     def _text(self, text: str, event: v.Text) -> list[Chunk]:
         void, added = self._texts.end(text)
         place = _place(event)
-        return [*_void(void, "", place), *([TextPiece(added, metadata=place)] if added else [])]
+        return [*_void(void, "", place), *([TextChunk(added, metadata=place)] if added else [])]
 
     def _thought(self, text: str, event: v.Thinking) -> list[Chunk]:
         place = _place(event)
         void, added = ("", self._thoughts.add(text)) if event.partial and text else self._thoughts.end(text)
-        return [*_void("", void, place), *([ThinkingPiece(added, metadata=place)] if added else [])]
+        return [*_void("", void, place), *([ThinkingChunk(added, metadata=place)] if added else [])]
 
     def _output(self, event: v.ToolResult) -> ToolOutput:
         beside = {"result": event.metadata} if event.metadata else {}

@@ -1,15 +1,8 @@
-"""An agent as a completion model: a request in, a response or a stream of chunks out.
+"""Completion models: a request to an agent in, a response or a stream of chunks out.
 
-Guarantees: the chunks come in the order in which the agent said them, read from its log, so that a slow reader costs disk
-and never memory (R141); the last chunk is `Complete` or `Failed`, on every path but that of a reader who leaves; leaving
-ends the run (R142); no chunk is empty (R088); the texts, less what each `Void` takes back, end with the response's text.
-What goes wrong is a `CompletionError`, caused by a `ProviderError` that says whose agent it was, caused by what the agent
-raised (R105).
-
-Whether there is an answer is judged by the answer: a process that exits with a status behind a valid one has answered, one
-that exits without is an error with its status and the end of its stderr (Q01, R110).
-
-Not here: trying again, and who may ask.
+Chunks are read from the agent's log, so that a slow reader costs disk and no memory. The last one is `Complete` or `Failed`; leaving the
+stream ends the run. A failure is a `CompletionError`, caused by a `ProviderError`, caused by what the agent raised. A process that exits
+with a status after a valid answer has answered.
 """
 
 from __future__ import annotations
@@ -43,11 +36,11 @@ from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.serving.chunks import (
     Chunk,
+    ChunkBuilder,
     Complete,
     Failed,
-    Speech,
-    TextPiece,
-    ThinkingPiece,
+    TextChunk,
+    ThinkingChunk,
     ToolOutput,
     ToolUse,
     Void,
@@ -87,7 +80,7 @@ class CompletionRequest:
     timeout: float | None = DEADLINE
 
     def with_payload(self, payload: Payload) -> CompletionRequest:
-        """The same request with one payload more, behind the others (R144)."""
+        """The same request with one payload more, behind the others."""
         return attrs.evolve(self, payloads=(*self.payloads, payload))
 
     def said(self) -> str:
@@ -122,7 +115,7 @@ class Completion:
 
     @property
     def choice(self) -> object:
-        """The structured value, else the text (R139)."""
+        """The structured value, else the text."""
         return self.text if self.value is None else self.value
 
 
@@ -142,7 +135,7 @@ class Model(Completer, Protocol):
         ...
 
 
-class Places(Protocol):
+class CompletionPool(Protocol):
     """A pool of processes: a place for a run, or a process kept ready for it."""
 
     def slot(self, *, timeout: float | None = None) -> AbstractAsyncContextManager[None]:
@@ -167,7 +160,7 @@ class Counts:
 class CompletionModel:
     """An agent that answers completion requests; see `make`."""
 
-    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: Places | None) -> None:
+    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: CompletionPool | None) -> None:
         self._agent = agent
         self._model = model
         self._pool = pool
@@ -178,7 +171,7 @@ class CompletionModel:
 
     @classmethod
     def make(
-        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: Places | None = None
+        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: CompletionPool | None = None
     ) -> CompletionModel:
         """A held agent, or an agent's spec: then each request gets a process of its own, in a place of `pool` if one is given.
 
@@ -211,7 +204,7 @@ class CompletionModel:
 
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
-        """The response as it comes. What keeps the agent from starting is the stream's one chunk (R114)."""
+        """The response as it comes. What keeps the agent from starting is the stream's one chunk."""
         async with AsyncExitStack() as stack:
             stream = CompletionStream(self.name, request, self._ended)
             try:
@@ -280,7 +273,7 @@ class CompletionStream:
         self._whole: Callable[[], Completion | None] = _not_known
         self._gathered = Gathered()
         self._ready: deque[Chunk] = deque()
-        self._speech = Speech()
+        self._chunk_builder = ChunkBuilder()
         self._calls: list[ToolUse] = []
         self._outputs: list[ToolOutput] = []
         self._over = False
@@ -380,7 +373,7 @@ class CompletionStream:
         if event is None:
             self._judge(live.answer)
             return
-        said = self._speech.hear(event)
+        said = self._chunk_builder.hear(event)
         self._calls += [chunk for chunk in said if isinstance(chunk, ToolUse)]
         self._outputs += [chunk for chunk in said if isinstance(chunk, ToolOutput)]
         self._ready += said
@@ -390,7 +383,7 @@ class CompletionStream:
             self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
             return
         if self._request.schema is None:  # with one the answer is a value, whatever was said on the way
-            self._ready += self._speech.end(answer.text)
+            self._ready += self._chunk_builder.end(answer.text)
         self._respond(
             Completion(
                 text=answer.text,
@@ -399,7 +392,7 @@ class CompletionStream:
                 usage=answer.usage,
                 raw=answer,
                 tool_outputs=tuple(self._outputs),
-                thinking=self._speech.thinking,
+                thinking=self._chunk_builder.thinking,
             )
         )
 
@@ -428,9 +421,9 @@ class Gathered:
     def add(self, chunk: Chunk) -> None:
         """One chunk more."""
         match chunk:
-            case TextPiece():
+            case TextChunk():
                 self._text.append(chunk.text)
-            case ThinkingPiece():
+            case ThinkingChunk():
                 self._thinking.append(chunk.text)
             case ToolUse():
                 self._calls.append(chunk)
@@ -459,8 +452,8 @@ def _not_known() -> None:
 
 def chunks_of(response: Completion) -> list[Chunk]:
     """A response that came whole, in as few chunks as there can be, but for its end."""
-    thinking = [ThinkingPiece(response.thinking)] if response.thinking else []
-    text = [TextPiece(response.text)] if response.text else []
+    thinking = [ThinkingChunk(response.thinking)] if response.thinking else []
+    text = [TextChunk(response.text)] if response.text else []
     return [*thinking, *response.tool_calls, *response.tool_outputs, *text]
 
 

@@ -1,9 +1,6 @@
-"""Requests under way in what is served beside a gateway, so that a server's end can wait for them, too.
+"""Requests in flight beside a gateway, so that a server's end can wait for them.
 
-Guarantees: who is here is counted until it has left; after `close` whoever asks is told why nobody comes in any more;
-`end` cuts short those that are still here, each of which learns the reason.
-
-Not here: what they are told in the words of their protocol.
+A request is counted until its block is left. After `close` no request is admitted; `end` cuts the rest short, with the reason.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ import trio
 
 
 @attrs.define(eq=False)
-class Visit:
-    """One request. `ended` says why it was cut short, None when it was not."""
+class InFlightRequest:
+    """One request in flight. `ended` is why it was cut short, else None."""
 
     ended: str | None = None
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -29,41 +26,41 @@ class Visit:
 
     @contextmanager
     def lasting(self) -> Generator[None]:
-        """Around what it does: left when it is cut short."""
+        """Context of its work, which is left when it is cut short."""
         with self._scope:
             yield
 
 
-class Visits:
-    """Those of one server. `closed` says why nobody comes in any more, None as long as they may."""
+class InFlight:
+    """The requests in flight of one server. `closed` is why no more are admitted, else None."""
 
     def __init__(self) -> None:
         self.closed: str | None = None
-        self._here: set[Visit] = set()
+        self._requests: set[InFlightRequest] = set()
         self._left = trio.lowlevel.ParkingLot()
 
     @contextmanager
-    def visit(self) -> Generator[Visit]:
-        """Around a request; the block is left early when it is cut short. To be asked for only while not `closed`."""
-        visit = Visit()
-        self._here.add(visit)
+    def visit(self) -> Generator[InFlightRequest]:
+        """Context of one request, which is left early when it is cut short. Call it only while not `closed`."""
+        request = InFlightRequest()
+        self._requests.add(request)
         try:
-            with visit.lasting():
-                yield visit
+            with request.lasting():
+                yield request
         finally:
-            self._here.discard(visit)
+            self._requests.discard(request)
             self._left.unpark_all()
 
     def close(self, why: str) -> None:
-        """Nobody comes in any more. The first reason counts."""
+        """Admit no more requests. The first reason counts."""
         self.closed = self.closed or why
 
     def end(self, why: str) -> None:
-        """Cut short whoever is here."""
-        for visit in self._here:
-            visit.end(why)
+        """Cut short every request in flight."""
+        for request in self._requests:
+            request.end(why)
 
     async def wait_empty(self) -> None:
-        """Wait until nobody is here."""
-        while self._here:
+        """Wait until no request is in flight."""
+        while self._requests:
             await self._left.park()

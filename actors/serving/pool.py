@@ -1,14 +1,10 @@
-"""How many runs of one command line go on at a time, and processes kept ready for them (R121-R126).
+"""Pools: a limit on concurrent runs of one command line, and warm processes that wait for a request.
 
-    run ─► a process kept ready? ─► its place, no waiting
-               └─ none ─► a place free? ─► it starts one        no ─► the line, and a process kept ready for others goes
+    run ─► a warm process? ─► it has a slot already
+               └─ none ─► a free slot? ─► a new process starts        no ─► the queue, and an idle warm process makes room
 
-Guarantees: never more than `limit` processes of a pool, those kept ready included. A place is given back on every path, after
-the process in it is gone. A process kept ready that turns out to be dead is not handed out: the next one is, or one is started.
-At most as many start at once as there are cores.
-
-`serve` is what keeps processes ready, and the pool's owner: when it ends, who waits is refused, what runs is stopped by its
-ladder and its caller told so by the answer, and nothing is left. Without it a pool is its places alone.
+Warm processes count against `limit`. A slot is released on every path, after its process is gone. At most as many processes start at
+once as there are cores. `serve` keeps processes warm; when it ends, the queue is refused and running turns are stopped.
 """
 
 from __future__ import annotations
@@ -31,8 +27,8 @@ from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run, open_run
 from proctor.actors.serving.capacity import default_limit, usable_cores
-from proctor.actors.serving.slots import Places
-from proctor.actors.serving.warm_pool import Ready, Stock
+from proctor.actors.serving.slots import Slots
+from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.structured.structured import Inquiry, inquiry_of
@@ -43,7 +39,7 @@ from proctor.runtime.spec import ChildSpec
 T = TypeVar("T")
 
 QUEUE = 1000
-"""Requests that may wait for a place, by default."""
+"""Default limit of requests that wait for a slot."""
 
 
 @attrs.frozen
@@ -57,7 +53,7 @@ class Warm:
 
 @attrs.frozen
 class PoolStatistics:
-    """A pool at one moment: `limit` places, `used` of them (those kept ready included), `waiting` for one; `warm`
+    """A pool at one moment: `limit` slots, `used` of them (those kept ready included), `waiting` for one; `warm`
     processes are ready."""
 
     name: str
@@ -69,8 +65,8 @@ class PoolStatistics:
 
 
 @attrs.frozen
-class _Asked:
-    """One request: what is asked, until when, in which shape, and with what beside it."""
+class _PoolRequest:
+    """One request: its prompt, deadline, schema, attachments and spend limits."""
 
     prompt: str
     ends: float
@@ -110,36 +106,36 @@ class Pool:
         _check("queue", queue, 0)
         self.name = name
         self.book = AccountBook() if book is None else book
-        self._places = Places(f"pool {name!r}", limit, queue)
+        self._slots = Slots(f"pool {name!r}", limit, queue)
         self._starts = trio.CapacityLimiter(usable_cores()) if starts is None else starts
-        self._stocks = tuple(
-            Stock(plan_of(kept.agent), kept.count, self._places, self._starts) for kept in warm
+        self._warm_pools = tuple(
+            WarmPool(plan_of(kept.agent), kept.count, self._slots, self._starts) for kept in warm
         )
-        if sum(stock.count for stock in self._stocks) > limit:
-            raise BadOption(f"warm keeps more processes than the {limit} places of pool {name!r}")
+        if sum(warm_pool.count for warm_pool in self._warm_pools) > limit:
+            raise BadOption(f"warm keeps more processes than the {limit} slots of pool {name!r}")
         self._running: set[Run] = set()
         self._served = False
 
     def statistics(self) -> PoolStatistics:
         """How it stands now."""
-        places, warm = self._places, sum(len(stock.idle) for stock in self._stocks)
-        return PoolStatistics(self.name, places.limit, places.used, places.waiting, warm, places.closed)
+        slots, warm = self._slots, sum(len(warm_pool.idle) for warm_pool in self._warm_pools)
+        return PoolStatistics(self.name, slots.limit, slots.used, slots.waiting, warm, slots.closed)
 
     def memory(self) -> Memory | None:
         """What its processes hold now, as `Agent.memory` tells it."""
-        ready = {kept.live for stock in self._stocks for kept in stock.idle}
+        ready = {kept.live for warm_pool in self._warm_pools for kept in warm_pool.idle}
         return memory_of(*(live.incarnation.pid for live in self._running | ready))
 
     # -- what runs in it
 
     @asynccontextmanager
     async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[float | None]:
-        """A place for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
+        """A slot for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
         seconds are left for it, None without one. Raises `PoolTimeout` after `timeout` seconds in the line,
         `PoolFull` when the line is full, and `PoolClosed`."""
         ends = until(timeout)
         async with AsyncExitStack() as stack:
-            await self._place(stack, ends - trio.current_time())
+            await self._take_slot(stack, ends - trio.current_time())
             yield left(ends)
 
     @overload
@@ -173,7 +169,7 @@ class Pool:
         schema: object = None,
         payloads: Sequence[Payload] = (),
     ) -> Answer:
-        """As `proctor.ask`, in a place of the pool. `timeout` counts from now on, the waiting included, also for room in a
+        """As `proctor.ask`, in a slot of the pool. `timeout` counts from now on, the waiting included, also for room in a
         budget. Raises also `ResourceUnavailable` (`PoolFull`, `PoolTimeout`, `PoolClosed`), and `BudgetExceeded` where no budget has
         room in that time."""
         async with self.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads) as live:
@@ -189,84 +185,92 @@ class Pool:
         schema: object = None,
         payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
-        """As `proctor.stream`, in a place of the pool, which is given back when the block is left."""
+        """As `proctor.stream`, in a slot of the pool, which is given back when the block is left."""
         ends, plan = until(timeout), plan_of(agent)
         attachments = attachments_of(payloads)
         refuse_unsupported(plan, attachments)
         limits = run_limits(plan, self.book)
-        asked = _Asked(prompt, ends, inquiry_of(schema), attachments, limits)
-        self._places.must_be_open()
+        request = _PoolRequest(prompt, ends, inquiry_of(schema), attachments, limits)
+        self._slots.must_be_open()
         async with AsyncExitStack() as stack:
-            live = await self._kept_ready(stack, plan, asked)
+            live = await self._kept_ready(stack, plan, request)
             if live is None:
-                live = await self._started(stack, plan, asked)
+                live = await self._started(stack, plan, request)
             self._running.add(live)
             stack.callback(self._running.discard, live)
             yield live
 
-    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run | None:
-        stocks = [stock for stock in self._stocks if stock.plan is plan or stock.plan == plan]
-        if not stocks or not asked.suits(plan):
+    async def _kept_ready(self, stack: AsyncExitStack, plan: Plan, request: _PoolRequest) -> Run | None:
+        warm_pools = [
+            warm_pool for warm_pool in self._warm_pools if warm_pool.plan is plan or warm_pool.plan == plan
+        ]
+        if not warm_pools or not request.suits(plan):
             return None
         async with AsyncExitStack() as own:
-            await own.enter_async_context(asked.limits.turn(asked.ends))
-            while (ready := next(filter(None, (stock.take() for stock in stocks)), None)) is not None:
-                if await self._takes(own, ready, plan, asked):
+            await own.enter_async_context(request.limits.turn(request.ends))
+            while (
+                ready := next(filter(None, (warm_pool.take() for warm_pool in warm_pools)), None)
+            ) is not None:
+                if await self._takes(own, ready, plan, request):
                     stack.push_async_callback(own.pop_all().aclose)
                     return ready.live
         return None
 
-    async def _takes(self, stack: AsyncExitStack, ready: Ready, plan: Plan, asked: _Asked) -> bool:
-        """Whether it takes the prompt; a dead one gives its place back before another is waited for."""
+    async def _takes(
+        self, stack: AsyncExitStack, ready: WarmProcess, plan: Plan, request: _PoolRequest
+    ) -> bool:
+        """Whether it takes the prompt; a dead one gives its slot back before another is waited for."""
         async with AsyncExitStack() as own:
             own.push_async_callback(ready.give_back)
-            if asked.inquiry is not None:
-                asked.inquiry.choose(plan, fresh=False)
-            ready.live.begin(asked.prompt, asked.left, asked.inquiry, asked.attachments, limits=asked.limits)
+            if request.inquiry is not None:
+                request.inquiry.choose(plan, fresh=False)
+            ready.live.begin(
+                request.prompt, request.left, request.inquiry, request.attachments, limits=request.limits
+            )
             if taken := await ready.live.taken():
                 stack.push_async_callback(own.pop_all().aclose)
         return taken
 
-    async def _started(self, stack: AsyncExitStack, plan: Plan, asked: _Asked) -> Run:
-        if asked.inquiry is not None:
-            plan = asked.inquiry.launched(plan)
-        await self._admitted(stack, asked)
-        begun = open_run(plan, starts=self._starts, attachments=asked.attachments)
+    async def _started(self, stack: AsyncExitStack, plan: Plan, request: _PoolRequest) -> Run:
+        if request.inquiry is not None:
+            plan = request.inquiry.launched(plan)
+        await self._admitted(stack, request)
+        begun = open_run(plan, starts=self._starts, attachments=request.attachments)
         live = await stack.enter_async_context(begun)
-        self._places.must_be_open()
-        live.begin(asked.prompt, asked.left, asked.inquiry, limits=asked.limits)
+        self._slots.must_be_open()
+        live.begin(request.prompt, request.left, request.inquiry, limits=request.limits)
         return live
 
-    async def _admitted(self, stack: AsyncExitStack, asked: _Asked) -> None:
-        """A place, and room in its budgets, which others may have spent while it stood in line. Neither waits for the other
-        with what it has: a place is not for those whose budget is spent, nor a reserve for those who have no place."""
+    async def _admitted(self, stack: AsyncExitStack, request: _PoolRequest) -> None:
+        """A slot, and room in its budgets, which others may have spent while it stood in line. Neither waits for the other
+        with what it has: a slot is not for those whose budget is spent, nor a reserve for those who have no slot."""
         while True:
-            await asked.limits.wait_for_room(asked.ends)
+            await request.limits.wait_for_room(request.ends)
             async with AsyncExitStack() as own:
-                await self._place(own, asked.left)
-                if asked.limits.has_room():
-                    own.enter_context(asked.limits.holding())
+                await self._take_slot(own, request.left)
+                if request.limits.has_room():
+                    own.enter_context(request.limits.holding())
                     stack.push_async_callback(own.pop_all().aclose)
                     return
 
-    async def _place(self, stack: AsyncExitStack, timeout: float) -> None:
-        if self._places.full:
-            any(stock.make_room() for stock in self._stocks)
-        place = await self._places.take(timeout)
-        stack.callback(place.release)
+    async def _take_slot(self, stack: AsyncExitStack, timeout: float) -> None:
+        if self._slots.full:
+            any(warm_pool.make_room() for warm_pool in self._warm_pools)
+        slot = await self._slots.take(timeout)
+        stack.callback(slot.release)
 
     # -- its life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep processes ready, for ever; cancelled, the pool is closed and what runs in it stopped. One task at a time."""
+        """Keep processes warm until cancelled; then the pool is closed and what runs in it is stopped. One task at a time."""
         if self._served:
             raise RuntimeError(f"pool {self.name!r} is served already")
         self._served = True
-        self._places.reopen()
+        self._slots.reopen()
         try:
             async with track_processes(), trio.open_nursery() as nursery:
-                for stock in self._stocks:
-                    nursery.start_soon(stock.serve)
+                for warm_pool in self._warm_pools:
+                    nursery.start_soon(warm_pool.serve)
                 task_status.started()
                 try:
                     await trio.sleep_forever()
@@ -277,7 +281,7 @@ class Pool:
             await self._emptied()
 
     def _close(self) -> None:
-        self._places.close()
+        self._slots.close()
         for live in self._running:
             live.leave()
 
@@ -289,7 +293,7 @@ class Pool:
 
 
 class Pools:
-    """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other (R124).
+    """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other.
 
     `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
     Starts are limited for all; `book` as for `Pool`, one for all. Raises `BadOption`.
@@ -401,7 +405,7 @@ class Pools:
 
 
 def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = SHUTDOWN, **spec: Any) -> ChildSpec:
-    """A pool as a child, to be put before those who use it: the tree stops it with all that runs in it. `spec` are further
+    """Child spec of a pool. Put it before the children that use it: the tree stops it with all that runs in it. `spec` are further
     fields of `ChildSpec`."""
     return ChildSpec(id, pool.serve, shutdown=shutdown, **spec)
 

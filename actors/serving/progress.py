@@ -1,7 +1,6 @@
-"""What an agent says while it works, passed on to whoever called it as a tool.
+"""Progress of an agent that is called as a tool: its text as it is written, and a line for each tool, retry and limit.
 
-Its text goes on as it is written, what else tells how far it has come is a line of its own. The end of its text is
-kept, for an answer that is cut short.
+The end of its text is kept, for an answer that is cut short.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from proctor.actors.serving.toolset import Call
 from proctor.protocols import vocabulary as v
 
 KEPT = 8000
-"""Characters of what an agent said that are kept."""
+"""Characters of an agent's text that are kept."""
 _INPUT = 120
-_TOLD = frozenset(("parked", "unsettled", "stalled", "resume_refused", "option_ignored", "given_up"))
-"""Notices that a caller is told of."""
+_PASSED_ON = frozenset(("parked", "unsettled", "stalled", "resume_refused", "option_ignored", "given_up"))
+"""Notices that are passed on to the caller."""
 
 
-class Heard:
-    """What one request has led to so far; `text` is the end of what the agent said in its own voice."""
+class Progress:
+    """Progress of one request; `text` is the end of the agent's own text, without that of its sub-agents."""
 
     def __init__(self, call: Call) -> None:
         self.text = ""
@@ -51,7 +50,7 @@ class Heard:
                 if self._piecewise:
                     self._call.tell("what was written last is void: the attempt failed")
                 self._piecewise = False
-            case v.Notice() if event.code in _TOLD:
+            case v.Notice() if event.code in _PASSED_ON:
                 self._call.tell(event.text or event.code)
             case _:
                 pass
@@ -64,5 +63,5 @@ class Heard:
 
 
 def _use(event: v.ToolCall) -> str:
-    given = msgspec.json.encode(event.input).decode() if event.input else ""
-    return f"{event.name} {given if len(given) <= _INPUT else given[:_INPUT] + '…'}".rstrip()
+    arguments = msgspec.json.encode(event.input).decode() if event.input else ""
+    return f"{event.name} {arguments if len(arguments) <= _INPUT else arguments[:_INPUT] + '…'}".rstrip()

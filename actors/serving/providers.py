@@ -1,10 +1,7 @@
-"""Providers by name: one way to ask, whatever answers, be it an agent, another library, or an API.
+"""Providers by name: one way to ask for completions, whatever answers: an agent, another library, or an API.
 
-A provider makes the model that answers a request out of the request's context: for whom, where, with which account. The
-context belongs to one bound copy (`within`) and so to one request; the provider itself keeps none (R168). A provider that
-needs one and was given none answers with one error, and starts nothing (R115).
-
-`converse` runs the caller's own tools for providers that do not run any themselves, and is bypassed by those that do (R167).
+A provider makes the model for a request from its context, which belongs to one bound copy (`within`). Without a context that it needs it
+answers with one error and starts nothing. `converse` runs the caller's own tools for providers that run none.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import trio
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider
-from proctor.actors.serving.chunks import BETWEEN, Chunk, Complete, Failed, TextPiece, ToolOutput, ToolUse
+from proctor.actors.serving.chunks import BETWEEN, Chunk, Complete, Failed, TextChunk, ToolOutput, ToolUse
 from proctor.actors.serving.completion import (
     Completer,
     Completion,
@@ -49,7 +46,7 @@ class Provider:
     """Something that answers, by name. `make` gives the model for a context: an agent, its spec, or a model of your own.
 
     Such a model has `completion(request)`, a coroutine that gives a `Completion`, and may have `stream(request)`, which gives
-    chunks: `TextPiece`s, `ToolUse`s for tools that are to be run, `Complete` at the end where tokens were counted. It is an
+    chunks: `TextChunk`s, `ToolUse`s for tools that are to be run, `Complete` at the end where tokens were counted. It is an
     async generator of them, or a block around anything that gives them. What either raises is the error of the response.
 
     `runs_tools`: it uses tools by itself, as agents do. `needs` names what its context must hold.
@@ -90,7 +87,7 @@ class Provider:
 
 
 class Providers:
-    """The providers that a program knows; it makes one of these and hands it on (R006)."""
+    """The providers that a program knows; it makes one of these and hands it on."""
 
     def __init__(self) -> None:
         self._made: dict[str, Provider] = {}
@@ -206,7 +203,7 @@ class _Talk:
             match chunk:
                 case Complete():
                     pass
-                case TextPiece(text=text):
+                case TextChunk(text=text):
                     self._said = True
                     yield attrs.evolve(chunk, text=lead + text)
                     lead = ""

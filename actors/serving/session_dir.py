@@ -1,11 +1,7 @@
-"""The directory of one session on disk: made or found, locked, given a memory, and removed. `sessions` has the picture.
+"""Session directories on disk: made or found, locked, tagged and removed. `sessions` shows their layout.
 
-Guarantees: what is taken for a session is a directory of ours directly below the root, never a link. Only one with our
-tag is removed by a sweep. The system frees the lock however its host died, so an unlocked one has no owner. Nothing
-outside is touched by removing: links are removed, not followed, and a directory that its owner had closed against
-himself is opened first. The tag goes last, so that a removal that was cut short is finished by the next sweep.
-
-Not here: which session goes and when.
+Only a real directory directly below the root with our tag is a session; a link never is. The kernel frees the lock when its host
+dies, so an unlocked one has no owner.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class Folder:
+class SessionDir:
     """One session's, held under its lock. `keep`: seconds that it stays after its last use, None where it goes with its
     host. `memory` has the CLIs' ids of the conversation, by CLI; `costs` what each conversation has cost (US dollars)."""
 
@@ -100,7 +96,7 @@ class Folder:
             self.lock = -1
 
 
-def own(path: Path, *, keep: float | None) -> Folder:
+def own(path: Path, *, keep: float | None) -> SessionDir:
     """The session at `path`, made if need be, under its lock. Raises BlockingIOError when another host has it, OSError."""
     lock = -1
     while lock < 0:
@@ -114,7 +110,7 @@ def own(path: Path, *, keep: float | None) -> Folder:
         if keep is not None:
             replace_file(path / "keep", str(keep).encode())
         memory = _recalled(path / "memory.json", dict[str, str])
-        folder = Folder(path, keep, lock, memory, _recalled(path / "costs.json", dict[str, float]))
+        folder = SessionDir(path, keep, lock, memory, _recalled(path / "costs.json", dict[str, float]))
         folder.renew()
         return folder
     except OSError:
@@ -169,26 +165,26 @@ def _make_ours(root: Path) -> None:
     root.chmod(0o700)
 
 
-def _left(root: Path, ttl: float | None) -> Iterator[Folder]:
+def _left(root: Path, ttl: float | None) -> Iterator[SessionDir]:
     probe = root / f"{GONE}{secrets.token_hex(16)}"
     make_directory(probe)
     now = probe.lstat().st_mtime  # by the clock that the others were written by
     probe.rmdir()
     for path in [*root.iterdir()]:
-        folder: Folder | None = None
+        folder: SessionDir | None = None
         with suppress(OSError):  # its host lives, or somebody else removes it
             folder = _taken(path, now, ttl)
         if folder is not None:
             yield folder
 
 
-def _taken(path: Path, now: float, ttl: float | None) -> Folder | None:
+def _taken(path: Path, now: float, ttl: float | None) -> SessionDir | None:
     """What nobody holds and is to go: a kept one when it is older than its time. Raises OSError."""
     if _OURS_GONE.fullmatch(path.name):
-        return Folder(path, keep=None, lock=-1) if _is_remainder(path) else None
+        return SessionDir(path, keep=None, lock=-1) if _is_remainder(path) else None
     if not _is_session(path) or (lock := _locked(path)) < 0:
         return None
-    folder = Folder(path, keep=None, lock=lock)
+    folder = SessionDir(path, keep=None, lock=lock)
     try:
         wanted = now - _touched(path) <= _time_to_live(path, ttl)
     except OSError:
@@ -232,7 +228,7 @@ def _touched(path: Path) -> float:
     return max(one.lstat().st_mtime for one in found)
 
 
-async def discard(folder: Folder) -> None:
+async def discard(folder: SessionDir) -> None:
     """Remove it, in a thread, and give its lock back. What cannot be removed is told to the log and stays."""
     try:
         if not await trio.to_thread.run_sync(remove_tree, folder.path):

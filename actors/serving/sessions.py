@@ -50,7 +50,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import family_of
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import DEADLINE
-from proctor.actors.serving.session_dir import KEPT_TTL, Folder, discard, own, sweep
+from proctor.actors.serving.session_dir import KEPT_TTL, SessionDir, discard, own, sweep
 from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload
 from proctor.runtime.messaging.deadlines import left, until
@@ -90,7 +90,7 @@ class Session:
     `deadline` is when its time is up, on Trio's clock: what it was held for is over then (infinity: no such time)."""
 
     def __init__(
-        self, id: str | None, folder: Folder, deadline: float = math.inf, book: AccountBook | None = None
+        self, id: str | None, folder: SessionDir, deadline: float = math.inf, book: AccountBook | None = None
     ) -> None:
         self._book = book
         self.id = id
@@ -205,7 +205,7 @@ class Session:
 class _Entry:
     """A session in memory. `users` hold it or wait for it; idle `since` then, when there are none."""
 
-    folder: Folder
+    folder: SessionDir
     id: str | None = None
     turn: trio.Lock = attrs.field(factory=trio.Lock)
     users: int = 0
@@ -328,7 +328,7 @@ class Sessions:
             await self._finish(doomed)
         return entry
 
-    def _owned(self, key: str, id: str | None, *, keep: float | None) -> Folder:
+    def _owned(self, key: str, id: str | None, *, keep: float | None) -> SessionDir:
         try:
             return own(self.root / key, keep=keep)
         except BlockingIOError:

@@ -1,9 +1,7 @@
-"""So many places, and a line of those who wait for one, in order (R121-R123).
+"""A bounded number of slots and a first-come, first-served queue for them.
 
-Guarantees: never more than `limit` hold a place; who leaves the line, by its time or by a cancellation, has none; a place
-given back twice is given back once. Closing sends the line away; who has a place keeps it.
-
-Not here: what is done in a place.
+Never more than `limit` slots are held. A request that leaves the queue, by timeout or cancellation, holds none. Releasing a slot
+twice releases it once. Closing ends the wait of everything in the queue; slots that are held stay held.
 """
 
 from __future__ import annotations
@@ -16,39 +14,39 @@ from trio_util import RepeatedEvent
 from proctor.actors.errors import PoolClosed, PoolFull, PoolTimeout
 
 
-class Place:
-    """One place, until `release`."""
+class Slot:
+    """One slot of `Slots`, held until `release`."""
 
-    def __init__(self, places: Places) -> None:
-        self._places: Places | None = places
+    def __init__(self, slots: Slots) -> None:
+        self._slots: Slots | None = slots
 
     def release(self) -> None:
-        """Give it back, at once. A second call does nothing."""
-        places, self._places = self._places, None
-        if places is not None:
-            places.take_back(self)
+        """Release it at once. A second call does nothing."""
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.take_back(self)
 
 
-class Places:
-    """`limit` places; at most `queue` may wait. `name` is for the texts of errors."""
+class Slots:
+    """`limit` slots; at most `queue` requests may wait. `name` is for the texts of errors."""
 
     def __init__(self, name: str, limit: int, queue: int) -> None:
         self.limit = limit
         self._name = name
         self._queue = queue
         self._limiter = trio.CapacityLimiter(limit)
-        self._line: set[trio.CancelScope] = set()
+        self._queued: set[trio.CancelScope] = set()
         self._freed = RepeatedEvent()
         self.closed = False
 
     @property
     def used(self) -> int:
-        """How many are held."""
+        """Number of slots that are held."""
         return int(self._limiter.borrowed_tokens)
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """Number of requests in the queue."""
         return self._limiter.statistics().tasks_waiting
 
     @property
@@ -56,56 +54,56 @@ class Places:
         """Whether the next one has to wait."""
         return self.used >= self.limit or self.waiting > 0
 
-    def take_nowait(self) -> Place | None:
-        """A place if one is free and nobody waits."""
-        place = Place(self)
+    def take_nowait(self) -> Slot | None:
+        """Take a slot if one is free and the queue is empty."""
+        slot = Slot(self)
         try:
-            self._limiter.acquire_on_behalf_of_nowait(place)
+            self._limiter.acquire_on_behalf_of_nowait(slot)
         except trio.WouldBlock:
             return None
-        return place
+        return slot
 
-    async def take(self, timeout: float = math.inf) -> Place:
-        """A place, after those who wait already. Raises `PoolFull` when the line is full, `PoolClosed` when it is sent
-        away, and `PoolTimeout` when it takes longer than `timeout` seconds."""
+    async def take(self, timeout: float = math.inf) -> Slot:
+        """Take a slot, behind the requests in the queue. Raises `PoolFull` when the queue is full, `PoolClosed` when it is
+        closed, and `PoolTimeout` after `timeout` seconds."""
         self.must_be_open()
         if self.full and self.waiting >= self._queue:
             raise PoolFull(self._name, self.waiting)
-        place, ahead, began = Place(self), self.waiting, trio.current_time()
+        slot, ahead, began = Slot(self), self.waiting, trio.current_time()
         with trio.move_on_after(max(0.0, timeout)) as scope:
-            self._line.add(scope)
+            self._queued.add(scope)
             try:
-                await self._limiter.acquire_on_behalf_of(place)
+                await self._limiter.acquire_on_behalf_of(slot)
             finally:
-                self._line.discard(scope)
+                self._queued.discard(scope)
         if scope.cancelled_caught:
             elapsed = trio.current_time() - began
             self.must_be_open(elapsed)
             raise PoolTimeout(self._name, timeout, ahead=ahead, elapsed=elapsed)
-        return place
+        return slot
 
-    async def spare(self) -> Place:
-        """A place that nobody else wants, as soon as there is one."""
-        while (place := self.take_nowait()) is None:
+    async def spare(self) -> Slot:
+        """Take a slot that no request waits for, as soon as there is one."""
+        while (slot := self.take_nowait()) is None:
             await self._freed.wait()
-        return place
+        return slot
 
-    def take_back(self, place: Place) -> None:
-        """For `Place.release`."""
-        self._limiter.release_on_behalf_of(place)
+    def take_back(self, slot: Slot) -> None:
+        """For `Slot.release`."""
+        self._limiter.release_on_behalf_of(slot)
         self._freed.set()
 
     def must_be_open(self, elapsed: float = 0.0) -> None:
-        """Raises `PoolClosed` when it is not, for a request that has waited for `elapsed` seconds."""
+        """Raise `PoolClosed` when it is closed, for a request that has waited for `elapsed` seconds."""
         if self.closed:
             raise PoolClosed(self._name, elapsed=elapsed)
 
     def close(self) -> None:
-        """Send the line away, and whoever comes."""
+        """Refuse the queue, and every later request."""
         self.closed = True
-        for scope in self._line:
-            scope.cancel("the places were closed")
+        for scope in self._queued:
+            scope.cancel("the slots were closed")
 
     def reopen(self) -> None:
-        """Let them come again."""
+        """Admit requests again."""
         self.closed = False

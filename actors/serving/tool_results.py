@@ -13,14 +13,14 @@ from proctor.actors.outcomes import OUTCOMES, Answer, facts_of_end
 from proctor.actors.tools.tools import ToolResult
 
 STDERR = 500
-"""Characters of an agent's stderr that are told, at most."""
+"""Most characters of an agent's stderr in a result."""
 PARTIAL = 4000
-"""Characters of an answer that was cut short that are told, at most."""
+"""Most characters of a partial answer in a result."""
 
 
 @attrs.frozen(kw_only=True)
-class Place:
-    """Where a call was carried out: its folder, and its recording, None where there is none."""
+class CallPaths:
+    """Working directory and recording of a call, None where there is none."""
 
     cwd: Path | None = None
     recording: Path | None = None
@@ -30,14 +30,14 @@ class Place:
         return cwd if self.recording is None else f"{cwd} (recording: {self.recording})".lstrip()
 
 
-def report(answer: Answer, place: Place, said: str = "") -> ToolResult:
-    """The result that an answer makes; `said` is what the agent had said when it was cut short."""
-    facts = _facts(answer, place)
+def report(answer: Answer, paths: CallPaths, partial: str = "") -> ToolResult:
+    """Make the result of an answer; `partial` is the text that had come when it was cut short."""
+    facts = _facts(answer, paths)
     if not answer.ok:
         lines = [
             f"{answer.agent} did not finish: {answer.outcome.replace('_', ' ')}",
             _line("why", answer.error or answer.detail or ""),
-            *_ending(_advice(answer), place, answer.stderr, said or answer.text),
+            *_ending(_advice(answer), paths, answer.stderr, partial or answer.text),
         ]
         return ToolResult(_joined(lines), is_error=True, facts=facts)
     if answer.value is None:
@@ -45,16 +45,16 @@ def report(answer: Answer, place: Place, said: str = "") -> ToolResult:
     return ToolResult(msgspec.json.encode(answer.value).decode(), data=answer.value, facts=facts)
 
 
-def failure(agent: str, error: Exception, place: Place, said: str = "") -> ToolResult:
-    """The result that an error makes which kept a request from its answer."""
+def failure(agent: str, error: Exception, paths: CallPaths, partial: str = "") -> ToolResult:
+    """Make the result of an error."""
     advice = facts_of(error).remedy
     stderr = str(getattr(error, "stderr", ""))
     delivery = delivery_of(error)
     facts: dict[str, object] = {"agent": agent, "outcome": "error", "error": type(error).__name__}
     if delivery is not None:
-        stderr, said = stderr or delivery.stderr, said or delivery.text
+        stderr, partial = stderr or delivery.stderr, partial or delivery.text
         facts["delivery"] = delivery.facts()
-    lines = [f"{agent} failed: {' '.join(str(error).split())}", *_ending(advice, place, stderr, said)]
+    lines = [f"{agent} failed: {' '.join(str(error).split())}", *_ending(advice, paths, stderr, partial)]
     return ToolResult(_joined(lines), is_error=True, facts=facts)
 
 
@@ -62,12 +62,12 @@ def _advice(answer: Answer) -> str:
     return (facts_of_end(answer.outcome, answer.ending) or OUTCOMES[answer.outcome]).remedy
 
 
-def _ending(advice: str, place: Place, stderr: str, said: str) -> list[str]:
+def _ending(advice: str, paths: CallPaths, stderr: str, partial: str) -> list[str]:
     return [
-        _line("where", str(place)),
+        _line("where", str(paths)),
         _line("what to do", advice),
         _line("stderr ends", stderr.strip()[-STDERR:]),
-        _line("it had said", said.strip()[-PARTIAL:]),
+        _line("partial answer", partial.strip()[-PARTIAL:]),
     ]
 
 
@@ -79,8 +79,8 @@ def _joined(lines: list[str]) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _facts(answer: Answer, place: Place) -> dict[str, object]:
-    told: dict[str, object] = {
+def _facts(answer: Answer, paths: CallPaths) -> dict[str, object]:
+    facts: dict[str, object] = {
         "agent": answer.agent,
         "outcome": answer.outcome,
         "conversation": answer.session_id,
@@ -91,7 +91,7 @@ def _facts(answer: Answer, place: Place) -> dict[str, object]:
         "attempts": answer.attempts if answer.attempts > 1 else None,
         "denied_tools": list(answer.denied_tools) or None,
         "resets_at": answer.resets_at,
-        "recording": None if place.recording is None else str(place.recording),
+        "recording": None if paths.recording is None else str(paths.recording),
         "delivery": None if answer.delivery is None else answer.delivery.facts(),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}

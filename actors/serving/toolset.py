@@ -1,13 +1,7 @@
-"""Tools by name, to be called by whoever serves them, and what a call tells of itself meanwhile.
+"""A set of tools by name, and the progress of their calls.
 
-Guarantees: a tool is declared once, under one name, and never changes; its schema is compiled when the set is made.
-Every call ends in a result: an unknown tool, arguments that break the schema (each violation with its path) and an
-error of the function are results marked as errors, which a model can read. `Cancelled` goes through. Each call is
-counted, whatever its end.
-
-A `Call` takes progress without waiting: what is told between two looks is joined, and bounded; the newest stays.
-
-Not here: any protocol, any command line, and how many calls may run at a time.
+Each schema is compiled when the set is made. Every call ends in a result: an unknown tool, arguments that break the schema and an
+error of the function are results marked as errors, which a model can read. Cancellation passes through.
 """
 
 from __future__ import annotations
@@ -155,7 +149,7 @@ async def _carried_out(
         return ToolResult(f"The arguments of {tool.name!r} do not fit. {told(wrong)}", is_error=True)
     try:
         return await tool.function(given, call)
-    except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read (L18)
+    except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read
         return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 
 

@@ -1,15 +1,9 @@
-"""Processes that are started and greeted before anybody asks, each for one request (R126, L14).
+"""Warm processes: started and greeted before a request comes, each for one request.
 
-    starting ─ready→ idle ─taken→ at work ─given back→ gone        an idle one that dies, or makes room, is gone too
+    starting ─ready→ idle ─taken→ at work ─given back→ gone        an idle one that dies or makes room is gone, too
 
-Guarantees: each is handed out once, and only while it is alive as far as can be seen; one that dies unseen takes no prompt
-and is known by that. Each holds a place from before its start until its processes are gone. There are never more than asked
-for; a gap is filled one process after the other, when a place is free that nobody waits for. Nothing is started on the way
-from the asking to the prompt: one that is handed out leaves its gap when it has had its prompt for `BEGINNING`, because a
-start takes a core, and for some milliseconds this one.
-
-What fails in a row is put off, from 0.1 s up to 30 s, and after ten failures told to the log once (L13). A process that died
-idle has failed too, one that was put to use ends the row. They end with the task that serves them.
+Each is handed out once, while it is alive as far as can be seen, and holds a slot from before its start until its processes are gone.
+Gaps are filled one at a time, from slots that no request waits for. Failures in a row back off from 0.1 s to 30 s.
 """
 
 from __future__ import annotations
@@ -24,21 +18,21 @@ from trio_util import RepeatedEvent, wait_any
 from proctor.actors.errors import AgentError
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import Run, open_run
-from proctor.actors.serving.slots import Place, Places
+from proctor.actors.serving.slots import Slot, Slots
 from proctor.runtime.processes.process_errors import ProcessError
 from proctor.runtime.spec import Backoff
 from proctor.runtime.supervision.backoff import delay
 
 BACKOFF = Backoff(min_delay=0.1, max_delay=30.0, jitter=0.0)
 ROW = 10
-"""Failures in a row after which somebody is told."""
+"""Failures in a row after which the log has an error."""
 BEGINNING = 0.1
-"""Seconds that one has for itself after its prompt."""
+"""Seconds after its prompt before its gap is filled: a start takes a core, which the one at work needs first."""
 LOG = "proctor"
 
 
-class Ready:
-    """A process for one request; `gone` when its processes are."""
+class WarmProcess:
+    """A warm process for one request; `gone` is set when its processes have ended."""
 
     def __init__(self, live: Run) -> None:
         self.live = live
@@ -47,34 +41,34 @@ class Ready:
         self.gone = trio.Event()
 
     def dismiss(self) -> None:
-        """It is not needed any more: it goes down its ladder."""
+        """Stop it: it is not needed any more."""
         self.live.leave()
         self.dismissed.set()
 
     async def give_back(self) -> None:
-        """Its user is done: wait until it is gone, also when cancelled."""
+        """Stop it and wait until it is gone, also when cancelled."""
         self.dismiss()
         with trio.CancelScope(shield=True):
             await self.gone.wait()
 
 
-class Stock:
-    """`count` processes of `plan` kept ready in `places`; each starts within a block of `starts`."""
+class WarmPool:
+    """`count` processes of `plan` kept ready in `slots`; each starts within a block of `starts`."""
 
     def __init__(
-        self, plan: Plan, count: int, places: Places, starts: AbstractAsyncContextManager[object]
+        self, plan: Plan, count: int, slots: Slots, starts: AbstractAsyncContextManager[object]
     ) -> None:
         self.plan = plan
         self.count = count
-        self.idle: deque[Ready] = deque()
-        self._handed: set[Ready] = set()
-        self._places = places
+        self.idle: deque[WarmProcess] = deque()
+        self._handed: set[WarmProcess] = set()
+        self._slots = slots
         self._starts = starts
         self._row = 0
         self._changed = RepeatedEvent()
 
-    def take(self) -> Ready | None:
-        """A process that is alive, handed out; those found dead are put aside. None when there is none."""
+    def take(self) -> WarmProcess | None:
+        """Hand out a process that is alive; dead ones are dismissed. None when there is none."""
         while self.idle:
             ready = self.idle.popleft()
             if ready.live.is_fit():
@@ -87,7 +81,7 @@ class Stock:
         return None
 
     def make_room(self) -> bool:
-        """Let one go whose place somebody else needs. False when there is none."""
+        """Dismiss an idle one whose slot a request needs. False when there is none."""
         if not self.idle:
             return False
         self._changed.set()
@@ -95,22 +89,22 @@ class Stock:
         return True
 
     async def serve(self) -> None:
-        """Fill the gaps, for ever."""
+        """Fill the gaps until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 while len(self.idle) + len(self._handed) >= self.count:
                     await self._changed.wait()
                 if self._row:
                     await trio.sleep(delay(BACKOFF, self._row - 1, 1.0))
-                place, begun = await self._places.spare(), trio.Event()
-                nursery.start_soon(self._one, place, begun)
+                slot, begun = await self._slots.spare(), trio.Event()
+                nursery.start_soon(self._one, slot, begun)
                 await begun.wait()
 
-    async def _one(self, place: Place, begun: trio.Event) -> None:
-        ready: Ready | None = None
+    async def _one(self, slot: Slot, begun: trio.Event) -> None:
+        ready: WarmProcess | None = None
         try:
             async with open_run(self.plan, starts=self._starts) as live:
-                ready = Ready(live)
+                ready = WarmProcess(live)
                 await live.ready.wait()
                 why = await self._life(ready, begun)
         except (AgentError, ProcessError) as error:
@@ -118,19 +112,19 @@ class Stock:
         finally:
             if ready is not None:
                 ready.gone.set()
-            place.release()
+            slot.release()
             begun.set()
         if why is not None:
             self._failed(why)
         self._changed.set()  # not before the failure is counted, or the gap is filled without a delay
 
-    async def _life(self, ready: Ready, begun: trio.Event) -> str | None:
+    async def _life(self, ready: WarmProcess, begun: trio.Event) -> str | None:
         """Why it failed, None if it did not."""
         live, since = ready.live, trio.current_time()
         if live.is_fit():
             self.idle.append(ready)
             begun.set()
-            if self._places.waiting:  # they came while it started, when there was none to let go
+            if self._slots.waiting:  # they came while it started, when there was none to let go
                 self.make_room()
             try:
                 await wait_any(live.over.wait, ready.dismissed.wait, live.taken)
@@ -144,14 +138,14 @@ class Stock:
             self._row = 0
         return str(live.failure or f"its process ended ({live.incarnation.exit}) before it was used")
 
-    async def _begin(self, ready: Ready) -> None:
+    async def _begin(self, ready: WarmProcess) -> None:
         with trio.move_on_after(BEGINNING):
             await ready.dismissed.wait()
         self._forget(ready)
         self._changed.set()
         await ready.dismissed.wait()
 
-    def _forget(self, ready: Ready) -> None:
+    def _forget(self, ready: WarmProcess) -> None:
         if ready in self.idle:
             self.idle.remove(ready)
         self._handed.discard(ready)

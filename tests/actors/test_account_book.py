@@ -24,7 +24,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
@@ -170,7 +170,7 @@ async def completion(plan: Plan, tmp_path: Path) -> AsyncGenerator[Ask]:
 @asynccontextmanager
 async def served_by_mcp(plan: Plan, tmp_path: Path) -> AsyncGenerator[Ask]:
     async with Sessions(tmp_path / "sessions") as sessions:
-        terms = Terms(roots=Roots([tmp_path]), sessions=sessions)
+        terms = Terms(roots=AllowedDirs([tmp_path]), sessions=sessions)
         tools = Toolset([one_shot("till", "It costs.", lambda options: plan, terms)])
 
         async def answer(prompt: str, schema: Any = None) -> Result:

@@ -16,11 +16,11 @@ from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.outcomes import OUTCOMES, Answer, Outcome
 from proctor.actors.plan.plan import AgentOptions, Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot, standing
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.pool import Pools
-from proctor.actors.serving.progress import Heard
+from proctor.actors.serving.progress import Progress
 from proctor.actors.serving.sessions import Sessions
-from proctor.actors.serving.tool_results import Place, failure, report
+from proctor.actors.serving.tool_results import CallPaths, failure, report
 from proctor.actors.serving.toolset import Call, Toolset
 from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.actors.structured.schemas import schema_of
@@ -38,7 +38,7 @@ def spoken(options: AgentOptions) -> Plan:
 
 def terms_of(tmp_path: Path, **more: Any) -> Terms:
     (tmp_path / "root").mkdir(exist_ok=True)
-    return Terms(roots=Roots([tmp_path / "root"]), **more)
+    return Terms(roots=AllowedDirs([tmp_path / "root"]), **more)
 
 
 def tools_of(terms: Terms) -> Toolset:
@@ -80,8 +80,8 @@ async def test_a_call_is_a_prompt_and_its_result_the_answer(
         ({"prompt": ""}, "/prompt"),
         ({"prompt": "x", "permission": "allow"}, "'permission' was unexpected"),
         ({"prompt": "x", "timeout": 0}, "/timeout"),
-        ({"prompt": "x", "cwd": ".."}, "outside of what is allowed"),
-        ({"prompt": "x", "cwd": "/etc"}, "outside of what is allowed"),
+        ({"prompt": "x", "cwd": ".."}, "outside of the allowed directories"),
+        ({"prompt": "x", "cwd": "/etc"}, "outside of the allowed directories"),
         ({"prompt": "x", "schema": {"type": "strin"}}, "cannot be used"),
         ({"prompt": "x", "session_id": ""}, "session_id"),
     ],
@@ -276,7 +276,7 @@ async def test_what_an_agent_does_is_told_in_words(
     async def send(seconds: float, text: str) -> None:
         heard.append(text)
 
-    Heard(call).take(events)
+    Progress(call).take(events)
     with trio.move_on_after(1):
         await call.follow(send)
     assert heard == ([] if told is None else [told])
@@ -329,13 +329,13 @@ async def test_calls_of_one_agent_are_answered_one_after_the_other(
 @pytest.mark.parametrize("outcome", [name for name in OUTCOMES if name != "ok"])
 def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     answer = Answer(agent="a", outcome=outcome, error="it said no", stderr="oops")
-    result = report(answer, Place(cwd=Path("/w")), "half a sentence")
+    result = report(answer, CallPaths(cwd=Path("/w")), "half a sentence")
     assert result.is_error
     head, why, where, advice, stderr, said = result.text.splitlines()
     assert head == f"a did not finish: {outcome.replace('_', ' ')}"
     assert (why, where, stderr) == ("why: it said no", "where: /w", "stderr ends: oops")
     assert advice == f"what to do: {OUTCOMES[outcome].remedy}"
-    assert said == "it had said: half a sentence"
+    assert said == "partial answer: half a sentence"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_every_bad_end_has_its_advice(outcome: Outcome) -> None:
     ],
 )
 def test_every_error_has_its_remedy(error: Exception, advice: str) -> None:
-    result = failure("a", error, Place(), "")
+    result = failure("a", error, CallPaths(), "")
     assert result.text.startswith("a failed: ")
     assert advice in result.text
     assert ("stderr ends: oops" in result.text) is isinstance(error, StartRefused)
@@ -355,5 +355,5 @@ def test_every_error_has_its_remedy(error: Exception, advice: str) -> None:
 
 def test_a_value_is_told_as_json_and_as_data() -> None:
     value: Mapping[str, Any] = {"n": 1}
-    result = report(Answer(agent="a", outcome="ok", text="here", value=value), Place())
+    result = report(Answer(agent="a", outcome="ok", text="here", value=value), CallPaths())
     assert (result.text, result.data) == ('{"n":1}', value)

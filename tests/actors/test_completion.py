@@ -29,10 +29,10 @@ from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.serving.chunks import (
     Chunk,
+    ChunkBuilder,
     Complete,
     Failed,
-    Speech,
-    TextPiece,
+    TextChunk,
     ToolOutput,
     ToolUse,
     Void,
@@ -82,13 +82,13 @@ async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) 
     )
     async with CompletionModel.make(spec).stream(CompletionRequest(prompt="hi")) as stream:
         said = [chunk async for chunk in stream]
-    [used, out, end] = [chunk for chunk in said if not isinstance(chunk, TextPiece)]
+    [used, out, end] = [chunk for chunk in said if not isinstance(chunk, TextChunk)]
     assert isinstance(used, ToolUse)
     assert isinstance(out, ToolOutput)
     assert isinstance(end, Complete)
     assert (out.id, out.name, out.text.strip(), out.is_error) == (used.id, used.name, "4", False)
     assert stream.response.tool_outputs == (out,)
-    assert "".join(c.text for c in said if isinstance(c, TextPiece)) == "It is 4."
+    assert "".join(c.text for c in said if isinstance(c, TextChunk)) == "It is 4."
     assert (stream.response.choice, stream.response.raw.outcome) == ("It is 4.", "ok")
 
 
@@ -117,10 +117,10 @@ async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R08
 ) -> None:
     said = await chunks_of(CompletionModel.make(spec_of(TALK)))
     assert said == [
-        TextPiece("Let me see."),
+        TextChunk("Let me see."),
         ToolUse("c1", "Read", {"path": "a"}),
         ToolOutput("c1", "Read", "4"),
-        TextPiece("\n\nIt is 4."),
+        TextChunk("\n\nIt is 4."),
         Complete(Usage(3, 5)),
     ]
     assert said[-1].metadata["session_id"] == "s"
@@ -130,7 +130,7 @@ async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R08
 async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_clock: MockClock) -> None:
     frames = (delta("It "), delta(""), delta("is 4"), assistant(text("It is 4.")), assistant(text("Yes.")))
     said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
-    assert [c.text for c in said if isinstance(c, TextPiece)] == ["It ", "is 4", ".", "\n\nYes."]
+    assert [c.text for c in said if isinstance(c, TextChunk)] == ["It ", "is 4", ".", "\n\nYes."]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_
     ],
 )
 def test_an_event_that_means_nothing_to_an_application_gives_nothing_R088(event: v.AnyEvent) -> None:
-    assert Speech().hear(event) == []
+    assert ChunkBuilder().hear(event) == []
 
 
 async def test_pieces_that_no_block_goes_on_from_are_taken_back(autojump_clock: MockClock) -> None:
     frames = (delta("Wro"), assistant(text("It is 4.")))
     said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
-    assert said[:-1] == [TextPiece("Wro"), Void("Wro"), TextPiece("It is 4.")]
+    assert said[:-1] == [TextChunk("Wro"), Void("Wro"), TextChunk("It is 4.")]
 
 
 async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R141(
@@ -170,7 +170,7 @@ async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R1
             found.append(chunk)
             most = max(most, said.pending)
     assert most <= 1
-    assert [c.text.strip() for c in found if isinstance(c, TextPiece)] == [f"n{n}" for n in range(3000)]
+    assert [c.text.strip() for c in found if isinstance(c, TextChunk)] == [f"n{n}" for n in range(3000)]
     assert isinstance(found[-1], Complete)
 
 
@@ -225,7 +225,7 @@ async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -
 
     model = CompletionModel.make(spec_of(far_end))
     async with model.stream(CompletionRequest(prompt="hi")) as said:
-        assert await anext(said) == TextPiece("so far")
+        assert await anext(said) == TextChunk("so far")
         assert not ended.is_set()
     assert ended.is_set()
     assert (model.statistics().completed, model.statistics().failed) == (0, {})
@@ -260,7 +260,7 @@ async def test_an_exit_status_without_one_is_an_error_with_code_and_stderr_R110_
 ) -> None:
     model = CompletionModel.make(spec_of(saying(assistant(text("so far")), status=3)))
     said = await chunks_of(model)
-    assert said[0] == TextPiece("so far")
+    assert said[0] == TextChunk("so far")
     last = said[-1]
     assert isinstance(last, Failed)
     provider = last.error.__cause__

@@ -28,7 +28,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run, stream
 from proctor.actors.serving.pool import Pool
-from proctor.actors.serving.tool_results import Place, failure
+from proctor.actors.serving.tool_results import CallPaths, failure
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import MemoryTransport, PeerStreams
 from proctor.cli.ui.renderers import answer_record
@@ -395,6 +395,6 @@ def test_gateways_and_json_show_the_same_record() -> None:
     facts = delivery.facts()
     assert (facts["signal"], facts["code"]) == ("SIGKILL", None)
     assert msgspec.json.decode(msgspec.json.encode(problem_of(error).record))["delivery"] == facts
-    assert failure("a", error, Place()).facts["delivery"] == facts
+    assert failure("a", error, CallPaths()).facts["delivery"] == facts
     answer = Answer(agent="a", outcome="deadline", delivery=delivery)
     assert answer_record(answer, None)["delivery"] == facts

@@ -28,8 +28,8 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import open_run
 from proctor.actors.serving.pool import Pool, Pools, Warm, pool_spec
-from proctor.actors.serving.slots import Places
-from proctor.actors.serving.warm_pool import Ready, Stock
+from proctor.actors.serving.slots import Slots
+from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import open_supervisor
 from proctor.actors.transport.memory import MemoryTransport, Peer, PeerStreams, in_memory
 from proctor.actors.transport.transport import Start, Transport
@@ -397,7 +397,7 @@ def _impatient(house: House) -> Callable[[PeerStreams], Awaitable[int | None]]:
 
 
 async def test_more_kept_ready_than_there_are_places_is_refused() -> None:
-    with pytest.raises(BadOption, match="warm keeps more processes than the 1 places of pool 'claude'"):
+    with pytest.raises(BadOption, match="warm keeps more processes than the 1 slots of pool 'claude'"):
         Pool("claude", limit=1, warm=[Warm(spoken_plan(), 2)])
     with pytest.raises(BadOption, match="limit must be a number of 1 or more, got 0"):
         Pool("claude", limit=0)
@@ -435,13 +435,13 @@ async def _speaker() -> AsyncGenerator[Peer]:
 
 async def test_one_that_is_known_to_be_dead_is_passed_over_R126(autojump_clock: MockClock) -> None:
     plan = spoken_plan()
-    stock = Stock(plan, 1, Places("places", 1, 1), trio.CapacityLimiter(1))
+    stock = WarmPool(plan, 1, Slots("places", 1, 1), trio.CapacityLimiter(1))
     async with open_run(plan) as dead, open_run(plan) as alive:
         await alive.ready.wait()
         await dead.ready.wait()
         dead.kill()
         await dead.over.wait()
-        stock.idle.extend([Ready(dead), Ready(alive)])
+        stock.idle.extend([WarmProcess(dead), WarmProcess(alive)])
         ready = stock.take()
         assert ready is not None
         assert ready.live is alive
@@ -455,8 +455,8 @@ def _until_gone(*pids: int) -> None:
 
 
 async def test_one_that_died_unseen_takes_no_prompt_R126_L14(tmp_path: Path) -> None:
-    places = Places("places", 2, 10)
-    stock = Stock(plan_of(tmp_path), 1, places, trio.CapacityLimiter(1))
+    places = Slots("places", 2, 10)
+    stock = WarmPool(plan_of(tmp_path), 1, places, trio.CapacityLimiter(1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stock.serve)
         with trio.fail_after(30):

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider, ProviderError
 from proctor.actors.outcomes import Answer
-from proctor.actors.serving.chunks import Chunk, Complete, Failed, TextPiece, ToolOutput, ToolUse, Void
+from proctor.actors.serving.chunks import Chunk, Complete, Failed, TextChunk, ToolOutput, ToolUse, Void
 from proctor.actors.serving.completion import Completion, CompletionModel, CompletionRequest, CompletionStream
 from proctor.actors.serving.providers import Context, Provider, Providers, converse, stream_conversation
 from proctor.actors.tools.tools import Tool, tool
@@ -61,7 +61,7 @@ def test_a_provider_is_made_by_the_name_it_was_registered_under_R166() -> None:
     providers.register("fake", lambda context: spec_of(TALK))
     assert providers.create("fake").name == "fake"
     providers.register("direct", lambda context: Caller(), runs_tools=False)
-    with pytest.raises(NoSuchProvider, match="no provider 'none'; known: direct, fake"):
+    with pytest.raises(NoSuchProvider, match="no provider 'none'; registered: direct, fake"):
         providers.create("none")
     with pytest.raises(BadOption, match="'fake' is registered already"):
         providers.register("fake", lambda context: Caller())
@@ -185,11 +185,11 @@ class Plain:
 class Generator(Plain):
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
         async with trio.open_nursery() as nursery:  # what it holds open stays its own
-            yield TextPiece("It ")
+            yield TextChunk("It ")
             await trio.sleep(1)
-            yield TextPiece("was")
+            yield TextChunk("was")
             yield Void("was")
-            yield TextPiece("is 4.")
+            yield TextChunk("is 4.")
             yield Complete(Usage(1, 2))
             nursery.cancel_scope.cancel()
 
@@ -207,7 +207,7 @@ class InBlock(Plain):
 
 class Endless(Plain):
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
-        yield TextPiece("so far")
+        yield TextChunk("so far")
         await trio.sleep_forever()
 
 
@@ -218,7 +218,7 @@ class Raising(Plain):
 
 class RaisingLate(Plain):
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
-        yield TextPiece("so far")
+        yield TextChunk("so far")
         raise ConnectionError("out of reach")
 
 
@@ -229,7 +229,7 @@ def own(model: Any, *, runs_tools: bool = False) -> Provider:
 async def test_a_model_of_your_own_needs_a_completion_and_no_more(autojump_clock: MockClock) -> None:
     async with own(Plain()).stream(HI) as stream:
         chunks = [chunk async for chunk in stream]
-    assert chunks == [TextPiece("to hi"), Complete(None)]
+    assert chunks == [TextChunk("to hi"), Complete(None)]
     assert (stream.response.text, stream.response.raw.outcome) == ("to hi", "ok")
     assert (await own(Plain()).completion(HI)).choice == "to hi"
 
@@ -237,11 +237,11 @@ async def test_a_model_of_your_own_needs_a_completion_and_no_more(autojump_clock
 @pytest.mark.parametrize("model", [Generator(), InBlock()], ids=["generator", "block"])
 async def test_a_model_of_your_own_streams_as_it_says_it(model: Plain, autojump_clock: MockClock) -> None:
     async with own(model).stream(HI) as stream:
-        assert await anext(stream) == TextPiece("It ")
+        assert await anext(stream) == TextChunk("It ")
         begun = trio.current_time()
         rest = [chunk async for chunk in stream]
     assert trio.current_time() - begun == pytest.approx(1.0)
-    assert rest == [TextPiece("was"), Void("was"), TextPiece("is 4."), Complete(Usage(1, 2))]
+    assert rest == [TextChunk("was"), Void("was"), TextChunk("is 4."), Complete(Usage(1, 2))]
     assert (stream.response.text, stream.response.usage) == ("It is 4.", Usage(1, 2))
 
 
@@ -270,9 +270,9 @@ class Counting:
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk]:
         told = [message.content for message in request.history if message.role == "tool"]
         if len(told) == 2:
-            yield TextPiece(f"{told}")
+            yield TextChunk(f"{told}")
         else:
-            yield TextPiece(f"round {len(told)}")
+            yield TextChunk(f"round {len(told)}")
             yield ToolUse(f"c{len(told)}", "add", {"a": len(told), "b": 2})
         yield Complete(Usage(10, 1))
 
@@ -283,13 +283,13 @@ async def test_a_conversation_streams_its_rounds_and_what_the_tools_gave_between
     async with stream_conversation(own(Counting()), HI, [add]) as stream:
         chunks = [chunk async for chunk in stream]
     assert chunks == [
-        TextPiece("round 0"),
+        TextChunk("round 0"),
         ToolUse("c0", "add", {"a": 0, "b": 2}),
         ToolOutput("c0", "add", "2", duration=0.0),
-        TextPiece("\n\nround 1"),
+        TextChunk("\n\nround 1"),
         ToolUse("c1", "add", {"a": 1, "b": 2}),
         ToolOutput("c1", "add", "3", duration=0.0),
-        TextPiece("\n\n['2', '3']"),
+        TextChunk("\n\n['2', '3']"),
         Complete(Usage(30, 3)),
     ]
     response = stream.response
@@ -304,13 +304,13 @@ async def test_the_conversation_of_an_agent_streams_what_the_agent_says(autojump
     provider = Provider(name="agent", make=lambda context: spec_of(TALK))
     async with stream_conversation(provider, HI, [add]) as stream:
         chunks = [chunk async for chunk in stream]
-    assert [type(chunk) for chunk in chunks] == [TextPiece, ToolUse, ToolOutput, TextPiece, Complete]
+    assert [type(chunk) for chunk in chunks] == [TextChunk, ToolUse, ToolOutput, TextChunk, Complete]
 
 
 async def test_a_conversation_that_its_reader_leaves_ends(autojump_clock: MockClock) -> None:
     with trio.fail_after(5):
         async with stream_conversation(own(Endless()), HI) as stream:
-            assert await anext(stream) == TextPiece("so far")
+            assert await anext(stream) == TextChunk("so far")
 
 
 async def test_what_its_reader_raises_leaves_a_conversation_bare(autojump_clock: MockClock) -> None:

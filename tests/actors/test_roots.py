@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def tree(tmp_path: Path) -> Path:
     ],
 )
 def test_a_folder_below_a_root_is_given_without_links(tree: Path, wanted: str | None, found: str) -> None:
-    roots = Roots([tree / "allowed", tree / "second"])
+    roots = AllowedDirs([tree / "allowed", tree / "second"])
     assert roots.folder(wanted and wanted.format(tree=tree)) == (tree / found).resolve()
 
 
@@ -42,17 +42,17 @@ def test_a_folder_below_a_root_is_given_without_links(tree: Path, wanted: str | 
 )
 def test_what_leads_out_is_refused_and_says_what_is_allowed(tree: Path, wanted: str) -> None:
     with pytest.raises(BadOption, match="cwd"):
-        Roots([tree / "allowed"]).folder(wanted.format(tree=tree))
+        AllowedDirs([tree / "allowed"]).folder(wanted.format(tree=tree))
 
 
 @pytest.mark.parametrize("wanted", ["file", "circle", "nowhere", "a\0b", "x" * 5000])
 def test_what_is_no_folder_is_refused(tree: Path, wanted: str) -> None:
     with pytest.raises(BadOption, match="cwd"):
-        Roots([tree / "allowed"]).folder(wanted)
+        AllowedDirs([tree / "allowed"]).folder(wanted)
 
 
 def test_a_root_is_a_folder_that_is_there(tree: Path) -> None:
     with pytest.raises(BadOption, match="root"):
-        Roots([tree / "nowhere"])
+        AllowedDirs([tree / "nowhere"])
     with pytest.raises(BadOption, match="at least one"):
-        Roots([])
+        AllowedDirs([])

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from proctor.actors.serving.chunks import Chunk, Speech, TextPiece, ThinkingPiece, ToolOutput, ToolUse, Void
+from proctor.actors.serving.chunks import (
+    Chunk,
+    ChunkBuilder,
+    TextChunk,
+    ThinkingChunk,
+    ToolOutput,
+    ToolUse,
+    Void,
+)
 from proctor.protocols import vocabulary as v
 
 T = "t"
@@ -34,9 +42,9 @@ def said(chunks: Iterable[Chunk]) -> tuple[str, str]:
     text = thinking = ""
     for chunk in chunks:
         match chunk:
-            case TextPiece():
+            case TextChunk():
                 text += chunk.text
-            case ThinkingPiece():
+            case ThinkingChunk():
                 thinking += chunk.text
             case Void():
                 assert text.endswith(chunk.text)
@@ -49,7 +57,7 @@ def said(chunks: Iterable[Chunk]) -> tuple[str, str]:
 
 
 def heard(events: Sequence[v.AnyEvent], answer: str = ANSWER) -> list[Chunk]:
-    speech = Speech()
+    speech = ChunkBuilder()
     return [*(chunk for event in events for chunk in speech.hear(event)), *speech.end(answer)]
 
 
@@ -111,7 +119,7 @@ def test_the_texts_are_the_whole_blocks_or_else_the_answer(events: list[v.AnyEve
 
 
 def test_thoughts_come_in_pieces_once_and_are_taken_back() -> None:
-    speech = Speech()
+    speech = ChunkBuilder()
     events: list[v.AnyEvent] = [
         v.Thinking(0, T, "hm", partial=True),
         VOID,
@@ -122,18 +130,18 @@ def test_thoughts_come_in_pieces_once_and_are_taken_back() -> None:
     ]
     chunks = [chunk for event in events for chunk in speech.hear(event)]
     assert chunks == [
-        ThinkingPiece("hm"),
+        ThinkingChunk("hm"),
         Void(thinking="hm"),
-        ThinkingPiece("so "),
-        ThinkingPiece("be"),
-        ThinkingPiece(" it"),
-        ThinkingPiece("\n\nyes"),
+        ThinkingChunk("so "),
+        ThinkingChunk("be"),
+        ThinkingChunk(" it"),
+        ThinkingChunk("\n\nyes"),
     ]
     assert said(chunks)[1] == speech.thinking == "so be it\n\nyes"
 
 
 def test_a_tool_has_its_name_its_result_and_how_long_it_ran() -> None:
-    speech = Speech()
+    speech = ChunkBuilder()
     beside = {"structured_content": {"n": 1}}
     events: list[v.AnyEvent] = [
         v.ToolCall(1, T, "c1", "Read", {"path": "a"}),

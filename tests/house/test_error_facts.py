@@ -22,7 +22,7 @@ from proctor.actors.gateways.openai import responses
 from proctor.actors.outcomes import ENDING_FACTS, OUTCOMES, Answer, OutcomeFacts, facts_of_end
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.retry import judge
-from proctor.actors.serving.tool_results import Place, failure, report
+from proctor.actors.serving.tool_results import CallPaths, failure, report
 from proctor.cli import codes, verdicts
 from proctor.protocols.vocabulary import Ending
 from proctor.runtime import errors as runtime_errors
@@ -130,7 +130,7 @@ def test_a_problem_has_the_status_and_the_remedy_of_its_error(error: Exception) 
     problem = problem_of(error)
     assert (problem.record.status, problem.record.remedy) == (error.http_status, error.remedy)
     assert problem.headers == ({"retry-after": str(RETRY_AFTER)} if error.retryable else {})
-    assert f"what to do: {error.remedy}" in failure("a", error, Place()).text
+    assert f"what to do: {error.remedy}" in failure("a", error, CallPaths()).text
 
 
 def test_a_wrapper_has_the_facts_of_what_it_wraps() -> None:
@@ -156,7 +156,7 @@ def test_what_an_end_means_agrees_with_itself(ended: str, facts: OutcomeFacts) -
     assert (facts.fault == "caller") <= (facts.http_status < 500)
     assert facts.retryable <= (facts.fault != "caller" and facts.http_status in PASSING_STATUSES)
     if ended in OUTCOMES:
-        assert facts.remedy in report(Answer(agent="a", outcome=ended), Place()).text  # type: ignore[arg-type]
+        assert facts.remedy in report(Answer(agent="a", outcome=ended), CallPaths()).text  # type: ignore[arg-type]
 
 
 def test_the_words_of_a_cli_that_say_more_are_words_there_are() -> None:

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from proctor.actors.gateways.openai import routes
 from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan
-from proctor.actors.serving.chunks import TextPiece, ToolOutput, Void
+from proctor.actors.serving.chunks import TextChunk, ToolOutput, Void
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.specs import agent_spec
 from tests.fakes.messages_api import MessagesApi
@@ -62,7 +62,7 @@ async def said(cli: Cli) -> tuple[str, str, list[ToolOutput]]:
     async with cli.model.stream(CompletionRequest(prompt="hi")) as stream:
         async for chunk in stream:
             match chunk:
-                case TextPiece():
+                case TextChunk():
                     text += chunk.text
                 case Void(text=void):
                     assert text.endswith(void)

@@ -34,7 +34,7 @@ from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.operations.health import troubles
-from proctor.actors.serving.in_flight import Visits
+from proctor.actors.serving.in_flight import InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
 
@@ -62,7 +62,7 @@ class Hooks:
     absent: Mapping[str, str] = attrs.field(factory=dict[str, str])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
-    visits: Visits = attrs.field(factory=Visits)
+    visits: InFlight = attrs.field(factory=InFlight)
     rooms: Rooms | None = None
     steering: Steering | None = None
     tell: Tell = _forget

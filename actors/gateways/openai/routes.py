@@ -43,14 +43,14 @@ from proctor.actors.serving.chunks import (
     Chunk,
     Complete,
     Failed,
-    TextPiece,
-    ThinkingPiece,
+    TextChunk,
+    ThinkingChunk,
     ToolOutput,
     ToolUse,
     Void,
 )
 from proctor.actors.serving.completion import CompletionStream, Model
-from proctor.actors.serving.in_flight import Visits
+from proctor.actors.serving.in_flight import InFlight
 
 LARGEST = 32 * 2**20
 """Bytes that the body of a request may have."""
@@ -82,12 +82,12 @@ class Retracted(AgentError):
         )
 
 
-def routes(models: Mapping[str, Model], visits: Visits | None = None) -> list[Route]:
+def routes(models: Mapping[str, Model], visits: InFlight | None = None) -> list[Route]:
     """`POST /v1/chat/completions`, `GET /v1/models` and `GET /v1/models/{id}` for these models, by name.
 
     The mapping is looked at for each request: its owner may change it. `visits` are those of the server, for its end.
     """
-    served = _Served(models, Visits() if visits is None else visits)
+    served = _Served(models, InFlight() if visits is None else visits)
     return [
         Route("/v1/chat/completions", served.complete, methods=["POST"]),
         Route("/v1/models", served.all_models, methods=["GET"]),
@@ -98,7 +98,7 @@ def routes(models: Mapping[str, Model], visits: Visits | None = None) -> list[Ro
 @attrs.frozen
 class _Served:
     models: Mapping[str, Model]
-    visits: Visits
+    visits: InFlight
 
     async def all_models(self, request: Request) -> Response:
         return _json({"object": "list", "data": [_model(name) for name in sorted(self.models)]})
@@ -149,7 +149,7 @@ def _failed(fault: Fault) -> Response:
 class _Answering(Response):
     """The answer to one request, made while the client is there."""
 
-    def __init__(self, asked: Asked, model: Model, visits: Visits) -> None:
+    def __init__(self, asked: Asked, model: Model, visits: InFlight) -> None:
         super().__init__()
         self._asked = asked
         self._model = model
@@ -208,9 +208,9 @@ class _Answering(Response):
         match chunk:
             case None:
                 return self._said(self._content.flush()) or b": still at work\n\n"
-            case TextPiece(text=text):
+            case TextChunk(text=text):
                 return b"" if self._asked.structured else self._said(self._content.add(text, now))
-            case ThinkingPiece(text=text):
+            case ThinkingChunk(text=text):
                 return self._thought(text)
             case Void(text=text, thinking=thinking):
                 self._take_back(text, thinking)

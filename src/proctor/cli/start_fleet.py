@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from proctor.actors.errors import AgentError, NotExecutable, NotInstalled
 from proctor.actors.fleet.fleet import Fleet, Nested
-from proctor.actors.fleet.schema import AnyMember, Server
+from proctor.actors.fleet.schema import AnyAgentTable, Server
 from proctor.actors.plan.plan import Plan
 from proctor.actors.specs import Supervisor
 from proctor.cli.verdicts import innermost
 from proctor.runtime.errors import StartError
 
-Child: TypeAlias = Server | AnyMember | Nested
+Child: TypeAlias = Server | AnyAgentTable | Nested
 
 
 def children_of(fleet: Fleet) -> tuple[Child, ...]:
@@ -22,7 +22,7 @@ def children_of(fleet: Fleet) -> tuple[Child, ...]:
     return (*fleet.servers, *fleet.agents, *fleet.supervisors)
 
 
-def agents_of(child: Child) -> Sequence[AnyMember]:
+def agents_of(child: Child) -> Sequence[AnyAgentTable]:
     """The agents that a child brings, at any depth."""
     if isinstance(child, Nested):
         return [member for _, member in child.members("")]

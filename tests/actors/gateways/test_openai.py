@@ -320,7 +320,7 @@ async def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
     async with serving(agent=TALK, other=TALK) as chat:
         listed = await chat.ask(lambda client: [model.id for model in client.models.list()])
         one = await chat.ask(lambda client: client.models.retrieve("other"))
-        with pytest.raises(openai.NotFoundError, match=r"no provider 'none'; known: agent, other"):
+        with pytest.raises(openai.NotFoundError, match=r"no provider 'none'; registered: agent, other"):
             await chat.create(model="none")
         with pytest.raises(openai.NotFoundError):
             await chat.ask(lambda client: client.models.retrieve("none"))

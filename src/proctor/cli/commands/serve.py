@@ -34,7 +34,7 @@ from proctor.actors.plan.permissions import Policy
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.agent_tools import Terms
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.toolset import ServedTool, Toolset
@@ -304,7 +304,7 @@ def _terms(options: ServeOptions, record: Path | None) -> Terms:
     env = parse_env(options.env, os.environ)
     kept = options.sessions is not None
     return Terms(
-        roots=Roots(options.roots or (Path.cwd(),)),
+        roots=AllowedDirs(options.roots or (Path.cwd(),)),
         pools=Pools(limit=options.limit, limits=options.limits),
         sessions=Sessions(
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept

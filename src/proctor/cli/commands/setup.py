@@ -19,7 +19,7 @@ from proctor.actors.errors import BadOption, FleetFaults
 from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.plan.environment import parse_env
 from proctor.actors.scripted import ScriptError
-from proctor.actors.serving.allowed_dirs import Roots
+from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.setup.registration import (
     CLIENTS,
     Action,
@@ -108,7 +108,7 @@ def _served(options: SetupOptions) -> Iterator[str]:
         yield from ("--fleet", str(_fleet(options.fleet)))
     for agent in options.agents:
         yield from ("--agents", _agent(agent))
-    for folder in Roots(tuple(options.roots)).folders if options.roots else ():
+    for folder in AllowedDirs(tuple(options.roots)).folders if options.roots else ():
         yield from ("--root", str(folder))
     if options.permission is not None:
         yield from ("--permission", options.permission)

@@ -45,7 +45,7 @@ from proctor.actors.operations.prometheus import Exposition
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
-from proctor.actors.serving.in_flight import Visits
+from proctor.actors.serving.in_flight import InFlight
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.specs import Supervisor, open_supervisor, plan_of
@@ -228,7 +228,7 @@ class Service:
 
     def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
         paths = {member.name: path[1:] for path, member in self._fleet.members("")}
-        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, Visits()
+        models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, InFlight()
         return Hooks(
             checks=Checks(adapters_of(self._plans)).by_name(),
             alarms={"fleet": self._absent.check},

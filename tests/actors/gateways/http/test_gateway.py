@@ -10,7 +10,7 @@ import trio
 import proctor
 from proctor.actors.gateways.openai import routes
 from proctor.actors.serving.completion import CompletionModel
-from proctor.actors.serving.in_flight import Visits
+from proctor.actors.serving.in_flight import InFlight
 from proctor.actors.transport.memory import Peer, PeerStreams
 from tests.actors.gateways.http.serving import Frame, Served, served, spoken
 from tests.actors.spoken import GOOD, saying, spec_of
@@ -91,7 +91,7 @@ async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_t
 
 
 def chat(far_end: Peer) -> dict[str, Any]:
-    visits = Visits()
+    visits = InFlight()
     return {"routes": routes({"m": CompletionModel.make(spec_of(far_end))}, visits), "visits": visits}
 
 
