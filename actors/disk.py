@@ -7,8 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.processes.private import open_private
-from proctor.runtime.processes.tags import write_all
+from proctor.runtime.processes import open_private, write_all
 
 
 def write_whole(fd: int, data: bytes, path: Path | None) -> None:

@@ -14,7 +14,7 @@ import trio
 from proctor.actors.errors import CompletionError, MaybeExecuted, ProviderError, delivery_of
 from proctor.runtime.error_facts import ErrorFacts, Facts, Fault
 from proctor.runtime.errors import StartError
-from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.processes import shortage_of
 
 Response = Literal["retry", "return", "refuse_start", "report"]
 

@@ -16,7 +16,7 @@ from proctor.actors.delivery import Delivery
 from proctor.actors.outcomes import facts_of_end
 from proctor.runtime.error_facts import ErrorFacts, Fault
 from proctor.runtime.exits import ExitReason, NoProc
-from proctor.runtime.processes import process_errors as process
+from proctor.runtime.processes import ProcessError, ProcessGone
 
 
 class AgentError(Exception):
@@ -530,8 +530,8 @@ def delivery_of(error: BaseException) -> Delivery | None:
     while each is not None:
         if isinstance(each, AgentError) and each.delivery is not None:
             return each.delivery
-        if isinstance(each, process.ProcessError):
-            exit = each.exit if isinstance(each, process.ProcessGone) else None
+        if isinstance(each, ProcessError):
+            exit = each.exit if isinstance(each, ProcessGone) else None
             return Delivery(sent="no", stage="starting", elapsed=each.elapsed, pid=each.pid, exit=exit)
         if isinstance(each, NoProc):
             return Delivery(sent="no", stage="queued", elapsed=0.0)

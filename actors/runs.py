@@ -45,8 +45,8 @@ from proctor.actors.structured.payloads import Payload, attachments_of, refuse_u
 from proctor.actors.structured.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
 from proctor.protocols.attachment import Attachment, Untaken
-from proctor.runtime.messaging.deadlines import left, until
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.messaging import left, until
+from proctor.runtime.processes import ProcessError
 
 T = TypeVar("T")
 

@@ -41,9 +41,8 @@ from proctor.actors.runs import run as run_plan
 from proctor.actors.runs import stream as stream_plan
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols.acp import Profile
+from proctor.runtime import supervision
 from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, GiveUp, Grace, Restart, StopOrder, Strategy
-from proctor.runtime.supervision import dynamic
-from proctor.runtime.supervision import supervisor as runtime
 
 T = TypeVar("T")
 
@@ -140,7 +139,7 @@ def agent_spec(id: str, plan: Plan, options: dict[str, Any]) -> ChildSpec:
     return ChildSpec(id, AgentActor, (plan,), **chosen)
 
 
-class Supervisor(runtime.Supervisor):
+class Supervisor(supervision.Supervisor):
     """A supervisor whose children can be agents, at any depth below it."""
 
     def agent(self, name: str) -> Agent:
@@ -148,7 +147,7 @@ class Supervisor(runtime.Supervisor):
         return Agent(name, self.name(name))
 
 
-class DynamicSupervisor(dynamic.DynamicSupervisor):
+class DynamicSupervisor(supervision.DynamicSupervisor):
     """A supervisor of children that come and go, agents among them."""
 
     def agent(self, name: str) -> Agent:
@@ -178,7 +177,7 @@ def open_supervisor(
     back from a restart. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
     `MaxRestartsExceeded` when the root gives up (S35).
     """
-    root = runtime.open_supervisor(
+    root = supervision.open_supervisor(
         children,
         strategy=strategy,
         intensity=intensity,
@@ -209,7 +208,7 @@ def open_dynamic_supervisor(
     At most `max_children` at a time; `extra_arguments` come before those of each spec. The rest, what is swept and what
     is raised: as for `open_supervisor`.
     """
-    root = dynamic.open_dynamic_supervisor(
+    root = supervision.open_dynamic_supervisor(
         max_children=max_children,
         extra_arguments=extra_arguments,
         intensity=intensity,

@@ -40,7 +40,7 @@ from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols import dialect as dialects
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.vocabulary import Prompt, TextDelta
-from proctor.runtime.processes.process import Command, open_process
+from proctor.runtime.processes import Command, open_process
 
 CHILDREN, RATE, SECONDS = 500, 20, 10
 READ_SIZE = 64 * 1024

@@ -40,7 +40,7 @@ from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation
 from proctor.protocols.framing import Framing, Oversized
 from proctor.protocols.vocabulary import Prompt, TextDelta, TurnEnded
-from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes import Command, Process, open_process
 
 LINES = 100_000
 PER_WRITE = 16

@@ -27,8 +27,8 @@ import trio
 from bench.contest import Body, Contender, Result, Stopwatch, Work, hold, in_asyncio, in_trio, options, table
 from bench.peers import entries
 from proctor.runtime import MaxRestartsExceeded, open_supervisor
-from proctor.runtime.processes.process import Command, open_process
-from proctor.runtime.supervision.program import process
+from proctor.runtime.processes import Command, open_process
+from proctor.runtime.supervision import process
 
 PROGRAMS = 256
 GUARDED = 16

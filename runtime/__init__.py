@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proctor.runtime.addresses import AnyAddress, AnyRef
 from proctor.runtime.errors import (
     ActorExited,
     ActorRestarting,
@@ -71,51 +72,81 @@ from proctor.runtime.exits import (
     TreeShutdown,
     is_clean,
 )
-from proctor.runtime.messaging.actor import (
+from proctor.runtime.messaging import (
     IDLE,
     IGNORE,
     NO_REPLY,
     Actor,
     ActorContext,
+    Address,
+    Call,
+    ChildCounts,
+    ChildInfo,
     Continue,
+    Down,
+    ExitSignal,
+    Monitor,
+    Name,
+    Ref,
+    Registry,
     Reply,
+    Request,
+    Requests,
+    Sink,
     Stop,
+    Stream,
+    SupervisorHandle,
+    TreeNode,
     current_actor,
+    link,
+    reply,
+    reply_error,
+    unlink,
 )
-from proctor.runtime.messaging.links import ExitSignal, link, unlink
-from proctor.runtime.messaging.messages import Call, reply, reply_error
-from proctor.runtime.messaging.monitors import Down, Monitor
-from proctor.runtime.messaging.refs import Address, Name, Ref
-from proctor.runtime.messaging.registry import Registry
-from proctor.runtime.messaging.requests import Request, Requests
-from proctor.runtime.messaging.streams import Sink, Stream
-from proctor.runtime.messaging.task_status import ChildStatus
-from proctor.runtime.processes.ledger import Ledger, Swept, current_ledger, open_ledger
-from proctor.runtime.processes.notify import Notify
-from proctor.runtime.processes.orphans import Orphan
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.process_errors import PortTaken, ProcessError
-from proctor.runtime.processes.readiness import File, Output, Port, Readiness
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import (
+    Command,
+    File,
+    Ledger,
+    Notify,
+    Orphan,
+    Output,
+    Port,
+    PortTaken,
+    Process,
+    ProcessError,
+    Readiness,
+    Step,
+    Swept,
+    current_ledger,
+    open_ledger,
+    open_process,
+)
 from proctor.runtime.run import run
 from proctor.runtime.spec import Backoff, ChildSpec, Flags, Probe, check_childspecs
-from proctor.runtime.supervision.child_table import ChildCounts, ChildInfo, TreeNode
-from proctor.runtime.supervision.dynamic import (
+from proctor.runtime.supervision import (
+    AnySupervisor,
     DynamicSupervisor,
+    PartitionStatistics,
+    PartitionSupervisor,
+    Supervisor,
+    Task,
+    TaskExit,
+    TaskResult,
+    TaskStream,
+    TaskSupervisor,
     dynamic_supervisor_spec,
     open_dynamic_supervisor,
-)
-from proctor.runtime.supervision.partition import (
-    PartitionSupervisor,
     open_partition_supervisor,
+    open_supervisor,
+    open_task_supervisor,
     partition_supervisor_spec,
+    plain_environment,
+    process,
+    scheduled,
+    supervisor_spec,
+    task_supervisor_spec,
 )
-from proctor.runtime.supervision.program import plain_environment, process
-from proctor.runtime.supervision.routing import PartitionStatistics
-from proctor.runtime.supervision.schedule import scheduled
-from proctor.runtime.supervision.supervisor import AnySupervisor, Supervisor, open_supervisor, supervisor_spec
-from proctor.runtime.supervision.task_stream import TaskExit, TaskResult, TaskStream
-from proctor.runtime.supervision.tasks import Task, TaskSupervisor, open_task_supervisor, task_supervisor_spec
+from proctor.runtime.task_status import ChildStatus
 
 __all__ = [
     "IDLE",
@@ -129,6 +160,8 @@ __all__ = [
     "AlreadyPresent",
     "AlreadyRegistered",
     "AlreadyStarted",
+    "AnyAddress",
+    "AnyRef",
     "AnySupervisor",
     "Backoff",
     "Call",
@@ -216,6 +249,7 @@ __all__ = [
     "SupervisionError",
     "Supervisor",
     "SupervisorEvent",
+    "SupervisorHandle",
     "SupervisorStarted",
     "SupervisorStopped",
     "Swept",

@@ -8,13 +8,11 @@ the exit reasons, being both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from proctor.runtime.addresses import AnyAddress, AnyRef
 from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import Crash, DeliveryError, ExitReason, RuntimeFault, quoted
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.refs import Address, Ref
 
 
 class SupervisionError(RuntimeFault):
@@ -102,7 +100,7 @@ class AlreadyStarted(StartError):
     http_status = 409
     remedy = "use the one that runs, or take another id"
 
-    def __init__(self, id: str, ref: Ref) -> None:
+    def __init__(self, id: str, ref: AnyRef) -> None:
         SupervisionError.__init__(self, f"child {id!r} is already started: {ref}")
         self.id, self.ref, self.reason = id, ref, Crash(self)
 
@@ -217,7 +215,7 @@ class ActorExited(DeliveryError):
 
     remedy = "ask again: the actor ended before it answered"
 
-    def __init__(self, target: Address | None, reason: ExitReason) -> None:
+    def __init__(self, target: AnyAddress | None, reason: ExitReason) -> None:
         super().__init__(f"{target or 'the actor'} ended: {reason}")
         self.target, self.reason = target, reason
 
@@ -225,7 +223,7 @@ class ActorExited(DeliveryError):
 class ActorRestarting(ActorExited):
     """The target ended before it began with this, and keeps its mailbox (X13): safe to repeat, best by `wait_for`."""
 
-    def __init__(self, target: Address | None, reason: ExitReason) -> None:
+    def __init__(self, target: AnyAddress | None, reason: ExitReason) -> None:
         DeliveryError.__init__(self, f"{target or 'the actor'} ended and had not begun with this: {reason}")
         self.target, self.reason = target, reason
 
@@ -238,7 +236,7 @@ class CallTimeout(DeliveryError):
 
     remedy = "ask again: the actor did not reply in time"
 
-    def __init__(self, target: Address, timeout: float, cycle: tuple[str, ...] = ()) -> None:
+    def __init__(self, target: AnyAddress, timeout: float, cycle: tuple[str, ...] = ()) -> None:
         why = f": deadlock, each waited for the next: {' > '.join(cycle)}" if cycle else ""
         super().__init__(f"no answer from {target} within {timeout:g} s{why}")
         self.target, self.timeout, self.cycle = target, timeout, cycle
@@ -252,7 +250,7 @@ class TaskTimeout(RuntimeFault):
     exit_status = 1
     remedy = "allow a longer timeout, or give it less to do"
 
-    def __init__(self, target: Address, timeout: float) -> None:
+    def __init__(self, target: AnyAddress, timeout: float) -> None:
         super().__init__(f"{target} was not done within {timeout:g} s")
         self.target, self.timeout = target, timeout
 
@@ -262,7 +260,7 @@ class ResultTaken(RuntimeFault):
 
     remedy = "mend the program that uses it: this is a mistake in its code"
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"the result of {target} is delivered once, and somebody has it or waits for it")
         self.target = target
 
@@ -289,7 +287,7 @@ class CallingSelf(DeliveryError):
     exit_status = 70
     remedy = "mend the program that uses it: this is a mistake in its code"
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"{target} called itself: it would wait for ever")
         self.target = target
 
@@ -299,7 +297,7 @@ class MailboxFull(DeliveryError):
 
     remedy = "ask again when it has handled what it has"
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"the mailbox of {target} is full")
         self.target = target
 
@@ -326,7 +324,7 @@ class NoMailbox(DeliveryError):
     exit_status = 70
     remedy = "mend the program that uses it: this is a mistake in its code"
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: AnyAddress) -> None:
         super().__init__(f"{target} takes no messages")
         self.target = target
 
@@ -340,7 +338,7 @@ class UnknownMessage(DeliveryError):
     exit_status = 70
     remedy = "mend the program that uses it: this is a mistake in its code"
 
-    def __init__(self, target: Address, kind: str, msg: object) -> None:
+    def __init__(self, target: AnyAddress, kind: str, msg: object) -> None:
         super().__init__(f"{target} does not handle this {kind}: {msg!r}")
         self.target, self.kind, self.msg = target, kind, msg
 
@@ -353,7 +351,7 @@ class AlreadyRegistered(RuntimeFault):
     exit_status = 1
     remedy = "take another name, or stop its holder"
 
-    def __init__(self, name: str, ref: Ref) -> None:
+    def __init__(self, name: str, ref: AnyRef) -> None:
         super().__init__(f"the name {name!r} is held by {ref}")
         self.name, self.ref = name, ref
 

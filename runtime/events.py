@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 import attrs
 import trio
 
+from proctor.runtime.addresses import AnyAddress, AnyRef
 from proctor.runtime.exits import ExitReason
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.refs import Address, Ref
 
 EventKind: TypeAlias = Literal[
     "child_started",
@@ -65,7 +63,7 @@ class ChildStarted(SupervisorEvent):
     """A child is ready; `incarnation` counts from 1."""
 
     kind = "child_started"
-    ref: Ref
+    ref: AnyRef
     incarnation: int
 
 
@@ -74,7 +72,7 @@ class ChildExited(SupervisorEvent):
     """A child that had been ready ended, in whatever way and at whoever's request."""
 
     kind = "child_exited"
-    ref: Ref
+    ref: AnyRef
     reason: ExitReason
 
 
@@ -83,7 +81,7 @@ class ChildTerminated(SupervisorEvent):
     """A child ended by itself, abnormally or though permanent (S19)."""
 
     kind = "child_terminated"
-    ref: Ref
+    ref: AnyRef
     reason: ExitReason
 
 
@@ -110,7 +108,7 @@ class ShutdownFailed(SupervisorEvent):
     """A child that was asked to stop ended with another reason than asked for (S39)."""
 
     kind = "shutdown_error"
-    ref: Ref
+    ref: AnyRef
     reason: ExitReason
 
 
@@ -136,7 +134,7 @@ class ChildOverdue(SupervisorEvent):
     """
 
     kind = "child_overdue"
-    ref: Ref
+    ref: AnyRef
     grace: float
     doing: tuple[str, ...] = ()
 
@@ -146,7 +144,7 @@ class ChildUnresponsive(SupervisorEvent):
     """A kill did not take; the supervisor goes on waiting (T10). `doing` as for `ChildOverdue`."""
 
     kind = "child_unresponsive"
-    ref: Ref
+    ref: AnyRef
     doing: tuple[str, ...] = ()
 
 
@@ -155,7 +153,7 @@ class ChildReady(SupervisorEvent):
     """A child that runs marked itself as ready again, or as not ready (X5)."""
 
     kind = "child_ready"
-    ref: Ref
+    ref: AnyRef
     ready: bool
 
 
@@ -179,7 +177,7 @@ class DeadLetter(SupervisorEvent):
     """A message that nobody will handle (X10): `path` is its target, `why` says what stood in the way."""
 
     kind = "dead_letter"
-    target: Address
+    target: AnyAddress
     msg: object
     why: str
 
@@ -229,7 +227,7 @@ class ChildOrphaned(SupervisorEvent):
     """The supervisor of a child failed, and the child runs on until the supervisor is back."""
 
     kind = "child_orphaned"
-    ref: Ref
+    ref: AnyRef
 
 
 @attrs.frozen(kw_only=True)
@@ -237,8 +235,11 @@ class ChildAdopted(SupervisorEvent):
     """The supervisor is back and holds the child again, which has run all the time."""
 
     kind = "child_adopted"
-    ref: Ref
+    ref: AnyRef
 
+
+LateStop: TypeAlias = ChildOverdue | ChildUnresponsive
+"""What did not end in time during a stop."""
 
 Event = TypeVar("Event", bound=SupervisorEvent)
 

@@ -23,7 +23,7 @@ from outcome import Error, Value
 
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.spec import Backoff
-from proctor.runtime.supervision.backoff import delay
+from proctor.runtime.supervision import delay
 
 T = TypeVar("T")
 LOG = "proctor"

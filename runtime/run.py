@@ -21,8 +21,7 @@ from typing import TypeVar, TypeVarTuple, Unpack, cast
 
 import trio
 
-from proctor.runtime.messaging.tree_context import Interrupt, interrupt_in
-from proctor.runtime.supervision.root import ROOTS
+from proctor.runtime.supervision import Interrupt, interrupt_in, kill_roots
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -110,7 +109,7 @@ class Signals:
         if len(self._arrived) == 1:
             self._soon(self._stop)
         elif len(self._arrived) == 2:
-            self._soon(_kill_all)
+            self._soon(kill_roots)
             # sees the interrupted code through this frame: Trio's own and the runtime's is protected
             if not trio.lowlevel.currently_ki_protected():
                 raise KeyboardInterrupt
@@ -126,8 +125,3 @@ class Signals:
 
     def _stop(self) -> None:
         self.scope.cancel(reason=signal.Signals(self._arrived[0]).name)
-
-
-def _kill_all() -> None:
-    for core in tuple(ROOTS.get() or ()):
-        core.kill()

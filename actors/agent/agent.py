@@ -58,10 +58,8 @@ from proctor.actors.structured.strategies import prepared
 from proctor.protocols import vocabulary as v
 from proctor.protocols.errors import Misuse
 from proctor.runtime.exits import Crash, ExitReason, Normal, is_clean
-from proctor.runtime.messaging.actor import NO_REPLY, Actor, Continue, Stop
-from proctor.runtime.messaging.messages import Call, reply, reply_error
-from proctor.runtime.processes.process_errors import ProcessError
-from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.messaging import NO_REPLY, Actor, Call, Continue, Stop, reply, reply_error
+from proctor.runtime.processes import ProcessError, shortage_of
 
 
 class AgentActor(Actor):

@@ -46,8 +46,7 @@ from proctor.actors.structured.structured import Inquiry, inquiry_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import Crash, ExitReason, NoProc
-from proctor.runtime.messaging.deadlines import until
-from proctor.runtime.messaging.refs import Name, Ref
+from proctor.runtime.messaging import Name, Ref, until
 
 T = TypeVar("T")
 

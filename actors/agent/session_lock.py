@@ -27,7 +27,7 @@ from proctor.actors.errors import SessionOwned
 from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import hosts_folder
-from proctor.runtime.processes.private import make_directory, open_private
+from proctor.runtime.processes import make_directory, open_private
 
 
 def sessions_folder() -> Path:

@@ -49,7 +49,7 @@ from proctor.runtime.spec import (
     Strategy,
     check_significance,
 )
-from proctor.runtime.supervision.supervisor import supervisor_spec
+from proctor.runtime.supervision import supervisor_spec
 
 _AGENT = re.compile(r"(supervisors\[\d+\]\.)*agents\[\d+\]")
 

@@ -27,10 +27,7 @@ from proctor.actors.transport.memory import Peer, PeerStreams
 from proctor.protocols.opencode.serve.event_stream import EventStream
 from proctor.protocols.opencode.serve.wire import REPLY, RESUBSCRIBED
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.messaging.actor import current_actor
-from proctor.runtime.messaging.monitors import Monitor
-from proctor.runtime.messaging.refs import Ref
-from proctor.runtime.messaging.registry import Registry
+from proctor.runtime.messaging import Monitor, Ref, Registry, current_actor
 
 EVENTS = "/event"
 ATTEMPTS = (0.1, 0.4, 1.0)

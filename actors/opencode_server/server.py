@@ -29,11 +29,8 @@ from proctor.actors.plan.plan import BACKOFF
 from proctor.actors.transport.transport import ProcessTransport, Start
 from proctor.protocols.opencode.serve.launch import USER, address_in, server_command
 from proctor.runtime.exits import ExitReason
-from proctor.runtime.messaging.actor import Actor, Stop
-from proctor.runtime.messaging.messages import Call
-from proctor.runtime.processes.ledger import make_folder
-from proctor.runtime.processes.process import Command
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.messaging import Actor, Call, Stop
+from proctor.runtime.processes import Command, Step, make_folder
 from proctor.runtime.spec import ChildSpec
 
 SHUTDOWN = 10.0

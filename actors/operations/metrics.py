@@ -34,7 +34,7 @@ from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.events import ChildRestarting, ChildStarted, Subscription, SupervisorEvent
 from proctor.runtime.exits import NoProc
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervision.supervisor import NestedSupervisor
+from proctor.runtime.supervision import NestedSupervisor
 
 BUFFER = 10_000
 """Supervisors' events that may wait to be counted."""

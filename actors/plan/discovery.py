@@ -20,9 +20,7 @@ import trio
 from proctor.actors.errors import NotExecutable, NotInstalled, VersionCheckFailed
 from proctor.protocols.dialect import Version
 from proctor.runtime.exits import ExitReason, ExitStatus, Normal
-from proctor.runtime.processes.process import Command, open_process
-from proctor.runtime.processes.process_errors import ProcessError
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import Command, ProcessError, Step, open_process
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from typing import Literal
 import attrs
 
 from proctor.actors.errors import BadOption, OptionFault
-from proctor.runtime.processes.private import make_directory
+from proctor.runtime.processes import make_directory
 
 Home = Literal["user", "private"]
 

@@ -15,7 +15,7 @@ import attrs
 
 from proctor.actors.errors import BadOption
 from proctor.actors.transport.transport import ProcessTransport, Reach, Start
-from proctor.runtime.processes.process import Command
+from proctor.runtime.processes import Command
 
 Wrapper = Sequence[str] | Callable[[Command], Command]
 """The words that are put before those of the program, or a function that maps the whole command."""

@@ -37,7 +37,7 @@ from proctor.actors.plan.worktrees import (
     repository_of,
 )
 from proctor.protocols.vocabulary import HOST, Notice
-from proctor.runtime.processes.private import make_directory, open_private
+from proctor.runtime.processes import make_directory, open_private
 
 WorkspaceKind = Literal["shared", "worktree"]
 _NAME = re.compile(r"(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9_][A-Za-z0-9._-]*(?<!\.)")

@@ -25,8 +25,7 @@ import attrs
 import trio
 
 from proctor.actors.disk import replace_file
-from proctor.runtime.processes.private import make_directory, open_private
-from proctor.runtime.processes.tags import is_tagged, tag_folder
+from proctor.runtime.processes import is_tagged, make_directory, open_private, tag_folder
 
 WORKTREE = "proctor-worktree"
 """The kind in the tag of a worktree's git directory."""

@@ -59,9 +59,7 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import ExitReason, Killed
-from proctor.runtime.processes.process import Process
-from proctor.runtime.processes.process_errors import PipeFailed, ProcessGone, StdinClosed
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import PipeFailed, Process, ProcessGone, StdinClosed, Step
 
 Listener = Callable[[v.AnyEvent], None]
 STDERR_CHARS = 4000

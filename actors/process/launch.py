@@ -18,8 +18,7 @@ from proctor.protocols.dialect import Launch
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import secrets
 from proctor.protocols.vocabulary import HOST, Notice
-from proctor.runtime.processes.private import make_directory
-from proctor.runtime.processes.process import Command
+from proctor.runtime.processes import Command, make_directory
 
 
 @attrs.frozen(kw_only=True)

@@ -30,8 +30,7 @@ from proctor.actors.outcomes import Outcome
 from proctor.actors.plan.plan import Clocks
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
-from proctor.runtime.processes.condition import Condition, GuardState, PipeState, ProcessState
-from proctor.runtime.processes.procfs import Sample, sample_tree
+from proctor.runtime.processes import Condition, GuardState, PipeState, ProcessState, Sample, sample_tree
 
 READ_GRACE = 0.05
 """Seconds in which what is already in the pipe may still be read."""

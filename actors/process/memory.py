@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from proctor.runtime.processes.procfs import children_of, resident_of
+from proctor.runtime.processes import children_of, resident_of
 
 
 @attrs.frozen

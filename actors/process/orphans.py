@@ -17,9 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from proctor.actors.plan.workspaces import clean_up_workspaces
-from proctor.runtime.processes.ledger import Swept, current_ledger, open_ledger
-from proctor.runtime.processes.orphans import Orphan
-from proctor.runtime.processes.tags import is_own_directory
+from proctor.runtime.processes import Orphan, Swept, current_ledger, is_own_directory, open_ledger
 
 Report = Callable[[str], Awaitable[None]]
 SWEEP_TIMEOUT = 5.0

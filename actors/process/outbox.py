@@ -12,7 +12,7 @@ import trio
 
 from proctor.actors.recording.recording import Recording
 from proctor.actors.transport.transport import Transport
-from proctor.runtime.processes.process_errors import ProcessGone, StdinClosed
+from proctor.runtime.processes import ProcessGone, StdinClosed
 
 MAX_UNREAD = 1000
 """Replies that may wait."""

@@ -15,7 +15,7 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.dialect import StopStep
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, EndSession, Interrupt
-from proctor.runtime.processes.stopping import CONTINUE, Step
+from proctor.runtime.processes import CONTINUE, Step
 
 GRACE_SHARE = 0.9
 """Of the shutdown time, for all graces together."""

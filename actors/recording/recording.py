@@ -47,10 +47,17 @@ from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.segments import SegmentedFile
 from proctor.protocols.lenient import encoded_loosely
-from proctor.runtime.processes.ledger import make_folder, renew_folder
-from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
-from proctor.runtime.processes.shortage import shortage_of
-from proctor.runtime.processes.tags import is_tagged, restore_directory, tag_folder
+from proctor.runtime.processes import (
+    is_tagged,
+    make_directory,
+    make_folder,
+    make_temporary_directory,
+    open_private,
+    renew_folder,
+    restore_directory,
+    shortage_of,
+    tag_folder,
+)
 
 LIMIT = 256 * 2**20
 """Bytes that one agent's directory may have by default."""

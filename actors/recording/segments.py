@@ -25,8 +25,7 @@ import attrs
 
 from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
-from proctor.runtime.processes.private import open_private
-from proctor.runtime.processes.tags import restore_directory, write_all
+from proctor.runtime.processes import open_private, restore_directory, write_all
 
 _MAX_STRETCH = 2
 """Segments' lengths after which one ends also in the middle of a line."""

@@ -29,7 +29,7 @@ from proctor.actors.serving.toolset import Call, ServedTool
 from proctor.actors.tools.tools import ToolResult
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 
 EXPECTED = (AgentError, ProcessError, ScriptError, DeliveryError, ActorExited)
 """What keeps a request from its answer without being our fault."""

@@ -52,7 +52,7 @@ from proctor.protocols.prompt import Content, Document, Message, prompt_of
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import ExitStatus, RuntimeFault
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 from proctor.runtime.spec import ChildSpec
 
 LONGEST_PREAMBLE = 64 * 1024

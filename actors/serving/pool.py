@@ -33,7 +33,7 @@ from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported
 from proctor.actors.structured.structured import Inquiry, inquiry_of
 from proctor.protocols.attachment import Attachment
-from proctor.runtime.messaging.deadlines import left, until
+from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from proctor.actors.limits.usage_limit import MARGIN
 from proctor.actors.outcomes import Answer, facts_of_end
 from proctor.actors.runs import DEADLINE
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 from proctor.runtime.retry import Again, Retry, repeated
 
 

@@ -22,8 +22,15 @@ import msgspec
 import trio
 
 from proctor.actors.disk import replace_file
-from proctor.runtime.processes.private import make_directory, open_private
-from proctor.runtime.processes.tags import is_own_directory, is_tagged, remove_tree, tag_folder, tag_of
+from proctor.runtime.processes import (
+    is_own_directory,
+    is_tagged,
+    make_directory,
+    open_private,
+    remove_tree,
+    tag_folder,
+    tag_of,
+)
 
 SESSION = "proctor-session"
 """The kind in the tag of a session's directory."""

@@ -53,7 +53,7 @@ from proctor.actors.runs import DEADLINE
 from proctor.actors.serving.session_dir import KEPT_TTL, SessionDir, discard, own, sweep
 from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload
-from proctor.runtime.messaging.deadlines import left, until
+from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
 
 T = TypeVar("T")

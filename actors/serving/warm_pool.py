@@ -19,9 +19,9 @@ from proctor.actors.errors import AgentError
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import Run, open_run
 from proctor.actors.serving.slots import Slot, Slots
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 from proctor.runtime.spec import Backoff
-from proctor.runtime.supervision.backoff import delay
+from proctor.runtime.supervision import delay
 
 BACKOFF = Backoff(min_delay=0.1, max_delay=30.0, jitter=0.0)
 ROW = 10

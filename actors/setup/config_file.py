@@ -20,8 +20,7 @@ import attrs
 import trio
 
 from proctor.actors.errors import ConfigRefused
-from proctor.runtime.processes.private import make_directory
-from proctor.runtime.processes.tags import write_all
+from proctor.runtime.processes import make_directory, write_all
 
 LOCK_TIMEOUT = 5.0
 """Seconds to wait for another program's lock."""

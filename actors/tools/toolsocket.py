@@ -28,7 +28,7 @@ from proctor.protocols.dialect import HostTool, Memo
 from proctor.protocols.mcp import Server
 from proctor.protocols.mcp_host_line import ToolLine
 from proctor.protocols.vocabulary import AnyEvent, ToolReturn
-from proctor.runtime.processes.private import make_directory
+from proctor.runtime.processes import make_directory
 
 MAX_SOCKET_PATH = 100
 """Bytes that the path of a socket may have on every system."""

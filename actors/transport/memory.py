@@ -28,9 +28,16 @@ from proctor.actors.errors import AgentError, RecordingFailed
 from proctor.actors.transport.transport import Chunks, Reach, Start, TransportState
 from proctor.protocols.framing import Framing
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.processes.condition import Condition
-from proctor.runtime.processes.process_errors import Context, ProcessGone, StdinClosed, stdin_refused
-from proctor.runtime.processes.stopping import CONTINUE, Step, run_ladder
+from proctor.runtime.processes import (
+    CONTINUE,
+    Condition,
+    Context,
+    ProcessGone,
+    StdinClosed,
+    Step,
+    run_ladder,
+    stdin_refused,
+)
 
 MAX_WAITING = 16
 """Messages that may wait in either direction before their writer does."""

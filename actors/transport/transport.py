@@ -24,9 +24,7 @@ import trio
 
 from proctor.actors.errors import TransportMisuse
 from proctor.runtime.exits import ExitReason, ExitStatus
-from proctor.runtime.processes.condition import Condition
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import Command, Condition, Process, Step, open_process
 
 
 @attrs.frozen(kw_only=True)

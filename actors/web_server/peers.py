@@ -15,7 +15,7 @@ import struct
 
 import trio
 
-from proctor.runtime.processes.procfs import stat_of
+from proctor.runtime.processes import stat_of
 
 _CREDENTIALS = struct.Struct("3i")
 _ANCESTORS = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -18,18 +18,16 @@ import trio
 from proctor.runtime.errors import UnknownMessage
 from proctor.runtime.exits import ExitReason, Normal
 from proctor.runtime.messaging import links
+from proctor.runtime.messaging.endpoint import Cell
 from proctor.runtime.messaging.messages import Call, Info
-from proctor.runtime.messaging.monitors import Down, watch
+from proctor.runtime.messaging.monitors import watch
+from proctor.runtime.messaging.notices import Down
 from proctor.runtime.messaging.persistent_state import Kept
-from proctor.runtime.messaging.refs import Ref
+from proctor.runtime.messaging.refs import Address, Ref
 from proctor.runtime.messaging.registry import Registry
 from proctor.runtime.messaging.streams import Sink
-from proctor.runtime.messaging.task_status import ChildStatus
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.refs import Address
-    from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.messaging.supervisor_handle import SupervisorHandle
+from proctor.runtime.task_status import ChildStatus
 
 
 class Ignore(Enum):
@@ -95,7 +93,7 @@ class ActorContext:
     incarnation: int
     kept: Kept
     registry: Registry
-    supervisor: AnySupervisor
+    supervisor: SupervisorHandle
     _status: ChildStatus
 
     @property
@@ -212,7 +210,7 @@ class Actor:
         return self._context.registry
 
     @property
-    def supervisor(self) -> AnySupervisor:
+    def supervisor(self) -> SupervisorHandle:
         """The supervisor it stands under."""
         return self._context.supervisor
 

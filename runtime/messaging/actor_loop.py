@@ -15,18 +15,16 @@ Not here: when it is started and stopped, and what its end is called (`child`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.messaging.actor import IDLE, NO_REPLY, Actor, Continue, Ignore, Reply, Stop
+from proctor.runtime.messaging.endpoint import Cell, Message
 from proctor.runtime.messaging.mailbox import Mailbox
 from proctor.runtime.messaging.messages import Call, Cast, Info
 from proctor.runtime.messaging.streams import Sink
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell, Message
 
 Ended: TypeAlias = ExitReason | Ignore | None
 

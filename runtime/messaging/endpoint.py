@@ -19,24 +19,20 @@ Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
+from proctor.runtime.addresses import AnyAddress, AnyRef
 from proctor.runtime.errors import ActorExited, ActorRestarting, MailboxFull, NoMailbox
-from proctor.runtime.events import DeadLetter
+from proctor.runtime.events import DeadLetter, Events
 from proctor.runtime.exits import DeliveryError, ExitReason, NoProc
-from proctor.runtime.messaging.links import ExitSignal, break_links
+from proctor.runtime.messaging.deadlines import Deadlines
 from proctor.runtime.messaging.mailbox import Full, Mailbox
-from proctor.runtime.messaging.monitors import Down, Watcher
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.messages import Call
-    from proctor.runtime.messaging.persistent_state import Kept
-    from proctor.runtime.messaging.refs import Ref
-    from proctor.runtime.messaging.tree_context import System
+from proctor.runtime.messaging.notices import Down, ExitSignal, Watcher
 
 
 class Stoppable(Protocol):
@@ -65,6 +61,67 @@ class Message(Protocol):
         """Nobody will handle it, because of `error`."""
 
 
+class PendingCall(Message, Protocol):
+    """A call that waits for its answer."""
+
+    deadline: float
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+
+
+class Keeper(Protocol):
+    """Where the queued casts of an incarnation wait for the next one."""
+
+    def keep(self, cell: Cell, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
+        """Keep the casts of what `cell` has left over; all else fails with an `error` of its own."""
+
+
+class Names(Protocol):
+    """The registry of a tree, as an end point needs it."""
+
+    def unregister(self, name: str, ref: AnyRef) -> None:
+        """Take `name` from `ref`; nothing happens if it does not hold it."""
+
+
+class TreeServices(Protocol):
+    """What the end points of one tree share."""
+
+    casts: int
+
+    @property
+    def registry(self) -> Names:
+        """The names."""
+        ...
+
+    @property
+    def events(self) -> Events:
+        """The events."""
+        ...
+
+    @property
+    def deadlines(self) -> Deadlines:
+        """The deadlines of calls."""
+        ...
+
+    @property
+    def now(self) -> Callable[[], float]:
+        """The clock of the run."""
+        ...
+
+
+class Findable(AnyAddress, Protocol):
+    """An address, as a stream needs it."""
+
+    def find(self) -> Cell | None:
+        """The end point that stands for it now."""
+        ...
+
+    def missing(self) -> NoProc:
+        """The error of there being none."""
+        ...
+
+
 class Linked(Protocol):
     """What stands behind a cell and can be linked."""
 
@@ -74,7 +131,7 @@ class Linked(Protocol):
 
 
 class Cell:
-    """One incarnation, as messages see it. Made by `calls.open_cell`, which also gives it its `ref`."""
+    """One incarnation, as messages see it. Made by `refs.open_ref`, which also gives it its `ref`."""
 
     __slots__ = (
         "__weakref__",
@@ -98,9 +155,11 @@ class Cell:
         "woken_at",
     )
 
-    ref: Ref
+    ref: AnyRef
 
-    def __init__(self, path: str, system: System, control: Control, mailbox: Mailbox[Message] | None) -> None:
+    def __init__(
+        self, path: str, system: TreeServices, control: Control, mailbox: Mailbox[Message] | None
+    ) -> None:
         self.path = path
         self.system = system
         self.control = control
@@ -108,14 +167,14 @@ class Cell:
         self.accepting = True
         self.exit: ExitReason | None = None
         self.info: object = None
-        self.calls: dict[Call, None] = {}
-        self.handling: Call | None = None
+        self.calls: dict[PendingCall, None] = {}
+        self.handling: PendingCall | None = None
         self.watchers: dict[Watcher, None] = {}
         self.names: tuple[str, ...] = ()
         self.task: trio.lowlevel.Task | None = None
         self.woken_at = system.now()
         self.cycle: tuple[str, ...] = ()
-        self.keeper: Kept | None = None
+        self.keeper: Keeper | None = None
         self.linked: Linked | None = None
         self.links: dict[Cell, None] | None = None
 
@@ -191,12 +250,28 @@ class Cell:
         for call in tuple(self.calls):
             call.fail(ActorExited(self.ref, reason).carrying(call.msg))
         if self.links:
-            break_links(self, reason)
+            self._break_links(reason)
         down = Down(self.ref, reason)
         watchers = tuple(self.watchers)
         self.watchers.clear()
         for watcher in watchers:
             watcher.deliver(down)
+
+    def unlink(self, other: Cell) -> None:
+        """Forget a link; nothing happens where there is none."""
+        if self.links is not None:
+            self.links.pop(other, None)
+
+    def take_exit(self, signal: ExitSignal) -> None:
+        """Take the end of one that it was linked to; a dead letter where that means nothing to it."""
+        if self.exit is None and (self.linked is None or not self.linked.hear_exit(signal)):
+            self.dead_letter(signal, "takes no exits but those of its children")
+
+    def _break_links(self, reason: ExitReason) -> None:
+        links, self.links = self.links or {}, None
+        for other in links:
+            other.unlink(self)
+            other.take_exit(ExitSignal(self.ref, reason))
 
     def _empty_mailbox(self, reason: ExitReason) -> None:
         left = [] if self.mailbox is None else self.mailbox.close()

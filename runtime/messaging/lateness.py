@@ -9,24 +9,21 @@ All clocks of a tree are looked at in this way: graces, start time-outs, watchdo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import trio
 
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.one_shot import Once
 
 LIMIT = 1.0
 
 
-def lateness(due: float) -> float:
+def seconds_late(due: float) -> float:
     """The seconds since the instant `due`, from 0 to `LIMIT`."""
     return min(max(0.0, trio.current_time() - due), LIMIT)
 
 
 async def catch_up(due: float) -> None:
     """Wait between the two looks at a clock that was `due`."""
-    late = lateness(due)
+    late = seconds_late(due)
     if late > 0:
         await trio.sleep(late)
 
@@ -35,7 +32,7 @@ async def wait_in_time(event: Once, scope: trio.CancelScope) -> None:
     """Wait in `scope` until `event` happens or the clock, which is the deadline of `scope`, was looked at twice."""
     with scope:
         await event.wait()
-    late = lateness(scope.deadline)
+    late = seconds_late(scope.deadline)
     if late > 0 and not event.is_set():
         with trio.move_on_after(late):
             await event.wait()

@@ -13,23 +13,10 @@ Not here: what the end of a link does to an actor (`child`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import attrs
-
-from proctor.runtime.exits import ExitReason, NoProc
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.refs import Address
-
-
-@attrs.frozen
-class ExitSignal:
-    """The end of one that was linked to an actor that traps exits: who, and why (`NoProc` if it was gone before)."""
-
-    ref: Address
-    reason: ExitReason
+from proctor.runtime.exits import NoProc
+from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.notices import ExitSignal
+from proctor.runtime.messaging.refs import Address
 
 
 def link(one: Address, other: Address) -> None:
@@ -38,25 +25,17 @@ def link(one: Address, other: Address) -> None:
     if a is not None and b is not None:
         _join(a, b)
     elif a is not None:
-        _signal(a, ExitSignal(other, NoProc(other)))
+        a.take_exit(ExitSignal(other, NoProc(other)))
     elif b is not None:
-        _signal(b, ExitSignal(one, NoProc(one)))
+        b.take_exit(ExitSignal(one, NoProc(one)))
 
 
 def unlink(one: Address, other: Address) -> None:
     """Take back a link; nothing happens where there is none. A signal that is under way already is not recalled."""
     a, b = one.find(), other.find()
     if a is not None and b is not None:
-        _part(a, b)
-        _part(b, a)
-
-
-def break_links(cell: Cell, reason: ExitReason) -> None:
-    """Tell those linked to `cell`, which has ended. For the runtime."""
-    links, cell.links = cell.links or {}, None
-    for other in links:
-        _part(other, cell)
-        _signal(other, ExitSignal(cell.ref, reason))
+        a.unlink(b)
+        b.unlink(a)
 
 
 def _alive(address: Address) -> Cell | None:
@@ -71,13 +50,3 @@ def _join(a: Cell, b: Cell) -> None:
         if one.links is None:
             one.links = {}
         one.links[other] = None
-
-
-def _part(cell: Cell, other: Cell) -> None:
-    if cell.links is not None:
-        cell.links.pop(other, None)
-
-
-def _signal(cell: Cell, signal: ExitSignal) -> None:
-    if cell.exit is None and (cell.linked is None or not cell.linked.hear_exit(signal)):
-        cell.dead_letter(signal, "takes no exits but those of its children")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trio.lowlevel import (
     Abort,
@@ -28,12 +28,8 @@ from trio.lowlevel import (
 from proctor.runtime.errors import MailboxFull
 from proctor.runtime.events import Deadlock, LateReply
 from proctor.runtime.exits import DeliveryError
+from proctor.runtime.messaging.deadlines import Holder
 from proctor.runtime.messaging.endpoint import OWN, Cell
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.deadlines import Holder
-    from proctor.runtime.messaging.requests import Request
-
 
 LOOKED_AT = 64
 """How many queued messages of an actor are looked at for a deadlock when it calls another."""
@@ -161,30 +157,6 @@ class Call:
         if isinstance(error, MailboxFull):
             cell.dead_letter(self.msg, str(error))
         self.fail(error.carrying(self.msg))
-
-
-class Question(Call):
-    """A call whose answer goes to a `Request` instead of a task that sleeps."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, msg: object, cell: Cell, deadline: float, request: Request) -> None:
-        super().__init__(msg, cell, deadline)
-        self._request = request
-        request.opened(self)
-
-    def send(self, timeout: float) -> None:
-        """Queue it, or fail where that would wait."""
-        try:
-            self._cell.deliver_nowait(self)
-        except MailboxFull as error:
-            self.fail(error)
-        if timeout != math.inf and not self.settled:
-            self._held = self._cell.system.deadlines.add(self, timeout)
-
-    def _settle(self) -> None:
-        self.give_up()
-        self._request.settle(self._answer, self._error, expired=self.expired)
 
 
 class Cast:

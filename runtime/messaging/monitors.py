@@ -10,31 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self
 
-import attrs
 import trio
 
-from proctor.runtime.exits import ExitReason, NoProc
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.refs import Address
-
-
-@attrs.frozen
-class Down:
-    """The end of a monitored actor: who, and why (`NoProc` if it was gone before)."""
-
-    ref: Address
-    reason: ExitReason
-
-
-class Watcher(Protocol):
-    """What a cell tells of its end."""
-
-    def deliver(self, down: Down) -> None:
-        """Take the one notice. Must not raise."""
+from proctor.runtime.addresses import AnyAddress
+from proctor.runtime.exits import NoProc
+from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.notices import Down, Watcher
 
 
 class Monitor:
@@ -43,7 +26,7 @@ class Monitor:
     A context manager that closes it; `down` is the notice, `None` until it comes.
     """
 
-    def __init__(self, target: Address, cell: Cell | None) -> None:
+    def __init__(self, target: AnyAddress, cell: Cell | None) -> None:
         self.down: Down | None = None
         self._told = trio.Event()
         self._cell = cell
@@ -78,7 +61,7 @@ class Monitor:
         self.close()
 
 
-def watch(watcher: Watcher, target: Address, cell: Cell | None) -> None:
+def watch(watcher: Watcher, target: AnyAddress, cell: Cell | None) -> None:
     """Have `watcher` told once of the end of `cell`, at once if it is gone or was never there."""
     if cell is None or cell.exit is not None:
         watcher.deliver(Down(target, NoProc(target)))

@@ -7,14 +7,11 @@ one (X13). They become dead letters when the child comes to rest, or its spec is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proctor.runtime.exits import DeliveryError, NoProc
+from proctor.runtime.messaging.endpoint import Cell, Message
 from proctor.runtime.messaging.messages import Cast
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell, Message
-    from proctor.runtime.supervision.child_scope import Home
 
 
 class Kept(dict[Any, Any]):
@@ -23,14 +20,13 @@ class Kept(dict[Any, Any]):
     The functions are called by the supervisor, must not wait, and an error in one is an event (`kept_error`).
     """
 
-    __slots__ = ("_mail", "dropped", "home", "resting")
+    __slots__ = ("_mail", "dropped", "resting")
 
     def __init__(self) -> None:
         super().__init__()
         self.resting: tuple[Callable[[], object], ...] = ()
         self.dropped: tuple[Callable[[], object], ...] = ()
         self._mail: _Mail | None = None
-        self.home: Home | None = None
 
     def at_rest(self, fn: Callable[[], object]) -> None:
         """Call `fn` each time the child is down and no restart is owed; also before it is dropped."""

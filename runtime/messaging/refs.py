@@ -1,18 +1,17 @@
-"""How messages are sent: `Ref` for one incarnation, `Name` for whoever stands there now, the same verbs.
+"""How messages are sent: the verbs of every address, and `Ref`, the address of one incarnation.
 
 Guarantees: a call ends in exactly one of an answer, `NoProc`, `ActorExited`, `CallTimeout`, `MailboxFull`,
 `NoMailbox`, `CallingSelf`, the error the callee answered with, or the caller's own cancellation. Between the answer
 and the return of `call` there is no checkpoint, so a deadline of the same tick cannot lose it (T15).
 
-Not here: what is sent (`messages`), streams once opened (`streams`), answers that are waited for later (`requests`).
+Not here: addresses that follow restarts (`names`), what is sent (`messages`), streams once opened (`streams`), answers that are waited for later (`requests`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from trio.lowlevel import (
@@ -24,19 +23,13 @@ from trio.lowlevel import (
 )
 
 from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
-from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Normal
-from proctor.runtime.messaging.deadlines import until
-from proctor.runtime.messaging.endpoint import Cell, Control, Message
+from proctor.runtime.messaging.endpoint import Cell, Control, Message, TreeServices
 from proctor.runtime.messaging.mailbox import Mailbox
-from proctor.runtime.messaging.messages import Call, Cast, Question, cycle_of, seconds_left
+from proctor.runtime.messaging.messages import Call, Cast, cycle_of, seconds_left
 from proctor.runtime.messaging.monitors import Monitor
-from proctor.runtime.messaging.requests import Request
+from proctor.runtime.messaging.requests import Question, Request
 from proctor.runtime.messaging.streams import Stream
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.tree_context import System
-
 
 CASTS = 1024
 """How many casts of one tree may be queued without a checkpoint: enough not to cost anything, few enough to be fair."""
@@ -238,71 +231,6 @@ class Ref(Address):
         return f"<{self.cell.path} at {id(self.cell):#x}>"
 
 
-class Name(Address):
-    """Whoever holds a name, or stands at a place of the tree (`/` and its path); looked up at each use (M32)."""
-
-    __slots__ = ("_system", "_whereis", "name")
-
-    def __init__(self, name: str, system: System) -> None:
-        self.name = name
-        self._system = system
-        self._whereis = system.registry.whereis
-
-    def missing(self) -> NoProc:
-        """The same, with the name that was perhaps meant."""
-        return NoProc(self, self._system.registry.known)
-
-    def ref(self) -> Ref:
-        """The incarnation that stands there now. Raises `NoProc`."""
-        found = self._whereis(self.name)
-        if found is None:
-            raise self.missing()
-        return found
-
-    def find(self) -> Cell | None:
-        """The end point of the incarnation that stands there now."""
-        found = self._whereis(self.name)
-        return None if found is None else found.cell
-
-    async def wait(self, timeout: float | None = None) -> Ref:
-        """Wait, at most `timeout` seconds, for one that takes messages (X17), due or not.
-
-        Raises `NoProc` after that time, and as soon as the tree is ending.
-        """
-        registry = self._system.registry
-        with trio.CancelScope(deadline=until(timeout)):
-            return await registry.wait(self.name)
-        ref = registry.receiver(self.name)  # with no time at all, it may be there all the same
-        if ref is None:
-            raise self.missing()
-        return ref
-
-    def is_due(self) -> bool:
-        """Whether a supervisor holds a child of this name that runs, or is to run again."""
-        return self._system.registry.is_due(self.name)
-
-    def kept(self) -> Mapping[Any, Any]:
-        """What the child of this name keeps over restarts, also between two incarnations; nothing where none is due."""
-        return self._system.registry.kept(self.name)
-
-    async def wait_out(self) -> Ref:
-        """Wait out a stop or a restart: the next that takes messages. Raises `NoProc` when none is due.
-
-        Always a checkpoint, so `except NoProc: await name.wait_out()` may be repeated in a loop.
-        """
-        return await self._system.registry.wait_out(self.name)
-
-    async def until_found(self) -> None:
-        """Wait until one that takes messages stands there. Raises `NoProc` when the tree is ending."""
-        await self._system.registry.wait(self.name)
-
-    def _dead_letter(self, msg: object) -> None:
-        self._system.events.emit(DeadLetter(path=self.name, target=self, msg=msg, why="no such actor"))
-
-    def __repr__(self) -> str:
-        return f"<name {self.name!r}>"
-
-
 async def _deliver_in_time(call: Call, cell: Cell) -> None:
     await checkpoint_if_cancelled()
     try:
@@ -319,8 +247,8 @@ async def _deliver_in_time(call: Call, cell: Cell) -> None:
         call.hold_late()
 
 
-def open_cell(path: str, system: System, control: Control, mailbox: Mailbox[Message] | None) -> Cell:
-    """An end point for a new incarnation, with its `ref`."""
+def open_ref(path: str, system: TreeServices, control: Control, mailbox: Mailbox[Message] | None) -> Ref:
+    """The `Ref` of a new incarnation, with its end point."""
     cell = Cell(path, system, control, mailbox)
-    cell.ref = Ref(cell)
-    return cell
+    cell.ref = ref = Ref(cell)
+    return ref

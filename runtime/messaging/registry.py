@@ -17,16 +17,15 @@ Places of the tree are names too: `/` and the path. No other name begins with `/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from proctor.runtime.addresses import AnyRef
 from proctor.runtime.errors import AlreadyRegistered
 from proctor.runtime.exits import NoProc
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.persistent_state import Kept
-    from proctor.runtime.messaging.refs import Ref
+from proctor.runtime.messaging.persistent_state import Kept
+from proctor.runtime.messaging.refs import Ref
 
 
 class Registry:
@@ -54,11 +53,12 @@ class Registry:
         self._tell(name)
 
     @trio.lowlevel.enable_ki_protection
-    def unregister(self, name: str, ref: Ref) -> None:
+    def unregister(self, name: str, ref: AnyRef) -> None:
         """Take `name` from `ref`; nothing happens if it does not hold it."""
-        if self._holders.get(name) is ref:
+        holder = self._holders.get(name)
+        if holder is not None and holder is ref:
             del self._holders[name]
-            ref.let_go(name)
+            holder.let_go(name)
             self._tell(name)
 
     def names(self) -> dict[str, Ref]:

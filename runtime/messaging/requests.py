@@ -11,24 +11,24 @@ once has to be told, or the messages would wait without bound on the sender's si
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, current_task
 
-from proctor.runtime.errors import CallingSelf, CallTimeout
+from proctor.runtime.addresses import AnyAddress
+from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
 from proctor.runtime.messaging.deadlines import until
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.messages import Call
-    from proctor.runtime.messaging.refs import Address
+from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.messages import Call
 
 
 class Request:
     """A question under way, made by `send_request`. `target` is who was asked."""
 
-    def __init__(self, target: Address, timeout: float) -> None:
+    def __init__(self, target: AnyAddress, timeout: float) -> None:
         self.target = target
         self.settled = self.abandoned = False
         self._timeout = timeout
@@ -109,6 +109,30 @@ class Request:
         if self._collection is not None or self.abandoned:
             raise ValueError("a request stands in one collection, once, and is not abandoned")
         self._collection = collection
+
+
+class Question(Call):
+    """A call whose answer goes to a `Request` instead of a task that sleeps."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, msg: object, cell: Cell, deadline: float, request: Request) -> None:
+        super().__init__(msg, cell, deadline)
+        self._request = request
+        request.opened(self)
+
+    def send(self, timeout: float) -> None:
+        """Queue it, or fail where that would wait."""
+        try:
+            self._cell.deliver_nowait(self)
+        except MailboxFull as error:
+            self.fail(error)
+        if timeout != math.inf and not self.settled:
+            self._held = self._cell.system.deadlines.add(self, timeout)
+
+    def _settle(self) -> None:
+        self.give_up()
+        self._request.settle(self._answer, self._error, expired=self.expired)
 
 
 class Requests:

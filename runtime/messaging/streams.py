@@ -16,17 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVarTuple, Unpack
+from typing import Any, Self, TypeVarTuple, Unpack
 
 import trio
 
 from proctor.runtime.errors import ActorExited, CallingSelf, StreamClosed, StreamError
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.messaging.monitors import Down
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.refs import Address
+from proctor.runtime.messaging.endpoint import Cell, Findable
+from proctor.runtime.messaging.notices import Down
 
 Args = TypeVarTuple("Args")
 
@@ -180,7 +177,7 @@ class Stream:
     `StreamError` or `ActorExited` after the items sent before.
     """
 
-    def __init__(self, target: Address, msg: object, demand: int) -> None:
+    def __init__(self, target: Findable, msg: object, demand: int) -> None:
         if demand < 1:
             raise ValueError(f"demand is {demand!r}: expected an int >= 1")
         self._target, self._msg, self._demand = target, msg, demand

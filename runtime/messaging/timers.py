@@ -20,7 +20,7 @@ from typing import Protocol
 
 import trio
 
-from proctor.runtime.messaging.lateness import lateness
+from proctor.runtime.messaging.lateness import seconds_late
 
 SLACK = 64
 
@@ -103,4 +103,4 @@ class _SecondLook:
 
     def ring(self) -> None:
         """Look again, by as much later as this look is late."""
-        self._timers.at(trio.current_time() + lateness(self._due), self._alarm)
+        self._timers.at(trio.current_time() + seconds_late(self._due), self._alarm)

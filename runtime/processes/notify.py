@@ -19,19 +19,17 @@ import struct
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
 import trio.socket
 
 from proctor.runtime.processes.ledger import make_folder
+from proctor.runtime.processes.process import Process
 from proctor.runtime.processes.procfs import stat_of
-from proctor.runtime.processes.readiness import OutputName, Report, Watch
+from proctor.runtime.processes.readiness import OutputName, Watch
 from proctor.runtime.processes.spawning import Command
-
-if TYPE_CHECKING:
-    from proctor.runtime.processes.process import Process
+from proctor.runtime.task_status import ChildStatus
 
 MESSAGE_LIMIT = 4096
 _CREDENTIALS = struct.Struct("3i")
@@ -53,7 +51,7 @@ class Notify:
         return frozenset()
 
     @contextmanager
-    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+    def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
         with _temporary_folder() as folder:
             path = os.path.join(folder, "notify")
@@ -88,7 +86,7 @@ def _bound(path: str) -> socket.socket:
 
 
 class _Hearing:
-    def __init__(self, bound: trio.socket.SocketType, report: Report) -> None:
+    def __init__(self, bound: trio.socket.SocketType, report: ChildStatus) -> None:
         self._socket = bound
         self._report = report
         self._ready = False

@@ -72,7 +72,7 @@ class Toll:
 def find_marked(keys: Collection[str]) -> tuple[Orphan, ...]:
     """All that carry a marker with one of `keys` at this moment, by number. Raises OSError where there is no /proc."""
     found: list[Orphan] = []
-    for pid in procfs.numbers():
+    for pid in procfs.pids():
         marker = _marker_among(keys, pid)
         stat = procfs.stat_of(pid) if marker is not None else None
         if marker is not None and stat is not None:
@@ -127,7 +127,7 @@ class _Hunt:
 
     def round(self) -> bool:
         """Freeze and kill those that are there. Is it sure that nobody was missed?"""
-        last = procfs.newest()
+        last = procfs.last_pid()
         before = self.alive.copy()
         self._seen = set()
         frozen: list[tuple[Orphan, int]] = []
@@ -138,7 +138,7 @@ class _Hunt:
                 for orphan, pidfd in frozen:
                     self._signal(orphan, pidfd, signal.SIGKILL)
         self.alive -= before - self._seen  # only a look that went to its end shows that somebody is gone
-        return procfs.newest() == last
+        return procfs.last_pid() == last
 
     def _freeze(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         line = procfs.line_above()
@@ -158,7 +158,7 @@ class _Hunt:
 
     def _marked(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         taken = 0
-        for pid in procfs.numbers():
+        for pid in procfs.pids():
             if _marker_among(self._keys, pid) is None:
                 continue
             if taken == HANDFUL:

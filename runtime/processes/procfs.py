@@ -134,12 +134,12 @@ def _io(pid: int) -> int:
     return int(facts.get(b"rchar", 0)) + int(facts.get(b"wchar", 0))
 
 
-def numbers() -> list[int]:
+def pids() -> list[int]:
     """The numbers of all processes, the newest first. Raises OSError where there is no /proc."""
     return sorted(map(int, filter(str.isdigit, os.listdir(_PROC))), reverse=True)
 
 
-def newest() -> int:
+def last_pid() -> int:
     """The number given away last: unchanged between two looks, nothing was started in between."""
     return int((_PROC / "loadavg").read_bytes().split()[-1])
 

@@ -15,19 +15,16 @@ import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
 
 from proctor.runtime.errors import InvalidSpec
-from proctor.runtime.messaging.task_status import ChildStatus
+from proctor.runtime.processes.process import Process
 from proctor.runtime.processes.process_errors import PortTaken
 from proctor.runtime.processes.spawning import Command
-
-if TYPE_CHECKING:
-    from proctor.runtime.processes.process import Process
-    from proctor.runtime.supervision.child import Warden
+from proctor.runtime.task_status import ChildStatus
 
 POLL = 0.05
 PATIENCE = 1.0
@@ -38,13 +35,6 @@ WINDOW = 64 * 1024
 
 OutputName: TypeAlias = Literal["stdout", "stderr"]
 Pattern: TypeAlias = "str | bytes | re.Pattern[bytes] | Callable[[bytes], bool]"
-
-
-class Report(ChildStatus, Protocol):
-    """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
-
-    warden: Warden | None
-    last_words: bytes
 
 
 async def _nothing() -> None:
@@ -72,7 +62,7 @@ class Readiness(Protocol):
         """The pipes it listens on."""
         ...
 
-    def watch(self, command: Command, report: Report) -> AbstractContextManager[Watch]:
+    def watch(self, command: Command, report: ChildStatus) -> AbstractContextManager[Watch]:
         """Watch one start of `command`."""
         ...
 
@@ -116,7 +106,7 @@ class Output:
         return frozenset({"stdout", "stderr"}) if self.stream == "both" else frozenset({self.stream})
 
     @contextmanager
-    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+    def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
         search = _Search(_as_test(self.pattern), self.outputs)
         yield Watch(until_ready=search.found, hear=search.hear)
@@ -166,7 +156,7 @@ class File:
         return frozenset()
 
     @contextmanager
-    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+    def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
         path = os.path.join(command.cwd or "", self.path)
         before = (None, _identity(path))
@@ -207,7 +197,7 @@ class Port:
         return frozenset()
 
     @contextmanager
-    def watch(self, command: Command, report: Report) -> Generator[Watch]:
+    def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
 
         async def free() -> None:

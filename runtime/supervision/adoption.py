@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import trio
 
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import Killed
+from proctor.runtime.messaging import SupervisorHandle
+from proctor.runtime.spec import ChildSpec, Flags
+from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.child_scope import Home
+from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.loop import Core
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.spec import ChildSpec, Flags
-    from proctor.runtime.supervision.child import Incarnation
-    from proctor.runtime.supervision.supervisor import AnySupervisor
 
 
 class AdoptingCore(Core):
@@ -39,11 +36,11 @@ class AdoptingCore(Core):
         parent: AnySupervisor,
         children: Sequence[ChildSpec],
         flags: Flags,
-        cell: Cell,
-        handle: Callable[[Core], AnySupervisor],
+        incarnation: Incarnation,
+        handle: Callable[[Core], SupervisorHandle],
     ) -> None:
         self._home, self._parent = home, parent
-        super().__init__(children, flags, cell, cell.system, handle)
+        super().__init__(children, flags, incarnation.ref, incarnation.system, handle)
         home.core = self
 
     def receive(self, incarnation: Incarnation) -> None:
@@ -95,14 +92,16 @@ class AdoptingCore(Core):
         self._home.keep(self.children)
 
 
-async def open_home(incarnation: Incarnation, timeout: float) -> Home:
+async def open_home(incarnation: Incarnation, parent: AnySupervisor, timeout: float) -> Home:
     """The home of the supervisor that `incarnation` is, made at its first start."""
-    kept = incarnation.context.kept
-    home = kept.home
-    if home is None:
+    core = parent.core
+    slot = core.slots[incarnation.spec.id]
+    home = slot.orphans
+    if not isinstance(home, Home):
         home = Home(timeout)
-        await incarnation.context.supervisor.core.children.nursery.start(home.run)
-        kept.home = home
+        await core.children.nursery.start(home.run)
+        slot.orphans = home
+        kept = slot.kept
         kept.at_rest(home.expire)
         kept.when_dropped(home.close)
     home.incarnation = incarnation

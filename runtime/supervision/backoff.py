@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from proctor.runtime.exits import Crash, ExitReason
-from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.processes import shortage_of
 from proctor.runtime.spec import Backoff
 
 

@@ -23,7 +23,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import trio
 
@@ -43,26 +43,32 @@ from proctor.runtime.exits import (
     normalised,
     without_directive,
 )
-from proctor.runtime.messaging.actor import CONTEXT, IGNORE, Actor, ActorContext, Ignore
-from proctor.runtime.messaging.actor_loop import Ended, live, raise_one_of
-from proctor.runtime.messaging.endpoint import OWN, Stoppable
-from proctor.runtime.messaging.mailbox import Mailbox
-from proctor.runtime.messaging.messages import Info
-from proctor.runtime.messaging.one_shot import Once
-from proctor.runtime.messaging.persistent_state import Kept
-from proctor.runtime.messaging.refs import open_cell
-from proctor.runtime.messaging.tree_context import first_leaf
+from proctor.runtime.messaging import (
+    CONTEXT,
+    IGNORE,
+    OWN,
+    Actor,
+    ActorContext,
+    Call,
+    Ended,
+    ExitSignal,
+    Ignore,
+    Info,
+    Kept,
+    Mailbox,
+    Message,
+    Once,
+    Ref,
+    Stoppable,
+    SupervisorHandle,
+    live,
+    open_ref,
+    raise_one_of,
+)
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision.grace import EndClock
+from proctor.runtime.supervision.tree import Tree, first_leaf
 from proctor.runtime.tracebacks import drop_locals
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Message
-    from proctor.runtime.messaging.links import ExitSignal
-    from proctor.runtime.messaging.messages import Call
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.supervision.health import Watch
-    from proctor.runtime.supervision.supervisor import AnySupervisor
 
 Result = TypeVar("Result")
 
@@ -74,6 +80,13 @@ class Warden(Stoppable, Protocol):
     def left(self) -> Mapping[str, Kept]:
         """Each such name with who owed it."""
         ...
+
+
+class HealthWatch(Protocol):
+    """The watchdog and the liveness probe of a ready child."""
+
+    def end_probes(self) -> None:
+        """The child is asked to stop, or has ended."""
 
 
 class Bridge:
@@ -94,22 +107,24 @@ class Incarnation:
         self,
         spec: ChildSpec,
         path: str,
-        system: System,
+        system: Tree,
         kept: Kept,
         number: int,
-        supervisor: AnySupervisor,
+        supervisor: SupervisorHandle,
         report: Callable[[Incarnation], None],
     ) -> None:
         self.spec = spec
+        self.system = system
         self.number = number
         self._args = spec.args
         self.mailbox: Mailbox[Message] | None = None
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
-        self.cell = open_cell(path, system, self, self.mailbox)
+        ref = open_ref(path, system, self, self.mailbox)
+        self.cell = ref.cell
         self.cell.linked = self
         self._take_over(kept)
-        self.context = ActorContext(self.cell.ref, spec.id, number, kept, system.registry, supervisor, self)
+        self.context = ActorContext(ref, spec.id, number, kept, system.registry, supervisor, self)
         self.warden: Warden | None = None
         self.last_words = b""
         self.actor: Actor | None = None
@@ -117,7 +132,7 @@ class Incarnation:
         self.has_started = self.is_ready = self.ignored = False
         self.started_at = self.ended_at = self.beaten_at = 0.0
         self.patience: trio.CancelScope | None = None
-        self.watch: Watch | None = None
+        self.watch: HealthWatch | None = None
         self.grace, self.own_grace = spec.grace, spec.own_grace
         self._clock: EndClock | None = None
         self._last_reply: tuple[Call, object] | None = None
@@ -137,6 +152,11 @@ class Incarnation:
             mail, error = self.mailbox.preload(mail), MailboxFull(self.cell.ref)
         for message in mail:  # the spec has changed since: there is less room, or mail is kept no more
             message.undelivered(self.cell, error)
+
+    @property
+    def ref(self) -> Ref:
+        """Its address."""
+        return self.context.ref
 
     @property
     def reason(self) -> ExitReason | None:
@@ -176,14 +196,14 @@ class Incarnation:
             raise RuntimeError(f"{self.cell.path} has not started yet")
         if is_ready != self.is_ready and self.cell.exit is None:
             self.is_ready = is_ready
-            marked = ChildReady(path=self.cell.path, ref=self.cell.ref, ready=is_ready)
-            self.cell.system.events.emit(marked)
+            marked = ChildReady(path=self.cell.path, ref=self.ref, ready=is_ready)
+            self.system.events.emit(marked)
 
     async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
         """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
         CONTEXT.set(self.context)
         time_up = TimeUp()
-        self.cell.system.timers.judge_at(trio.current_time() + timeout, time_up)
+        self.system.timers.judge_at(trio.current_time() + timeout, time_up)
         outcome = await self._contained(partial(_ask, probe, time_up))
         if outcome is None:
             return trio.TooSlowError(f"no answer within {timeout:g} s")
@@ -216,7 +236,7 @@ class Incarnation:
         self.cell.refuse()
         # not where a coroutine is closed after its event loop: no clock runs there
         if self._clock is None and self.cell.exit is None and trio.lowlevel.in_trio_run():
-            self._clock = EndClock(self, self.own_grace)
+            self._clock = EndClock(self, self.own_grace, self.system.late, self.system.timers)
 
     def reply_at_end(self, call: Call, value: object) -> None:
         """Answer `call` in the step in which it ends, after its `terminate`; not if it is killed before (M20)."""
@@ -380,7 +400,7 @@ class Incarnation:
         except KeyboardInterrupt as error:
             if not _is_unbegun(hook):
                 raise
-            self.cell.system.interrupt(error)  # it came between the hook and us, and costs nobody a clean-up
+            self.system.interrupt(error)  # it came between the hook and us, and costs nobody a clean-up
             await hook
         return reason
 
@@ -424,7 +444,7 @@ class Incarnation:
             raise error
         if isinstance(error, Exception):
             return _reason(error)
-        interrupted = self.cell.system.take_interrupt(error)
+        interrupted = self.system.take_interrupt(error)
         cancelled = _cancelled_in(error)
         # an effective deadline in the past is Trio's word for a scope around us that was cancelled
         if cancelled is not None and trio.current_effective_deadline() == -math.inf:

@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Protocol
 
 import trio
 
 from proctor.runtime import events
 from proctor.runtime.exits import Killed
+from proctor.runtime.spec import ChildSpec, Grace
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.children import Children
+from proctor.runtime.supervision.deadlock import STAND_IN
 
-if TYPE_CHECKING:
-    from proctor.runtime.spec import ChildSpec, Grace
-    from proctor.runtime.supervision.adoption import AdoptingCore
-    from proctor.runtime.supervision.child import Incarnation
-    from proctor.runtime.supervision.child_table import Slot
-    from proctor.runtime.supervision.children import Children
+
+class Serving(Protocol):
+    """The incarnation of the supervisor that serves now."""
+
+    def receive(self, incarnation: Incarnation) -> None:
+        """A child that this incarnation holds has ended."""
 
 
 class Home:
@@ -38,7 +42,7 @@ class Home:
 
     def __init__(self, timeout: float) -> None:
         self.incarnation: Incarnation | None = None
-        self.core: AdoptingCore | None = None
+        self.core: Serving | None = None
         self._timeout = timeout
         self._children: Children | None = None
         self._orphans: dict[str, Slot] = {}
@@ -50,7 +54,7 @@ class Home:
     @trio.lowlevel.enable_ki_protection
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Own the children's tasks, and stop orphans whose time is up. In a task of the parent's nursery."""
-        HOME.set(self)
+        STAND_IN.set(self)
         self.task = trio.lowlevel.current_task()
         async with trio.open_nursery() as self.nursery:
             task_status.started()
@@ -99,7 +103,7 @@ class Home:
         assert self._children is not None
         reason = incarnation.reason or Killed()
         self._children.ended(slot, incarnation, reason, "down")
-        exited = events.ChildExited(path=incarnation.cell.path, ref=incarnation.cell.ref, reason=reason)
+        exited = events.ChildExited(path=incarnation.cell.path, ref=incarnation.ref, reason=reason)
         incarnation.cell.system.events.emit(exited)
         self._forget(slot)
 
@@ -138,7 +142,7 @@ class Home:
     def _emit(self, kind: type[events.ChildOrphaned | events.ChildAdopted], slot: Slot) -> None:
         assert slot.incarnation is not None
         cell = slot.incarnation.cell
-        cell.system.events.emit(kind(path=cell.path, ref=cell.ref))
+        cell.system.events.emit(kind(path=cell.path, ref=slot.incarnation.ref))
 
     async def _stop_orphans(self) -> None:
         self._stopping = True
@@ -183,7 +187,3 @@ class Home:
             self.kill()
         if self._orphans:
             await self._empty.wait()
-
-
-HOME: Final[ContextVar[Home | None]] = ContextVar("proctor.home", default=None)
-"""The home whose own task this is."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Protocol
 
 import attrs
 import trio
 
 from proctor.runtime.exits import ExitReason
-from proctor.runtime.messaging.persistent_state import Kept
-from proctor.runtime.spec import ChildSpec, ChildType
+from proctor.runtime.messaging import ChildCounts, ChildInfo, ChildState, Kept, Ref
+from proctor.runtime.spec import ChildSpec, Grace
 from proctor.runtime.supervision.backoff import ends_row
+from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.decide import Window
 
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.refs import Ref
-    from proctor.runtime.supervision.child import Incarnation
 
-ChildState: TypeAlias = Literal["starting", "running", "restarting", "stopping", "down"]
+class OrphanHolder(Protocol):
+    """Where children of a nested supervisor run while that is down."""
+
+    def kill(self) -> None:
+        """Kill the orphans. Returns at once."""
+
+    async def stop(self, grace: Grace) -> None:
+        """Stop the orphans and wait for that; after `grace` seconds they are killed."""
 
 
 @attrs.define(eq=False)
@@ -44,6 +49,7 @@ class Slot:
     window: Window | None = None
     names: frozenset[str] = frozenset()
     kept: Kept = attrs.field(factory=Kept)
+    orphans: OrphanHolder | None = None
 
     def change(self, spec: ChildSpec) -> None:
         """Another spec, for the next start; a temporary child that runs needs no arguments any more (S16)."""
@@ -61,67 +67,24 @@ class Slot:
     def running(self) -> None:
         """The incarnation is ready."""
         assert self.incarnation is not None
-        self.latest = self.incarnation.cell.ref
+        self.latest = self.incarnation.ref
         self.state = "running"
 
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
         """The incarnation ended; nobody stands here."""
         ended = self.incarnation
-        if ended is not None and ended.cell.ref is self.latest:  # a start that was too late was none
+        if ended is not None and ended.ref is self.latest:  # a start that was too late was none
             ready_for = ended.ended_at - ended.started_at
             self.attempt = 0 if ends_row(self.spec.backoff, ready_for) else self.attempt
         self.incarnation, self.state = None, state
         self.exit, self.exited_at = reason, trio.current_time()
 
 
-class ChildInfo(NamedTuple):
-    """One held child, in start order (S52)."""
-
-    id: str
-    ref: Ref | Literal["restarting"] | None
-    type: ChildType
-
-
-@attrs.frozen
-class ChildCounts:
-    """`specs` held, `active` alive now, `supervisors` and `workers` by spec, dead or alive (S53)."""
-
-    specs: int
-    active: int
-    supervisors: int
-    workers: int
-
-
-@attrs.frozen(kw_only=True)
-class TreeNode:
-    """One actor of a tree at one moment, with those below it in start order.
-
-    `ready`: it runs, and has not marked itself otherwise (X5).
-    `incarnation` is 0 before the first start, `restarts` counts the automatic ones. `exit` is how the last
-    incarnation that ended did, at `exited_at` seconds of the run's clock. `busy_for` is how many seconds ago an actor last
-    waited for messages, None while it waits; `handling` the type of the message of the call that it handles.
-    """
-
-    path: str
-    id: str
-    type: ChildType
-    state: ChildState
-    ready: bool = False
-    incarnation: int = 0
-    restarts: int = 0
-    ref: Ref | None = None
-    exit: ExitReason | None = None
-    exited_at: float | None = None
-    busy_for: float | None = None
-    handling: str | None = None
-    children: tuple[TreeNode, ...] = ()
-
-
 def child_info(slot: Slot) -> ChildInfo:
     """A slot as `which_children` shows it."""
     if slot.state == "restarting":
         return ChildInfo(slot.spec.id, "restarting", slot.spec.type)
-    ref = None if slot.incarnation is None else slot.incarnation.cell.ref
+    ref = None if slot.incarnation is None else slot.incarnation.ref
     return ChildInfo(slot.spec.id, ref, slot.spec.type)
 
 

@@ -16,26 +16,20 @@ Not here: which child is started or stopped, and when (`core`, `decide`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import trio
 
 from proctor.runtime import events
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
-from proctor.runtime.messaging.lateness import wait_in_time
-from proctor.runtime.messaging.one_shot import Once
-from proctor.runtime.messaging.persistent_state import Kept
+from proctor.runtime.messaging import ChildState, Kept, Once, SupervisorHandle, wait_in_time
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_table import ChildState, Slot
+from proctor.runtime.supervision.child_table import Slot
 from proctor.runtime.supervision.deadlock import waited_for
 from proctor.runtime.supervision.health import Watch
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.tree import Tree
 
 
 class Children:
@@ -44,7 +38,7 @@ class Children:
     nursery: trio.Nursery
 
     def __init__(
-        self, path: str, system: System, handle: AnySupervisor, hear: Callable[[Incarnation], None]
+        self, path: str, system: Tree, handle: SupervisorHandle, hear: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
         self.awaited: dict[Incarnation, Once] = {}
@@ -69,8 +63,8 @@ class Children:
         """Kill what runs at `slots`, and what supervisors there have left behind."""
         for slot in slots:
             incarnation = slot.incarnation
-            if slot.kept.home is not None:
-                slot.kept.home.kill()
+            if slot.orphans is not None:
+                slot.orphans.kill()
             if incarnation is not None:
                 incarnation.kill()
 
@@ -95,7 +89,7 @@ class Children:
             slot.running()
             self._settle(slot, slot.names - {slot.spec.name})  # they did not come back with it
             started = events.ChildStarted(
-                path=incarnation.cell.path, ref=incarnation.cell.ref, incarnation=slot.count
+                path=incarnation.cell.path, ref=incarnation.ref, incarnation=slot.count
             )
             self._system.events.emit(started)
             self._watch(slot, incarnation)
@@ -108,7 +102,7 @@ class Children:
     def _watch(self, slot: Slot, incarnation: Incarnation) -> None:
         watched = incarnation.spec.watchdog is not None or incarnation.spec.probe is not None
         if watched and incarnation.reason is None:
-            incarnation.watch = Watch(incarnation, self._system)
+            incarnation.watch = Watch(incarnation, self._system.timers)
             incarnation.watch.begin(self.nursery)
 
     def path_of(self, spec: ChildSpec) -> str:
@@ -116,7 +110,7 @@ class Children:
         return f"{self._path}/{spec.id}"
 
     def _register(self, slot: Slot, incarnation: Incarnation) -> None:
-        ref, registry = incarnation.cell.ref, self._system.registry
+        ref, registry = incarnation.ref, self._system.registry
         try:
             registry.register("/" + ref.path, ref)
             if slot.spec.name is not None:
@@ -240,8 +234,8 @@ class Children:
         incarnation = slot.incarnation
         if incarnation is None:
             slot.state = "down"
-            if slot.kept.home is not None:
-                await slot.kept.home.stop("brutal_kill" if self._killed else slot.spec.grace)
+            if slot.orphans is not None:
+                await slot.orphans.stop("brutal_kill" if self._killed else slot.spec.grace)
             return
         slot.state = "stopping"
         self.awaited[incarnation] = incarnation.ended
@@ -259,7 +253,7 @@ class Children:
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
         reason = incarnation.reason or Killed()
         self.ended(slot, incarnation, reason, "down")
-        path, ref = incarnation.cell.path, incarnation.cell.ref
+        path, ref = incarnation.cell.path, incarnation.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         spec = slot.spec
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):

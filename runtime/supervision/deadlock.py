@@ -7,12 +7,24 @@ actor runs in its own nurseries does not count: that is cancelled when the actor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Final, Protocol
 
 import trio
 
-from proctor.runtime.messaging.actor import CONTEXT
+from proctor.runtime.messaging import CONTEXT
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_scope import HOME
+
+
+class StandIn(Protocol):
+    """A task that stands in for the supervisor whose children it owns, and the incarnation of that supervisor."""
+
+    task: trio.lowlevel.Task
+    incarnation: Incarnation | None
+
+
+STAND_IN: Final[ContextVar[StandIn | None]] = ContextVar("proctor.stand_in", default=None)
+"""What the current task stands in for."""
 
 
 def waited_for() -> Iterator[Incarnation]:
@@ -30,9 +42,9 @@ def waited_for() -> Iterator[Incarnation]:
 
 
 def _living_in(task: trio.lowlevel.Task) -> Incarnation | None:
-    home = task.context.get(HOME)
-    if home is not None and home.task is task:  # it stands in for the supervisor whose children it owns
-        return home.incarnation
+    stand_in = task.context.get(STAND_IN)
+    if stand_in is not None and stand_in.task is task:
+        return stand_in.incarnation
     context = task.context.get(CONTEXT)
     control = None if context is None else context.ref.cell.control
     if isinstance(control, Incarnation) and control.cell.task is task:

@@ -18,23 +18,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import attrs
 
+from proctor.runtime.addresses import AnyRef
 from proctor.runtime.errors import MaxChildren, NotFound
-from proctor.runtime.messaging.refs import Ref
+from proctor.runtime.events import LateStop
+from proctor.runtime.messaging import Ref
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
-from proctor.runtime.supervision.grace import LateStop
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.loop import Core
 from proctor.runtime.supervision.root import open_root
-from proctor.runtime.supervision.supervisor import AnySupervisor, following, nested_spec, run_nested
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.supervision.child import Incarnation
-
+from proctor.runtime.supervision.supervisor import following, nested_spec, run_nested
+from proctor.runtime.supervision.tree import Tree
 
 Handle = TypeVar("Handle", bound="DynamicSupervisor")
 
@@ -46,10 +44,10 @@ class DynamicCore(Core):
         self,
         flags: DynamicFlags,
         handle: Callable[[DynamicCore], AnySupervisor],
-        cell: Cell,
-        system: System,
+        ref: Ref,
+        system: Tree,
     ) -> None:
-        super().__init__((), flags, cell, system, lambda _: handle(self))
+        super().__init__((), flags, ref, system, lambda _: handle(self))
         self.children.forgetful = True
         self._limit, self._extra = flags.max_children, flags.extra_arguments
         self._numbers = count(2)
@@ -63,7 +61,7 @@ class DynamicCore(Core):
 
     async def start(self, spec: ChildSpec) -> Ref:
         """Ask for a start; a child whose starter is cancelled meanwhile is stopped, as nobody has its `Ref`."""
-        return (await self.ask(partial(self.start_child, spec), self._withdraw)).cell.ref
+        return (await self.ask(partial(self.start_child, spec), self._withdraw)).ref
 
     async def _withdraw(self, incarnation: Incarnation) -> None:
         slot = self.slots.get(incarnation.spec.id)
@@ -84,7 +82,7 @@ class DynamicCore(Core):
         await super().change(specs, given)
         self._limit = given.get("max_children", self._limit)
 
-    async def terminate(self, ref: Ref) -> tuple[LateStop, ...]:
+    async def terminate(self, ref: AnyRef) -> tuple[LateStop, ...]:
         """S66."""
         slot = self.slots.get(ref.path.rpartition("/")[2])
         if slot is None or slot.latest is not ref:
@@ -115,7 +113,7 @@ class DynamicSupervisor(AnySupervisor):
         """
         return await self._dynamic.start(spec)
 
-    async def terminate_child(self, ref: Ref) -> tuple[LateStop, ...]:
+    async def terminate_child(self, ref: AnyRef) -> tuple[LateStop, ...]:
         """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
 
         Returns what did not end in time, of the child and of what is below it: see `late`.
@@ -155,9 +153,9 @@ class NestedDynamic:
 
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
-        cell = task_status.cell
-        handle = following(cell, self.handle)
-        await run_nested(DynamicCore(self.flags, handle, cell, cell.system), task_status)
+        handle = following(task_status, self.handle)
+        core = DynamicCore(self.flags, handle, task_status.ref, task_status.system)
+        await run_nested(core, task_status)
 
 
 def dynamic_supervisor_spec(
@@ -236,4 +234,5 @@ def open_dynamic_supervisor(
         max_children=max_children,
         extra_arguments=extra_arguments,
     )
-    return open_root(partial(DynamicCore, flags, handle), name or "root", seed=seed)
+    opened = open_root(partial(DynamicCore, flags, handle), name or "root", seed=seed)
+    return cast("AbstractAsyncContextManager[AnySupervisor]", opened)

@@ -16,16 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self
 
 import trio
 
-from proctor.runtime.events import ChildOverdue, ChildUnresponsive
+from proctor.runtime.events import ChildOverdue, ChildUnresponsive, LateStop
+from proctor.runtime.messaging import Cell, Timers
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from proctor.runtime.supervision.child import Incarnation
 
 KILL_PATIENCE = 5.0
 """Seconds after which a child that was killed and lives is reported (T10)."""
@@ -34,7 +33,19 @@ TASKS_SHOWN = 10
 FRAMES_SHOWN = 5
 """Calls of each that it names at most, the innermost."""
 
-LateStop: TypeAlias = ChildOverdue | ChildUnresponsive
+
+class Ending(Protocol):
+    """An incarnation whose end has begun."""
+
+    cell: Cell
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it was killed, though it may live."""
+        ...
+
+    def kill_overdue(self) -> None:
+        """Its time to end in is over: kill it."""
 
 
 class EndClock:
@@ -42,10 +53,9 @@ class EndClock:
 
     __slots__ = ("_grace", "_incarnation", "_late", "_timers")
 
-    def __init__(self, incarnation: Incarnation, grace: float) -> None:
-        self._incarnation: Incarnation | None = incarnation
-        self._grace = grace
-        self._late, self._timers = incarnation.cell.system.late, incarnation.cell.system.timers
+    def __init__(self, incarnation: Ending, grace: float, late: LateStops, timers: Timers) -> None:
+        self._incarnation: Ending | None = incarnation
+        self._grace, self._late, self._timers = grace, late, timers
         if self._grace < math.inf:
             self._timers.judge_at(trio.current_time() + self._grace, _Alarm(self, self._expire))
 
@@ -79,7 +89,7 @@ class EndClock:
             path, ref = child.cell.path, child.cell.ref
             self._tell(child, ChildUnresponsive(path=path, ref=ref, doing=_doing(child.cell.task)))
 
-    def _tell(self, child: Incarnation, event: LateStop) -> None:
+    def _tell(self, child: Ending, event: LateStop) -> None:
         numbered = child.cell.system.events.number(event)
         child.cell.system.events.publish(numbered)
         self._late.add(self, numbered)

@@ -14,24 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
 from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
 from proctor.runtime.exits import Crash
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.spec import Probe
-    from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.messaging import Timers
+from proctor.runtime.spec import Probe
+from proctor.runtime.supervision.child import Incarnation
 
 
 class Watch:
     """The watch over one incarnation, from ready to the request to stop."""
 
-    def __init__(self, incarnation: Incarnation, system: System) -> None:
-        self._incarnation, self._system = incarnation, system
+    def __init__(self, incarnation: Incarnation, timers: Timers) -> None:
+        self._incarnation, self._timers = incarnation, timers
         self._probing = trio.CancelScope()
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -52,7 +49,7 @@ class Watch:
         return not self._incarnation.cell.accepting
 
     def _at(self, time: float, step: Callable[[], None]) -> None:
-        self._system.timers.judge_at(time, Step(self, step))
+        self._timers.judge_at(time, Step(self, step))
 
     def _look(self, seconds: float) -> None:
         due = self._incarnation.beaten_at + seconds

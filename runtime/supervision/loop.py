@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -35,22 +35,16 @@ from proctor.runtime.errors import (
     WouldDeadlock,
 )
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown, TreeTerminated, raised_above
-from proctor.runtime.messaging.endpoint import Cell
-from proctor.runtime.messaging.messages import Call
-from proctor.runtime.messaging.monitors import Down
-from proctor.runtime.messaging.persistent_state import Kept
+from proctor.runtime.messaging import Call, Down, Kept, Ref, SupervisorHandle
 from proctor.runtime.spec import ChildSpec, Flags, check_significance
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.backoff import delay, is_too_long, waits_out
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.child_table import Slot
 from proctor.runtime.supervision.children import Children
-from proctor.runtime.supervision.grace import LateStop, StopReport
+from proctor.runtime.supervision.grace import StopReport
 from proctor.runtime.supervision.reconfigure import changed_flags, changed_slots
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.tree import Tree
 
 T = TypeVar("T")
 
@@ -62,17 +56,17 @@ class Core:
         self,
         children: Sequence[ChildSpec],
         flags: Flags,
-        cell: Cell,
-        system: System,
-        handle: Callable[[Core], AnySupervisor],
+        ref: Ref,
+        system: Tree,
+        handle: Callable[[Core], SupervisorHandle],
     ) -> None:
         self.flags = flags
-        self.cell = cell
+        self.ref, self.cell = ref, ref.cell
         self.system = system
-        self.path = cell.path
+        self.path = ref.path
         self.failure: StartError | MaxRestartsExceeded | TreeTerminated | None = None
         self.handle = handle(self)
-        self.children = Children(cell.path, system, self.handle, self._hear)
+        self.children = Children(ref.path, system, self.handle, self._hear)
         self.slots = self.children.slots
         self._first = children
         self._window = decide.Window(flags.intensity, flags.period)
@@ -84,7 +78,7 @@ class Core:
         self.was_ready = False
         """Whether all its first children were ready, while nobody had stopped it."""
         self._report: StopReport | None = None
-        cell.watchers[self] = None
+        self.cell.watchers[self] = None
 
     def stop(self, reason: ExitReason) -> None:
         """End in order, with `reason` (S42); a start under way is aborted."""
@@ -117,7 +111,7 @@ class Core:
         return Killed() if self._killed else self._reason or Shutdown()
 
     @property
-    def late(self) -> tuple[LateStop, ...]:
+    def late(self) -> tuple[events.LateStop, ...]:
         """What did not end in time since its own end began."""
         return () if self._report is None else self._report.events
 
@@ -137,7 +131,7 @@ class Core:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.cell.exit is not None:
-            raise NoProc(self.cell.ref)
+            raise NoProc(self.ref)
         if self.children.waits_for_current_task():
             raise WouldDeadlock(self.path)
         call = Call(work, self.cell, float("inf"))
@@ -258,7 +252,7 @@ class Core:
             self._end_with(whole)
 
     def _report_exit(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
-        path, ref = incarnation.cell.path, incarnation.cell.ref
+        path, ref = incarnation.cell.path, incarnation.ref
         self.system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         if decide.is_reported(slot.spec.restart, reason):
             self.system.events.emit(events.ChildTerminated(path=path, ref=ref, reason=reason))
@@ -408,7 +402,7 @@ class Core:
         if slot is None:
             return
         if slot.incarnation is not None:
-            raise AlreadyStarted(id, slot.incarnation.cell.ref)
+            raise AlreadyStarted(id, slot.incarnation.ref)
         raise AlreadyPresent(id)
 
     async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
@@ -423,7 +417,7 @@ class Core:
                 self.children.drop(id)
         self._rest_those_not_due()
 
-    async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
+    async def terminate_child(self, id: str) -> tuple[events.LateStop, ...]:
         """S49."""
         slot = self.held(id)
         with self.system.late.report(self.children.path_of(slot.spec)) as report:

@@ -17,13 +17,13 @@ import os
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import attrs
 
 from proctor.runtime.errors import InvalidSpec, NoPartitions, StartError
 from proctor.runtime.exits import Shutdown
-from proctor.runtime.messaging.refs import Name
+from proctor.runtime.messaging import Name, Ref
 from proctor.runtime.spec import (
     ChildSpec,
     Flags,
@@ -34,16 +34,14 @@ from proctor.runtime.spec import (
     check_childspecs,
 )
 from proctor.runtime.supervision import decide
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.loop import Core
 from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.routing import PartitionStatistics, Router
-from proctor.runtime.supervision.supervisor import AnySupervisor, following, nested_spec, run_nested
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.messaging.tree_context import System
-    from proctor.runtime.supervision.child import Incarnation
-    from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.supervisor import following, nested_spec, run_nested
+from proctor.runtime.supervision.tree import Tree
 
 Arguments: TypeAlias = Callable[[int], Iterable[Any]]
 
@@ -56,12 +54,12 @@ class PartitionCore(Core):
         specs: tuple[ChildSpec, ...],
         flags: Flags,
         routing: RoutingOptions,
-        cell: Cell,
-        system: System,
+        ref: Ref,
+        system: Tree,
         handle: Callable[[PartitionCore], PartitionSupervisor],
     ) -> None:
         self.partitions = len(specs)
-        super().__init__(specs, flags, cell, system, lambda _: handle(self))
+        super().__init__(specs, flags, ref, system, lambda _: handle(self))
         self._specs = specs
         self.router = Router(self.path, self.slots, routing)
 
@@ -159,9 +157,9 @@ class NestedPartition:
 
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
-        cell = task_status.cell
-        handle = following(cell, PartitionSupervisor)
-        core = PartitionCore(self.specs, self.flags, self.routing, cell, cell.system, handle)
+        handle = following(task_status, PartitionSupervisor)
+        ref, system = task_status.ref, task_status.system
+        core = PartitionCore(self.specs, self.flags, self.routing, ref, system, handle)
         await run_nested(core, task_status)
 
 

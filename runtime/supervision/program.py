@@ -20,22 +20,31 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, valid_signals
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 import trio
 
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.exits import Exit, ExitReason, ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.messaging.actor_loop import raise_one_of
-from proctor.runtime.messaging.persistent_state import Kept
-from proctor.runtime.processes.notify import Notify
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.process_errors import ProcessError, spawn_refused
-from proctor.runtime.processes.readiness import OutputName, Readiness, Report, Watch
-from proctor.runtime.processes.stopping import DEFAULT_LADDER, Step, fitted
+from proctor.runtime.messaging import Kept, raise_one_of
+from proctor.runtime.processes import (
+    DEFAULT_LADDER,
+    Command,
+    Notify,
+    OutputName,
+    Process,
+    ProcessError,
+    Readiness,
+    Step,
+    Watch,
+    fitted,
+    open_process,
+    spawn_refused,
+)
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervision.child import Bridge
+from proctor.runtime.supervision.child import Bridge, Warden
+from proctor.runtime.task_status import ChildStatus
 
 Target: TypeAlias = Literal["pipe", "null", "inherit"] | str | os.PathLike[str]
 Listener: TypeAlias = Callable[[bytes], object]
@@ -54,6 +63,13 @@ def plain_environment(parent: Mapping[str, str] | None = None) -> dict[str, str]
     """
     source = os.environ if parent is None else parent
     return {k: v for k, v in source.items() if k in PASSED or k.startswith(PASSED_PREFIX)}
+
+
+class Report(ChildStatus, Protocol):
+    """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
+
+    warden: Warden | None
+    last_words: bytes
 
 
 @attrs.frozen(kw_only=True)

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import ExitReason, Shutdown
-from proctor.runtime.messaging.refs import open_cell
-from proctor.runtime.messaging.tree_context import System
+from proctor.runtime.messaging import Ref, SupervisorHandle, open_ref
 from proctor.runtime.protected import protected_context
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable
 from proctor.runtime.supervision.loop import Core
-
-if TYPE_CHECKING:
-    from proctor.runtime.messaging.endpoint import Cell
-    from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.tree import Tree
 
 ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
-"""The roots of this Trio run, for whoever has to kill them all."""
+"""The roots of this Trio run."""
+
+
+def kill_roots() -> None:
+    """Kill every tree of this Trio run."""
+    for core in tuple(ROOTS.get() or ()):
+        core.kill()
 
 
 class Root:
@@ -39,15 +40,14 @@ class Root:
 
     def __init__(
         self,
-        make: Callable[[Cell, System], Core],
+        make: Callable[[Ref, Tree], Core],
         name: str,
-        system: System,
+        system: Tree,
     ) -> None:
         self.system = system
         self.body = trio.CancelScope()
         self.settled, self.ended = trio.Event(), trio.Event()
-        cell = open_cell(name, system, _ControlOfRoot(self), None)
-        self.core = make(cell, system)
+        self.core = make(open_ref(name, system, _ControlOfRoot(self), None), system)
         system.on_interrupt = self._interrupted
         self.error: BaseException | None = None
         self._interrupts = 0
@@ -174,15 +174,15 @@ class _ControlOfRoot:
 
 @protected_context
 async def open_root(
-    make: Callable[[Cell, System], Core],
+    make: Callable[[Ref, Tree], Core],
     name: str,
     restarts: RestartTable = RESTARTS,
     seed: int | None = None,
-) -> AsyncGenerator[AnySupervisor, None]:
-    """A root supervisor, made by `make` for its cell and its tree, for the length of an `async with`."""
+) -> AsyncGenerator[SupervisorHandle, None]:
+    """A root supervisor, made by `make` for its `Ref` and its tree, for the length of an `async with`."""
     # a child started in a cancelled scope would run to its first checkpoint (T6)
     await trio.lowlevel.checkpoint_if_cancelled()
-    root = Root(make, name, System(restarts, seed))
+    root = Root(make, name, Tree(restarts, seed))
     try:
         async with trio.open_nursery() as outer:
             outer.start_soon(root.sentinel)

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 
 from proctor.runtime.errors import PoolOverloaded
 from proctor.runtime.spec import Routing, RoutingOptions
-
-if TYPE_CHECKING:
-    from proctor.runtime.supervision.child import Incarnation
-    from proctor.runtime.supervision.child_table import Slot
+from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child_table import Slot
 
 
 @attrs.frozen(kw_only=True)

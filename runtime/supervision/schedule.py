@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from datetime import time as TimeOfDay  # beside the module `time`
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import trio
@@ -29,9 +29,7 @@ import trio
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.events import RunSkipped
 from proctor.runtime.spec import ChildSpec
-
-if TYPE_CHECKING:
-    from proctor.runtime.supervision.child import Incarnation
+from proctor.runtime.supervision.child import Incarnation
 
 Clock: TypeAlias = Callable[[], float]
 

@@ -1,4 +1,4 @@
-"""Supervisors as a program uses them: the root's `async with`, nested ones as child specs, the handle on either.
+"""Supervisors as a program starts them: the root's `async with`, nested ones as child specs.
 
 A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it. One
 that gives up cancels the body and raises; one that is stopped before it was ready raises instead of running the body. What stands between a root and the program around it is in `root`.
@@ -6,22 +6,17 @@ that gives up cancels the body and raises; one that is stopped before it was rea
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast, overload
 
 import attrs
 import trio
-from trio_util import wait_any
 
-from proctor.runtime.errors import ActorExited, InvalidSpec, StartError, WouldDeadlock
-from proctor.runtime.events import EventKind, Subscription
-from proctor.runtime.exits import Exit, ExitReason, Killed, NoProc, Shutdown, TreeShutdown
-from proctor.runtime.messaging.actor import Ignore
-from proctor.runtime.messaging.endpoint import Cell
-from proctor.runtime.messaging.refs import Name, Ref
-from proctor.runtime.messaging.registry import Registry
+from proctor.runtime.errors import InvalidSpec, StartError
+from proctor.runtime.exits import Exit, TreeShutdown
+from proctor.runtime.messaging import Ignore
 from proctor.runtime.spec import (
     AutoShutdown,
     ChildSpec,
@@ -35,288 +30,14 @@ from proctor.runtime.spec import (
 )
 from proctor.runtime.supervision.adoption import AdoptingCore, open_home
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.child_table import ChildCounts, ChildInfo, Slot, TreeNode, child_info, counts
-from proctor.runtime.supervision.deadlock import waited_for
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable
-from proctor.runtime.supervision.grace import LateStop
+from proctor.runtime.supervision.handles import AnySupervisor, Supervisor
 from proctor.runtime.supervision.loop import Core
 from proctor.runtime.supervision.root import open_root
 
-Handle = TypeVar("Handle", bound="AnySupervisor")
-
-
-class AnySupervisor:
-    """What the handle on a supervisor can do, of whatever kind it is.
-
-    The handle on a nested supervisor follows its restarts, and those of the supervisors above it, as a name does. Between
-    two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
-
-    Its async methods are requests, done one at a time in order, without a time-out of their own (S54, S55); each
-    raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
-    asked by a child that it is waiting for (S56).
-    """
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._followed = trio.Event()
-
-    @property
-    def core(self) -> Core:
-        """The incarnation that it stands for now. For the runtime."""
-        return self._core
-
-    def follow(self, core: Core) -> None:
-        """Stand for another incarnation of the same supervisor. For the runtime."""
-        self._core = core
-        followed, self._followed = self._followed, trio.Event()
-        followed.set()
-
-    @property
-    def ref(self) -> Ref:
-        """The supervisor as an actor: to monitor, to end."""
-        return self._core.cell.ref
-
-    @property
-    def path(self) -> str:
-        """Where it stands in the tree."""
-        return self._core.path
-
-    @property
-    def registry(self) -> Registry:
-        """The names of the whole tree."""
-        return self._core.system.registry
-
-    async def which_children(self) -> tuple[ChildInfo, ...]:
-        """`(id, ref | None | "restarting", type)` of each held spec, in start order (S52, D3)."""
-        slots = self._core.slots
-        return await self._core.ask(partial(_later, lambda: tuple(map(child_info, slots.values()))))
-
-    async def count_children(self) -> ChildCounts:
-        """How many specs are held and how many children live (S53)."""
-        return await self._core.ask(partial(_later, lambda: counts(list(self._core.slots.values()))))
-
-    def name(self, name: str) -> Name:
-        """Whoever holds `name` in this tree, looked up at each use (M32)."""
-        return Name(name, self._core.system)
-
-    def child(self, path: str) -> Name:
-        """Whoever stands at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
-        return Name(f"/{self.path}/{path}", self._core.system)
-
-    @overload
-    def supervisor(self, path: str) -> Supervisor: ...
-
-    @overload
-    def supervisor(self, path: str, kind: type[Handle]) -> Handle: ...
-
-    def supervisor(self, path: str, kind: type[AnySupervisor] | None = None) -> AnySupervisor:
-        """The handle on a supervisor below this one, which follows its restarts; of a `kind` left out: `Supervisor`.
-
-        Raises `NoProc` where none runs now, and `TypeError` if it is of another kind.
-        """
-        core = self._core
-        for id in path.split("/"):
-            core = _nested(core.slots.get(id)) or _nobody(f"{self.path}/{path}")
-        if not isinstance(core.handle, kind or Supervisor):
-            raise TypeError(f"supervisor {core.path!r} is a {type(core.handle).__name__}")
-        return core.handle
-
-    def events(self, buffer: int = 1000, kinds: Iterable[EventKind] | None = None) -> Subscription:
-        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest (T20).
-
-        With `kinds` only those, such as `("dead_letter",)` for whoever keeps what was not delivered: the others take no
-        room. Raises `ValueError` for a kind that does not exist.
-        """
-        return self._core.system.events.subscribe(buffer, kinds)
-
-    def tree(self) -> TreeNode:
-        """This supervisor and all below it, as they are now."""
-        core = self._core
-        state = "down" if core.cell.exit is not None else "running"
-        return TreeNode(
-            path=core.path,
-            id=core.path.rpartition("/")[2],
-            type="supervisor",
-            state="running" if state == "running" else "down",
-            ready=state == "running",
-            incarnation=1,
-            ref=core.cell.ref,
-            exit=core.cell.exit,
-            children=_below(core),
-        )
-
-    async def stop(self, reason: ExitReason | None = None) -> tuple[LateStop, ...]:
-        """Stop this supervisor and all below it, in order, and wait for that (S36, S42): what did not end in time.
-
-        It ends with `reason`, whatever that is: `Normal()` too, by which `ref.exit` would do nothing (M28). Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
-        waiting.
-        """
-        self._refuse_inside()
-        core = self._core  # the parent may have restarted it by the time its end is seen here
-        if isinstance(reason, Killed):
-            core.cell.control.kill()
-        else:
-            core.cell.control.stop(reason or Shutdown())
-        await self.wait_stopped()
-        return core.late
-
-    @property
-    def late(self) -> tuple[LateStop, ...]:
-        """What did not end in time when this supervisor stopped: a `ChildOverdue` for each child that was killed after
-        its `shutdown` time, a `ChildUnresponsive` for each that did not end by a kill. Also after the `async with`.
-        """
-        return self._core.late
-
-    async def wait_stopped(self) -> ExitReason:
-        """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
-        ref = self.ref
-        if ref.exit_reason is None:
-            self._refuse_inside()
-            with ref.monitor() as monitor:
-                await monitor
-        assert ref.exit_reason is not None
-        return ref.exit_reason
-
-    async def wait_ready(self) -> None:
-        """Wait until it serves: at once, when it is ready, or after its restart. Raises `NoProc` once its tree is ending.
-
-        A supervisor that is down for good is waited for until then: `trio.move_on_after` sets a limit. Raises `WouldDeadlock` as
-        other requests do.
-        """
-        while not await self._serves():
-            ref = await self.registry.wait(f"/{self.path}")
-            with ref.monitor() as monitor:  # its start may fail before this handle follows
-                await wait_any(partial(self._wait_for, ref), monitor.wait)
-
-    async def _serves(self) -> bool:
-        try:
-            await self._core.ask(partial(_later, lambda: None))
-        except (NoProc, ActorExited):
-            return False
-        return True
-
-    async def _wait_for(self, ref: Ref) -> None:
-        while self.ref is not ref:
-            await self._followed.wait()
-
-    def _refuse_inside(self) -> None:
-        if any(incarnation.context.supervisor.ref is self.ref for incarnation in waited_for()):
-            raise WouldDeadlock(self.path)
-
-
-class Supervisor(AnySupervisor):
-    """The handle on a supervisor whose children have ids: they are held, down ones too, in start order.
-
-    What takes an id raises `TypeError` for what is none, in its caller.
-    """
-
-    async def start_child(self, spec: ChildSpec) -> Ref:
-        """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
-
-        Cancelled while the child starts, it leaves it: the child is known by its id.
-        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
-        """
-        return (await self._core.ask(partial(self._core.start_child, spec))).cell.ref
-
-    async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
-        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`.
-
-        Returns what did not end in time, of the child and of what is below it: see `late`.
-        """
-        return await self._core.ask(partial(self._core.terminate_child, self._checked(id)))
-
-    async def restart_child(self, id: str) -> Ref:
-        """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
-        return (await self._core.ask(partial(self._core.restart_child, self._checked(id)))).cell.ref
-
-    async def delete_child(self, id: str) -> None:
-        """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
-        await self._core.ask(partial(self._core.delete_child, self._checked(id)))
-
-    async def change(
-        self,
-        children: Sequence[ChildSpec] | None = None,
-        *,
-        strategy: Strategy | None = None,
-        intensity: int | None = None,
-        period: float | None = None,
-        auto_shutdown: AutoShutdown | None = None,
-        stop_order: StopOrder | None = None,
-        give_up: GiveUp | None = None,
-    ) -> None:
-        """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
-
-        Nothing is started or stopped. A held child gets its new spec for its next start; what the supervisor does
-        about it (`restart`, `shutdown`, `significant`) holds at once. New children are added down, in their place of
-        the list; held ones that the list does not name stay as they are, after it. Raises `InvalidSpec`, and then
-        nothing has changed. Of a nested supervisor this holds until it is restarted, from its own spec.
-        """
-        flags = {
-            "strategy": strategy,
-            "intensity": intensity,
-            "period": period,
-            "auto_shutdown": auto_shutdown,
-            "stop_order": stop_order,
-            "give_up": give_up,
-        }
-        given = {name: value for name, value in flags.items() if value is not None}
-        await self._core.ask(partial(self._core.change, tuple(children or ()), given))
-
-    async def get_childspec(self, id: str) -> ChildSpec:
-        """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
-        held = partial(self._core.held, self._checked(id))
-        return (await self._core.ask(partial(_later, held))).spec
-
-    def _checked(self, id: str) -> str:
-        if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"a child of {self.path!r} is known by its id, a text, got {id!r}")
-        return id
-
+Handle = TypeVar("Handle", bound=AnySupervisor)
 
 SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]
-T = TypeVar("T")
-
-
-async def _later(look: Callable[[], T]) -> T:
-    return look()
-
-
-def _nested(slot: Slot | None) -> Core | None:
-    warden = None if slot is None or slot.incarnation is None else slot.incarnation.warden
-    return warden if isinstance(warden, Core) and warden.cell.exit is None else None
-
-
-def _nobody(path: str) -> Core:
-    raise NoProc(path)
-
-
-def _below(core: Core | None) -> tuple[TreeNode, ...]:
-    return () if core is None else tuple(_node(core, slot) for slot in core.slots.values())
-
-
-def _node(core: Core, slot: Slot) -> TreeNode:
-    incarnation, state = slot.incarnation, slot.state
-    if state == "running" and incarnation is not None and not incarnation.cell.accepting:
-        state = "stopping"  # not by the supervisor's doing
-    return TreeNode(
-        path=f"{core.path}/{slot.spec.id}",
-        id=slot.spec.id,
-        type=slot.spec.type,
-        state=state,
-        ready=state == "running" and incarnation is not None and incarnation.is_ready,
-        incarnation=slot.count,
-        restarts=slot.restarts,
-        ref=None if incarnation is None else incarnation.cell.ref,
-        exit=slot.exit,
-        exited_at=slot.exited_at,
-        busy_for=None if incarnation is None else incarnation.cell.busy_for(),
-        handling=None if incarnation is None else _handled_by(incarnation.cell),
-        children=_below(_nested(slot)),
-    )
-
-
-def _handled_by(cell: Cell) -> str | None:
-    return None if cell.handling is None else type(cell.handling.msg).__qualname__
 
 
 async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
@@ -346,18 +67,18 @@ def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -
     return spec
 
 
-def following(cell: Cell, kind: Callable[[Any], Handle]) -> Callable[[Core], Handle]:
-    """What makes the handle of the nested supervisor at `cell`: the one that its path has had, or a new one of `kind`."""
+def following(incarnation: Incarnation, kind: Callable[[Any], Handle]) -> Callable[[Core], Handle]:
+    """What makes the handle of a nested supervisor: the one that its path has had, or a new one of `kind`."""
+    handles, path = incarnation.system.handles, incarnation.cell.path
 
     def handle(core: Core) -> Handle:
-        known = cell.system.handles.get(cell.path)
-        if (
-            known is not None and type(known) is kind
-        ):  # else a changed spec made another kind of supervisor of it
-            known.follow(core)
-        else:
-            known = cell.system.handles[cell.path] = kind(core)
-        return cast("Handle", known)
+        old = handles.get(path)
+        # another type: a changed spec made another kind of supervisor of it
+        if isinstance(old, AnySupervisor) and type(old) is kind:
+            old.follow(core)
+            return cast("Handle", old)
+        handles[path] = new = kind(core)
+        return new
 
     return handle
 
@@ -375,13 +96,14 @@ class NestedSupervisor:
         children = await self._set_up()
         if isinstance(children, Ignore):
             return children
-        cell = task_status.cell
-        handle = following(cell, Supervisor)
+        handle = following(task_status, Supervisor)
         if self.orphan_timeout is None:
-            core = Core(children, self.flags, cell, cell.system, handle)
+            core = Core(children, self.flags, task_status.ref, task_status.system, handle)
         else:
-            home = await open_home(task_status, self.orphan_timeout)
-            core = AdoptingCore(home, task_status.context.supervisor, children, self.flags, cell, handle)
+            parent = task_status.context.supervisor
+            assert isinstance(parent, AnySupervisor)
+            home = await open_home(task_status, parent, self.orphan_timeout)
+            core = AdoptingCore(home, parent, children, self.flags, task_status, handle)
         return await run_nested(core, task_status)
 
     async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
@@ -503,4 +225,5 @@ def open_supervisor(
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
     made = partial(Core, specs, flags, handle=handle)
-    return open_root(made, name or "root", restarts, seed)
+    opened = open_root(made, name or "root", restarts, seed)
+    return cast("AbstractAsyncContextManager[AnySupervisor]", opened)

@@ -10,7 +10,7 @@ refused) cancels the block and is raised from it, once and bare; an error of the
 Invariants: outcome k is in `_done` from its item's end until it is handed out; `_given` is the next k. k numbers the
 items if ordered, else the ends.
 
-Not here: starting one task, and its result (`tasks`).
+Not here: starting one task, and its result (`task`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import attrs
 import trio
 
 from proctor.runtime.errors import TaskTimeout
 from proctor.runtime.exits import Crash, ExitReason, Normal
-from proctor.runtime.messaging.deadlines import until
+from proctor.runtime.messaging import until
 from proctor.runtime.protected import protected_context
 from proctor.runtime.spec import StreamOptions
-
-if TYPE_CHECKING:
-    from proctor.runtime.supervision.tasks import Task
+from proctor.runtime.supervision.task import Task
 
 Item = TypeVar("Item")
 T = TypeVar("T")

@@ -347,7 +347,7 @@ class Storm:
         """Every process that carries our word in its environment, zombies aside, with its parent."""
         word = f"PROCTOR_STORM={self.token}".encode()
         found: dict[int, int] = {}
-        for pid in procfs.numbers():
+        for pid in procfs.pids():
             try:
                 carries = word in Path(f"/proc/{pid}/environ").read_bytes()
             except OSError:
@@ -363,7 +363,7 @@ class Storm:
         """Descriptors, children and tasks of this process."""
         gc.collect()
         me = os.getpid()
-        children = [str(pid) for pid in procfs.numbers() if (s := procfs.stat_of(pid)) and s.parent == me]
+        children = [str(pid) for pid in procfs.pids() if (s := procfs.stat_of(pid)) and s.parent == me]
         await trio.lowlevel.checkpoint()
         tasks = ["task"] * trio.lowlevel.current_statistics().tasks_living
         return {"descriptors": descriptors(), "children": children, "tasks": tasks}

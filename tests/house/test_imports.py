@@ -49,6 +49,17 @@ VIOLATIONS: Mapping[str, tuple[str, str]] = {
     ),
     "what all command lines share knows none of them": ("protocols/lenient.py", "proctor.protocols.claude"),
     "the packages of actors stand in their order": ("actors/runs.py", "proctor.actors.serving.pool"),
+    "the packages of runtime stand in their order": (
+        "runtime/errors.py",
+        "proctor.runtime.messaging",
+    ),
+    "no modules of runtime import each other in a circle": (
+        "runtime/messaging/mailbox.py",
+        "proctor.runtime.messaging.refs",
+    ),
+    "messaging is imported from its face": ("actors/specs.py", "proctor.runtime.messaging.refs"),
+    "processes is imported from its face": ("actors/replay.py", "proctor.runtime.processes.process"),
+    "supervision is imported from its face": ("runtime/retry.py", "proctor.runtime.supervision.loop"),
     "gateways know nothing of each other": ("actors/gateways/http.py", "proctor.actors.gateways.control"),
     "R005 the MCP gateway names no command line": ("actors/gateways/mcp.py", "proctor.protocols.claude"),
     "library code never imports what is for tests": (
@@ -78,9 +89,23 @@ ACTORS = (
 SKELETON: Mapping[str, tuple[str, ...]] = {
     "protocols": ("conversation", "dialect", "errors", "framing", "lenient", "phases", "vocabulary"),
     **{f"protocols/{name}": ("dialect", "wire") for name in COMMAND_LINES},
-    "runtime": ("exits", "spec", "testing"),
-    "runtime/supervision": ("decide", "supervisor"),
-    "runtime/messaging": ("monitors",),
+    "runtime": (
+        *(
+            "addresses",
+            "error_facts",
+            "errors",
+            "events",
+            "exits",
+            "protected",
+            "retry",
+            "run",
+            "spec",
+            "task_status",
+        ),
+        *("testing", "tracebacks"),
+    ),
+    "runtime/supervision": ("decide", "loop", "supervisor"),
+    "runtime/messaging": ("mailbox", "monitors", "refs"),
     "runtime/processes": ("process",),
     "actors": (
         *("delivery", "disk", "durations", "error_kinds", "errors", "expense", "outcomes"),
@@ -95,6 +120,10 @@ SKELETON: Mapping[str, tuple[str, ...]] = {
 ALLOWED: Mapping[str, tuple[str, str]] = {
     "proctor.cli": ("src/proctor/cli.py", "import proctor.actors.agent.agent\n"),
     "proctor.testing": ("src/proctor/testing.py", "import proctor.runtime.testing\n"),
+    "a module knows the one below": (
+        "runtime/messaging/refs.py",
+        "import proctor.runtime.messaging.mailbox\n",
+    ),
     "opencode speaks acp": ("protocols/opencode/dialect.py", "import proctor.protocols.acp\n"),
 }
 

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleDimensions
 from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import Line, Watched
 from proctor.cli.ui.fleet_table import PAGE, board
-from proctor.runtime.supervision.child_table import TreeNode
+from proctor.runtime.messaging.supervisor_handle import TreeNode
 
 NAMES = [f"agent-with-a-long-name-{n}" for n in range(40)]
 

@@ -18,7 +18,7 @@ from proctor.runtime import events as e
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash, ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.messaging.refs import Ref
-from proctor.runtime.supervision.child_table import ChildState, TreeNode
+from proctor.runtime.messaging.supervisor_handle import ChildState, TreeNode
 
 REF = cast(Ref, None)
 KILLED = ExitStatus(signal=9)

@@ -33,7 +33,7 @@ EVERYTHING: list[Step] = [
 
 
 def children() -> set[int]:
-    stats = ((pid, procfs.stat_of(pid)) for pid in procfs.numbers())
+    stats = ((pid, procfs.stat_of(pid)) for pid in procfs.pids())
     return {pid for pid, stat in stats if stat is not None and stat.parent == os.getpid()}
 
 

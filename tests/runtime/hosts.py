@@ -102,7 +102,7 @@ def key_in(folder: Path) -> str:
 def marked(key: str) -> list[int]:
     """The numbers of all processes that carry a marker of this host's."""
     found: list[int] = []
-    for pid in procfs.numbers():
+    for pid in procfs.pids():
         with suppress(PermissionError):
             if key_of(procfs.marker_of(pid) or "") == key:
                 found.append(pid)

@@ -27,7 +27,7 @@ from proctor.runtime import (
     Supervisor,
     SupervisorEvent,
 )
-from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.handles import AnySupervisor
 
 Notes = list[str]
 settled = trio.testing.wait_all_tasks_blocked

@@ -27,7 +27,7 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.handles import AnySupervisor
 from tests.runtime.stage import Boom, Notes, crash, end, heard, picture, player, settled, stubborn
 
 SLOW = Backoff(min_delay=10, max_delay=10, jitter=0)

@@ -26,8 +26,8 @@ from proctor.runtime import (
     supervisor_spec,
 )
 from proctor.runtime.messaging.actor import Ignore
-from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import AutoShutdown
+from proctor.runtime.task_status import ChildStatus
 from tests.runtime.stage import (
     Boom,
     Notes,

@@ -28,6 +28,7 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
+from proctor.runtime.messaging.tree_context import TreeContext
 from tests.runtime.stage import Boom, end, forever, heard, kinds, picture, player, settled, shielded, stubborn
 
 
@@ -347,6 +348,7 @@ async def test_the_clock_of_one_that_has_ended_keeps_nothing_of_it(autojump_cloc
             with ref.monitor() as monitor:
                 await monitor
             await settled()
+        assert isinstance(system, TreeContext)
         assert len(system.timers) < 200
 
 

@@ -26,7 +26,7 @@ from proctor.runtime import (
     supervisor_spec,
     task_supervisor_spec,
 )
-from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.handles import AnySupervisor
 from tests.runtime.stage import forever, settled
 
 

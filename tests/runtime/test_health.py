@@ -26,11 +26,11 @@ from proctor.runtime import (
 )
 from proctor.runtime.errors import ProbeFailed, WatchdogTimeout
 from proctor.runtime.events import ChildReady, ChildTerminated
-from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import Probe, Restart
 from proctor.runtime.supervision.dynamic import dynamic_supervisor_spec
 from proctor.runtime.supervision.partition import partition_supervisor_spec
 from proctor.runtime.supervision.tasks import task_supervisor_spec
+from proctor.runtime.task_status import ChildStatus
 from tests.runtime.stage import (
     Boom,
     Notes,

@@ -44,7 +44,7 @@ class Belongings:
 
 def belongings() -> Belongings:
     me = os.getpid()
-    stats = {pid: procfs.stat_of(pid) for pid in procfs.numbers()}
+    stats = {pid: procfs.stat_of(pid) for pid in procfs.pids()}
     children = frozenset(pid for pid, stat in stats.items() if stat is not None and stat.parent == me)
     descriptors = frozenset(f"{fd} {_target(fd)}" for fd in os.listdir("/proc/self/fd"))
     return Belongings(

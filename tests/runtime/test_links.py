@@ -24,7 +24,8 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.messaging.links import ExitSignal, link, unlink
+from proctor.runtime.messaging.links import link, unlink
+from proctor.runtime.messaging.notices import ExitSignal
 from tests.runtime.stage import EXITS, Boom, Notes, end, forever, heard, settled
 
 

@@ -11,8 +11,8 @@ from trio.testing import MockClock
 from proctor.runtime import ChildRestarting, ChildSpec, open_supervisor
 from proctor.runtime.spec import Backoff
 from proctor.runtime.supervision.dynamic import DynamicSupervisor, open_dynamic_supervisor
+from proctor.runtime.supervision.handles import AnySupervisor
 from proctor.runtime.supervision.partition import open_partition_supervisor
-from proctor.runtime.supervision.supervisor import AnySupervisor
 from proctor.runtime.supervision.tasks import TaskSupervisor, open_task_supervisor
 from tests.runtime.stage import Boom, heard
 

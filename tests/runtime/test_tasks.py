@@ -27,7 +27,8 @@ from proctor.runtime import (
     open_supervisor,
 )
 from proctor.runtime.errors import MaxChildren, ResultTaken
-from proctor.runtime.supervision.tasks import Task, TaskSupervisor, open_task_supervisor, task_supervisor_spec
+from proctor.runtime.supervision.task import Task
+from proctor.runtime.supervision.tasks import TaskSupervisor, open_task_supervisor, task_supervisor_spec
 from tests.runtime.stage import Boom, Notes, end, heard, picture, settled
 
 

@@ -17,9 +17,9 @@ from proctor.runtime import (
     open_supervisor,
     supervisor_spec,
 )
-from proctor.runtime.messaging.task_status import ChildStatus
 from proctor.runtime.spec import Probe
-from proctor.runtime.supervision.supervisor import AnySupervisor
+from proctor.runtime.supervision.handles import AnySupervisor
+from proctor.runtime.task_status import ChildStatus
 from tests.runtime.stage import Notes, picture, player, settled
 
 Wait = Callable[[AnySupervisor], Awaitable[object]]
@@ -37,6 +37,7 @@ class Waits(Actor):
     async def try_in(self, hook: str) -> None:
         if hook == self.hook:
             sup = self.whose[0] if self.whose else self.supervisor
+            assert isinstance(sup, AnySupervisor)
             try:
                 await self.wait(sup)
             except WouldDeadlock as error:

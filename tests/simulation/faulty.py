@@ -329,7 +329,7 @@ class Trial:
 
     def _handle(self, core: Core) -> Supervisor:
         core.system.registry = self._registry
-        self._registry.observe(core.cell.ref)
+        self._registry.observe(core.ref)
         self._root = Supervisor(core)
         return self._root
 

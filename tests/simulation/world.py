@@ -11,6 +11,7 @@ import trio
 from proctor.runtime import (
     ActorExited,
     AlreadyPresent,
+    AnyRef,
     AnySupervisor,
     Backoff,
     ChildSpec,
@@ -101,7 +102,7 @@ class World:
         self._with = trio.CancelScope()
         self._root: Supervisor
         self._events: Subscription
-        self._refs: dict[str, Ref] = {}
+        self._refs: dict[str, AnyRef] = {}
 
     async def run(self) -> Story:
         """The whole story. Raises `InvalidSpec` for a program that makes no sense."""

@@ -12,7 +12,7 @@ import attrs
 
 from proctor.actors.gateways.http.problems import problem
 from proctor.actors.specs import Supervisor
-from proctor.runtime.supervision.supervisor import Supervisor as Nested
+from proctor.runtime.supervision import Supervisor as Nested
 
 
 @attrs.frozen

@@ -37,7 +37,7 @@ from proctor.actors.gateways.http.schemas import (
 )
 from proctor.runtime.errors import CallTimeout, NotFound, Restarting, Running, StartError, SupervisionError
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER = 2

@@ -28,7 +28,7 @@ from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import Run, stream
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
-from proctor.runtime.messaging.deadlines import left
+from proctor.runtime.messaging import left
 
 
 @attrs.frozen(kw_only=True)

@@ -30,8 +30,8 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.recording.eventlog import EventLog
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.messaging.deadlines import until
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.messaging import until
+from proctor.runtime.processes import ProcessError
 
 KEPT = 1000
 RUNNING = 1000

@@ -21,9 +21,9 @@ from proctor.cli.verdicts import innermost, status_of
 from proctor.runtime.errors import StartError, SupervisionError
 from proctor.runtime.events import ChildStarted, MaxRestarts, SupervisorEvent
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.processes import shortage_of
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervision.backoff import delay
+from proctor.runtime.supervision import delay
 
 
 class Absent:

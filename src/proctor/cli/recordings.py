@@ -14,8 +14,7 @@ from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.process.orphans import state_folder
 from proctor.actors.recording.recording import PRUNE_INTERVAL, prune, prune_regularly, remove_old_files
 from proctor.actors.web_server.listening import Endpoint, endpoint
-from proctor.runtime.processes.private import make_directory
-from proctor.runtime.processes.tags import is_own_directory
+from proctor.runtime.processes import is_own_directory, make_directory
 
 
 def state_directory() -> Path:

@@ -24,7 +24,7 @@ from trio.testing import MockClock
 
 from proctor.actors.process.orphans import hosts_folder
 from proctor.actors.specs import SpecOptions, scripted
-from proctor.runtime.processes.orphans import find_marked
+from proctor.runtime.processes import find_marked
 from proctor.runtime.spec import ChildSpec
 from proctor.testing.leaks import Leaked, no_leaks
 

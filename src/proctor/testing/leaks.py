@@ -18,7 +18,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from proctor.runtime.processes import procfs
+from proctor.runtime.processes import pids, stat_of
 
 _PAUSES = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
 """Seconds between two looks, for a dying child or a closing thread, where no event loop runs. A look costs a collection."""
@@ -86,8 +86,8 @@ def _descriptors() -> Iterator[str]:
 def _children() -> Iterator[str]:
     if sys.platform != "linux":
         return
-    for pid in procfs.numbers():
-        stat = procfs.stat_of(pid)
+    for pid in pids():
+        stat = stat_of(pid)
         if stat is not None and stat.parent == os.getpid():
             yield f"process {pid} ({stat.name}{', a zombie' if stat.state == 'Z' else ''})"
 

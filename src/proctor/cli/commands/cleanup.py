@@ -16,11 +16,18 @@ from pathlib import Path
 import attrs
 import trio
 
-from proctor.runtime.processes.ledger import Entry, Swept, open_ledger
-from proctor.runtime.processes.orphans import Orphan, find_marked
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.procfs import stat_of
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import (
+    Command,
+    Entry,
+    Orphan,
+    Process,
+    Step,
+    Swept,
+    find_marked,
+    open_ledger,
+    open_process,
+    stat_of,
+)
 
 _AT_ONCE = (Step("kill"),)
 _STARTING = 60.0

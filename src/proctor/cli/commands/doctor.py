@@ -37,11 +37,16 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import state_directory
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import one_line
-from proctor.runtime.processes import procfs
-from proctor.runtime.processes.ledger import open_ledger
-from proctor.runtime.processes.orphans import find_marked
-from proctor.runtime.processes.process import Command, open_process
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import (
+    Command,
+    ProcessError,
+    find_marked,
+    last_pid,
+    marker_of,
+    open_ledger,
+    open_process,
+    pids,
+)
 
 Grade = Literal["ok", "warn", "fail"]
 PRODUCTS: Sequence[Product] = (CLAUDE_CODE, CODEX_CLI, OPENCODE, GEMINI)
@@ -171,9 +176,9 @@ def check_pidfd() -> Check:
 def check_proc() -> Check:
     """Can we see who runs, since when, and what it carries?"""
     try:
-        procfs.newest()
-        seen = len(procfs.numbers())
-        procfs.marker_of(os.getpid())
+        last_pid()
+        seen = len(pids())
+        marker_of(os.getpid())
     except OSError as error:
         advice = "mount /proc; without it nothing that was left behind is found"
         return Check("proc", "fail" if sys.platform == "linux" else "warn", str(error), advice)

@@ -13,9 +13,7 @@ from pathlib import Path
 import trio
 
 from proctor.runtime import ChildSpec, open_supervisor, run
-from proctor.runtime.processes.ledger import open_ledger
-from proctor.runtime.processes.process import Command, open_process
-from proctor.runtime.processes.stopping import Step
+from proctor.runtime.processes import Command, Step, open_ledger, open_process
 
 PROGRAM = """
 import os, sys, time

@@ -38,14 +38,17 @@ from proctor.protocols import opencode
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal
-from proctor.runtime.processes.private import make_directory, open_private
-from proctor.runtime.processes.process import Command, Process, open_process
-from proctor.runtime.processes.process_errors import (
+from proctor.runtime.processes import (
+    Command,
     NotExecutable,
     NotFound,
+    Process,
     ProcessError,
     ProcessGone,
     StdinClosed,
+    make_directory,
+    open_private,
+    open_process,
 )
 
 PASSED_ON = (

@@ -39,7 +39,7 @@ from proctor.cli.ui.renderers import AsJson, AsText, Presentation
 from proctor.cli.ui.terminal import Questions, can_ask
 from proctor.cli.ui.text import printable
 from proctor.cli.verdicts import status_of, verdict
-from proctor.runtime.processes.process_errors import ProcessError
+from proctor.runtime.processes import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
 EXPECTED = (AgentError, OutputFailed, ProcessError, ScriptError)

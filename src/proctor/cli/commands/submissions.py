@@ -19,8 +19,7 @@ from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.actors.structured.submit import schema_tools
 from proctor.actors.tools.tools import Tool
 from proctor.protocols.lenient import Refusal
-from proctor.runtime.processes.private import open_private
-from proctor.runtime.processes.tags import write_all
+from proctor.runtime.processes import open_private, write_all
 
 SUBMISSION_TOOLS = frozenset(("submit", "validate", "example"))
 """Their names."""

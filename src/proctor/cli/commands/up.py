@@ -40,7 +40,7 @@ from proctor.cli.ui.text import WHOLE, one_line
 from proctor.cli.verdicts import refused, status_of
 from proctor.runtime.errors import ActorExited, CallTimeout, MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError, is_clean
-from proctor.runtime.processes.shortage import shortage_of
+from proctor.runtime.processes import shortage_of
 
 _LOOK, _LOOK_SELDOM = 0.25, 2.0
 """Seconds between two looks at the agents: for the picture, and for where their recordings are."""

@@ -19,7 +19,7 @@ from proctor.actors.agent.states import Status
 from proctor.cli.ui.fleet_log import Line, Tone, Watched
 from proctor.cli.ui.text import money, one_line, printable
 from proctor.cli.verdicts import PHRASES
-from proctor.runtime.supervision.child_table import TreeNode
+from proctor.runtime.messaging import TreeNode
 
 Row: TypeAlias = tuple[str | Text, ...]
 STYLES: Mapping[Tone, str] = {"plain": "", "good": "green", "bad": "red", "faint": "dim"}
