@@ -27,7 +27,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint format mypy pyright imports unit conformance pages mutants simulate chaos bench build matrix \
+.PHONY: help run test check lint format mypy pyright imports unit quick durations conformance pages mutants simulate chaos bench build matrix \
   coverage pins clean distclean venv
 
 help: ## this list
@@ -58,6 +58,12 @@ imports: $(DEV_READY) ## who may import whom
 
 unit: $(DEV_READY) ## the tests, WORKERS at a time; PYTEST_ARGS goes to pytest
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+quick: $(DEV_READY) ## an answer within a minute: the tests that take less than 0.1 s each
+	$(PY) -m pytest -q --quick -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+durations: $(DEV_READY) ## write tests/durations.txt from the report of the last run of .ci/run
+	$(PY) -m tests.durations build/ci/report.xml
 
 coverage: $(DEV_READY) ## the tests with branch coverage
 	$(PY) -m pytest --cov --cov-report=term $(PYTEST_ARGS)
@@ -99,7 +105,7 @@ matrix: ## the unit tests on each Python found, by hand
 .PHONY: on-one-python
 on-one-python: $(RUN_READY)
 	$(PIP) --no-build-isolation --editable '.[$(EXTRAS),test]'
-	$(PY) -m pytest -m 'not real' --ignore=tests/house -p no:cacheprovider $(PYTEST_ARGS)
+	$(PY) -m pytest -m 'not real' --ignore=tests/house --ignore=tests/packaging --ignore=tests/gate -p no:cacheprovider $(PYTEST_ARGS)
 
 pins: ## renew constraints.txt from what the index has today
 	rm -rf build/pins && mkdir -p build

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,30 +13,11 @@ pytest.register_assert_rewrite(
 )
 
 from tests.clis import not_run
-from tests.conformance.outcomes import Outcomes, pytest_addoption
+from tests.conformance import outcomes
+from tests.conformance.outcomes import Outcomes
+from tests.durations import in_order, is_slow
 
 pytest_plugins = ["pytester"]
-
-__all__ = ["pytest_addoption"]
-
-LONGEST: Mapping[str, int] = {
-    f"tests/{name}.py": turn
-    for turn, name in enumerate(
-        (
-            *("bench/test_peers", "real/test_acp", "real/test_opencode", "real/test_opencode_serve"),
-            *(
-                "simulation/test_model",
-                "simulation/test_faults",
-                "runtime/test_process_fleet",
-                "real/test_slow_reader",
-            ),
-            *("real/test_registered", "mutants/test_trial", "simulation/test_machine", "actors/test_runs"),
-            *("protocols/test_anything", "simulation/test_ties", "protocols/codex/test_anything"),
-            *("real/test_codex_acp", "chaos/test_storm", "proctor/test_logs", "proctor/test_serve"),
-        )
-    )
-}
-"""Files with a test of 8 seconds or more, by the longest of each, and their turn."""
 
 PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""
@@ -47,10 +28,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(not_run, "not run")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    outcomes.pytest_addoption(parser)
+    parser.addoption(
+        "--quick", action="store_true", help="only the tests that tests/durations.txt knows as fast"
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several workers begin with what takes long: a long test that begins last has the others wait for it."""
+    """Choose the fast tests if asked to; several workers begin with what takes long."""
+    if config.getoption("quick"):
+        slow = [item for item in items if is_slow(item)]
+        config.hook.pytest_deselected(items=slow)
+        left_out = set(slow)
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: LONGEST.get(item.nodeid.partition("::")[0], len(LONGEST)))
+        items[:] = in_order(items, config.workerinput["workercount"])
 
 
 def pytest_collection_finish() -> None:

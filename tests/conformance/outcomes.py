@@ -23,7 +23,17 @@ from tests.conformance.carriers import Carrier, by_number, carriers
 from tests.conformance.page import PAGES, Page, Result, page, statements, status
 
 HOUSE = "tests/house"
-NARROWING = ("keyword", "markexpr", "ignore", "ignore_glob", "deselect", "collectonly", "lf", "stepwise")
+NARROWING = (
+    "keyword",
+    "markexpr",
+    "ignore",
+    "ignore_glob",
+    "deselect",
+    "collectonly",
+    "lf",
+    "stepwise",
+    "quick",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

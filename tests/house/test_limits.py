@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.house.tree import Function, functions, listed, name_of, other_code, sources, syntax
 
 LONG_FILE, LONGEST_FILE = 600, 1000
@@ -100,25 +102,17 @@ def one(source: str) -> Function:
     return function
 
 
-def test_a_docstring_and_a_signature_are_not_body() -> None:
-    assert length(one('def f(\n    a: int,\n) -> int:\n    """One.\n\n    Two."""\n    return a\n')) == 1
-
-
-def test_an_elif_chain_is_one_level_and_an_if_in_an_else_is_two() -> None:
-    chain = "def f(a):\n    if a: pass\n    elif a > 1: pass\n    elif a > 2: pass\n"
-    inside = "def f(a):\n    if a: pass\n    else:\n        for b in a:\n            if b: pass\n"
-    assert [depth(one(chain).body), depth(one(inside).body)] == [1, 3]
-
-
-def test_a_handler_and_a_case_are_inside_their_statement() -> None:
-    source = "def f(a):\n    match a:\n        case 1:\n            try: pass\n            except E:\n                if a: pass\n"
-    assert depth(one(source).body) == 3
-
-
-def test_a_nested_function_counts_for_itself() -> None:
-    source = "def f(a):\n    if a:\n        def g(b):\n            if b: pass\n"
-    names = dict(functions(ast.parse(source)))
-    assert [depth(names["f"].body), depth(names["f.g"].body)] == [1, 1]
+@pytest.mark.parametrize(
+    ("source", "lines", "levels"),
+    [
+        ('def f(\n    a: int,\n) -> int:\n    """One.\n\n    Two."""\n    return a\n', 1, 0),
+        ("def f(a):\n    if a: pass\n    elif a > 1: pass\n    elif a > 2: pass\n", 3, 1),
+        ("def f(a):\n    if a: pass\n    else:\n        for b in a:\n            if b: pass\n", 4, 3),
+        ("def f(a):\n    match a:\n        case 1:\n            try: pass\n            except E:\n                if a: pass\n", 5, 3),
+    ],
+)  # fmt: skip
+def test_the_measures_of_a_body(source: str, lines: int, levels: int) -> None:
+    assert (length(one(source)), depth(one(source).body)) == (lines, levels)
 
 
 def test_the_measure_sees_the_library() -> None:

@@ -13,6 +13,7 @@ from typing import Any, get_args
 import msgspec
 
 import proctor
+from proctor import runtime, testing
 from proctor.actors import errors as actor_errors
 from proctor.actors.agent.states import TRANSITIONS, State
 from proctor.actors.outcomes import ENDING_FACTS, ENDINGS, EXITS, OUTCOMES, Outcome
@@ -43,13 +44,21 @@ REACT: Mapping[str, str] = {
 
 def page() -> str:
     """The whole page."""
-    parts = (_options(), _outcomes(), _states(), _events(), _notices(), _errors())
+    parts = (_options(), _outcomes(), _states(), _events(), _notices(), _errors(), names())
     return "\n".join([HEAD, *(line for part in parts for line in part)])
 
 
 def write(root: Path) -> None:
     """Write it."""
     (root / PAGE).write_text(page())
+
+
+def names() -> Iterator[str]:
+    """The section of the names that each public package exports."""
+    yield "\n## Names\n"
+    yield "What each package exports. A name that is not here, or begins with `_`, can change in any release.\n"
+    for package in (proctor, runtime, testing):
+        yield f"`{package.__name__}`: {', '.join(f'`{name}`' for name in sorted(package.__all__))}\n"
 
 
 def _options() -> Iterator[str]:

@@ -169,7 +169,9 @@ def test_the_source_archive_holds_plain_files_and_all_that_make_needs(sdist: Pat
         "src/proctor/runtime/__init__.py",
     } <= set(names)
     assert [
-        name for name in names if name.startswith(("tests/house/", "build/")) or "node_modules" in name
+        name
+        for name in names
+        if name.startswith(("tests/house/", "tests/packaging/", "build/")) or "node_modules" in name
     ] == []
 
 

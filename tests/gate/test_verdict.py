@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clis.not_run import NOT_RUN
-from tests.conftest import LONGEST
+from tests.durations import durations, in_order, read
 from tests.house.tree import ROOT
 
 PASS = "def test_a() -> None: pass\n"
@@ -149,5 +149,25 @@ def test_the_reasons_are_those_that_tests_give() -> None:
     assert given == {reason for reason in VERDICT["REASONS"] if not reason.startswith(NOT_RUN)}
 
 
-def test_the_files_that_workers_begin_with_are_there() -> None:
-    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
+def test_most_of_the_tests_whose_durations_are_known_are_there() -> None:
+    files = [name.partition("::")[0] for name in durations()]
+    assert len(files) > 100
+    assert sum((ROOT / file).is_file() for file in files) > 0.9 * len(files), "make durations"
+
+
+def test_each_worker_begins_with_its_share_of_the_long_tests(pytester: pytest.Pytester) -> None:
+    items = pytester.getitems("".join(f"def test_{n}(): ...\n" for n in range(9)))
+    ordered = in_order(items, 2)
+    assert sorted(ordered, key=items.index) == items
+
+
+def test_a_report_becomes_the_slow_tests(tmp_path: Path) -> None:
+    case = '<testcase classname="tests.gate.test_verdict{}" name="{}" time="{}"/>'
+    cases = [
+        case.format("", "test_a[1]", 0.3),
+        case.format("", "test_a[2]", 3),
+        case.format(".TestB", "test_b", 1),
+    ]
+    (tmp_path / "report.xml").write_text("<s>" + "".join([*cases, case.format("", "test_c", 0.1)]) + "</s>")
+    here = "tests/gate/test_verdict.py"
+    assert read(tmp_path / "report.xml") == {f"{here}::test_a": 3.0, f"{here}::TestB::test_b": 1.0}

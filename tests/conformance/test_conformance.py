@@ -1,36 +1,16 @@
+"""What reads the numbers off the tests, writes the pages and judges a whole run."""
+
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.carriers import Carrier, by_number, carriers, unknown
-from tests.conformance.page import (
-    CONFORMANCE,
-    PAGES,
-    REQUIREMENTS,
-    Page,
-    Result,
-    known,
-    page,
-    statements,
-    status,
-)
-from tests.house.tree import ROOT, listed
+from tests.conformance.carriers import carriers, unknown
+from tests.conformance.page import CONFORMANCE, PAGES, REQUIREMENTS, Result, page, status
 
-LAST = {
-    CONFORMANCE: {"S": 74, "M": 32, "T": 20, "X": 18},
-    REQUIREMENTS: {"P": 11, "R": 194, "C": 25, "L": 40},
-}
-DIGITS = {"P": 2, "R": 3, "C": 2, "L": 2}
-REASONS = 5
-"""How many requirements may do without a test."""
-
+ROOT = Path(__file__).parents[2]
 CONFTEST = """\
 from tests.conformance.outcomes import Outcomes, pytest_addoption
 
@@ -55,54 +35,6 @@ def test_three(): pass
 STALE = "is not what this run would write: make conformance"
 
 Whole = Callable[..., tuple[int, str]]
-
-
-@cache
-def in_tree() -> list[Carrier]:
-    return carriers(ROOT)
-
-
-@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
-def test_every_number_has_a_sentence_of_at_most_fifteen_words(on: Page) -> None:
-    said = statements(ROOT, on)
-    assert said.known == {
-        f"{letter}{n:0{DIGITS.get(letter, 1)}}"
-        for letter, last in LAST[on].items()
-        for n in range(1, last + 1)
-    }
-    sentences = {**said.said, **said.left_out}
-    assert [number for number, words in sentences.items() if len(words.split()) > 15] == []
-    assert [n for n in said.known if sum(chapter.has(n) for chapter in on.chapters) != 1] == []
-
-
-def test_what_has_no_test_says_why() -> None:
-    assert set(statements(ROOT, CONFORMANCE).left_out) == {"X9", "X15", "X18"}
-    asked = statements(ROOT, REQUIREMENTS)
-    without = frozenset(asked.reasons) | frozenset(asked.owed)
-    assert (without <= asked.said.keys(), asked.left_out) == (True, {})
-    assert asked.reasons.keys().isdisjoint(asked.owed)
-    assert len(asked.reasons) <= REASONS
-    assert asked.reasons.keys().isdisjoint(by_number(in_tree()))
-
-
-@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
-def test_every_number_has_a_test(on: Page) -> None:
-    table = by_number(in_tree())
-    bare = [
-        f"{number}: {words}" for number, words in statements(ROOT, on).tested.items() if number not in table
-    ]
-    assert bare == [], listed(bare)
-
-
-def test_no_test_has_a_number_that_means_nothing() -> None:
-    places = unknown(in_tree(), known(ROOT))
-    assert places == [], listed(places)
-
-
-@pytest.mark.parametrize("on", PAGES, ids=lambda on: on.path)
-def test_the_page_names_the_tests_of_the_tree(on: Page) -> None:
-    good = {carrier.id: Result(1, 1) for carrier in in_tree()}
-    assert (ROOT / on.path).read_text(encoding="utf-8") == page(ROOT, on, in_tree(), good), "make pages"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +102,11 @@ def test_what_this_machine_cannot_run_proves_nothing_and_is_in_nobodys_way(tmp_p
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Whole:
+def whole(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Whole:
     """Runs pytest on a made-up tree whose page says that all is proved: the exit status and what was said."""
+    tmp_path = pytester.path
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for folder in ("tests/house", "tests/conformance", "docs"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\ntestpaths = tests\n")
@@ -190,10 +125,10 @@ def whole(tmp_path: Path) -> Whole:
     def run(*options: str, files: dict[str, str] | None = None) -> tuple[int, str]:
         for name, text in (files or {}).items():
             (tmp_path / name).write_text(text)
-        argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-        env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        several = "xdist" in options  # its workers are processes anyhow
+        start = pytester.runpytest_subprocess if several else pytester.runpytest_inprocess
+        done = start("-p", "no:cacheprovider", *options)
+        return int(done.ret), done.stdout.str() + done.stderr.str()
 
     return run
 
@@ -232,15 +167,17 @@ def test_a_whole_run_fails_when_a_number_is(source: str, complaint: str, whole: 
     assert complaint in said.splitlines()
 
 
-def test_a_whole_run_writes_the_pages_when_asked_to_and_a_part_does_not(whole: Whole, tmp_path: Path) -> None:
+def test_a_whole_run_writes_the_pages_when_asked_to_and_a_part_does_not(
+    whole: Whole, pytester: pytest.Pytester
+) -> None:
     stale = {on.path: "stale\n" for on in PAGES}
     assert whole("--write-pages", "-k", "one", files=stale)[0] == 0
-    assert (tmp_path / CONFORMANCE.path).read_text() == "stale\n"
+    assert (pytester.path / CONFORMANCE.path).read_text() == "stale\n"
     status, said = whole("--write-pages", files=stale)
     assert (status, "conformance" in said) == (0, False)
-    assert "`test_two_M2` | proved |" in (tmp_path / CONFORMANCE.path).read_text()
-    assert "| C02 | Two. | No. | no test |\n" in (tmp_path / REQUIREMENTS.path).read_text()
-    assert "| L03 | Three. |  | owed |\n" in (tmp_path / REQUIREMENTS.path).read_text()
+    assert "`test_two_M2` | proved |" in (pytester.path / CONFORMANCE.path).read_text()
+    assert "| C02 | Two. | No. | no test |\n" in (pytester.path / REQUIREMENTS.path).read_text()
+    assert "| L03 | Three. |  | owed |\n" in (pytester.path / REQUIREMENTS.path).read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""How long each slow test takes, by tests/durations.txt: who begins first, and what `make quick` leaves out.
+
+`python -m tests.durations REPORT` writes the file from a JUnit report of a whole run (`make durations`: of the gate's
+last one). A test that is not in it is fast.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_suffix(".txt")
+SLOW = 0.1
+"""Seconds of its longest case from which a test is slow."""
+
+LONG = 2.0
+"""Seconds from which a test begins before all others."""
+
+
+@cache
+def durations() -> Mapping[str, float]:
+    """The seconds of the longest case of each slow test, by its node id without parameters."""
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    return {name: float(seconds) for seconds, name in (line.split(maxsplit=1) for line in lines)}
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """What a test took, 0 for a fast one."""
+    return durations().get(item.nodeid.partition("[")[0], 0.0)
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether `--quick` leaves it out."""
+    return item.nodeid.partition("[")[0] in durations()
+
+
+def in_order(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests so that each of several workers, given one part of the list, begins with its share of the long ones."""
+    long = sorted((item for item in items if seconds_of(item) >= LONG), key=seconds_of, reverse=True)
+    chosen = set(long)
+    others = [item for item in items if item not in chosen]
+    ordered: list[pytest.Item] = []
+    for worker in range(workers):
+        size = (worker + 1) * len(items) // workers - len(ordered)
+        share = long[worker::workers][:size]
+        rest, others = others[: size - len(share)], others[size - len(share) :]
+        ordered += [*share, *rest]
+    return ordered
+
+
+def read(report: Path) -> dict[str, float]:
+    """The slow tests of a report."""
+    found: dict[str, float] = {}
+    for case in ET.parse(report).iter("testcase"):
+        name, seconds = _node_id(case), float(case.get("time", "0"))
+        found[name] = max(found.get(name, 0.0), seconds)
+    return {name: seconds for name, seconds in found.items() if seconds >= SLOW}
+
+
+def _node_id(case: ET.Element) -> str:
+    """`tests/a/test_b.py::TestC::test_d` for the class name `tests.a.test_b.TestC` and the name `test_d[1]`."""
+    path, _, inside = case.get("classname", "").partition(".Test")
+    classes = [f"Test{inside}"] if inside else []
+    return "::".join((path.replace(".", "/") + ".py", *classes, case.get("name", "").partition("[")[0]))
+
+
+def main(report: str) -> None:
+    """Write the file."""
+    found = read(Path(report))
+    FILE.write_text("".join(f"{found[name]:.1f} {name}\n" for name in sorted(found)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
