@@ -168,6 +168,6 @@ def test_a_report_becomes_the_slow_tests(tmp_path: Path) -> None:
         case.format("", "test_a[2]", 3),
         case.format(".TestB", "test_b", 1),
     ]
-    (tmp_path / "report.xml").write_text("<s>" + "".join([*cases, case.format("", "test_c", 0.1)]) + "</s>")
+    (tmp_path / "report.xml").write_text("<s>" + "".join([*cases, case.format("", "test_c", 0.05)]) + "</s>")
     here = "tests/gate/test_verdict.py"
     assert read(tmp_path / "report.xml") == {f"{here}::test_a": 3.0, f"{here}::TestB::test_b": 1.0}
