@@ -77,7 +77,8 @@ def test_when_the_one_that_tries_leaves_another_one_tries() -> None:
     assert account.enter("b", 11.0) == 0.0
 
 
-async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock: MockClock) -> None:  # L38
+@pytest.mark.covers("L38")
+async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock: MockClock) -> None:
     fellows = TreeLimits(seed=3)
     account = fellows.account("it")
     gates = {

@@ -96,7 +96,8 @@ async def test_requests_that_waited_survive_the_crash(tmp_path: Path) -> None:
     assert answers == {"one": "lost", "two": "process 2: two", "three": "process 2: three"}
 
 
-async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path) -> None:  # L37
+@pytest.mark.covers("L37")
+async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, HELLO, "refuse_resume", resume="3c9b9a52-44a1-4d64-9a84-ff86a2cbb2a7")
     async with proctor.open_supervisor([spec]) as sup:
         seen = await log_of(sup.agent("a"))
@@ -108,7 +109,8 @@ async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path
     assert refusals[1].endswith("; starting afresh")
 
 
-async def test_a_usage_limit_parks_the_agent_and_costs_no_restart(tmp_path: Path) -> None:  # L38
+@pytest.mark.covers("L38")
+async def test_a_usage_limit_parks_the_agent_and_costs_no_restart(tmp_path: Path) -> None:
     script: Sequence[Step] = ({"fault": "limit:1@once"}, {"reply": "late: {prompt}"})
     async with proctor.open_supervisor([agent_of(tmp_path, script)], intensity=0) as sup:
         agent = sup.agent("a")
@@ -159,7 +161,8 @@ async def test_a_parked_request_can_be_withdrawn(tmp_path: Path) -> None:
         assert [r.queued for r in [await agent.status()]] == [0]
 
 
-async def test_an_agent_that_cannot_come_back_is_failed_without_a_loop_and_tries_when_asked(  # L36
+@pytest.mark.covers("L36")
+async def test_an_agent_that_cannot_come_back_is_failed_without_a_loop_and_tries_when_asked(
     tmp_path: Path,
 ) -> None:
     spec = agent_of(tmp_path, COUNTING)
@@ -181,7 +184,8 @@ async def test_an_agent_that_cannot_come_back_is_failed_without_a_loop_and_tries
         assert (await agent.status()).incarnation == 2
 
 
-async def test_a_refused_login_is_shown_and_does_not_loop(tmp_path: Path) -> None:  # L36
+@pytest.mark.covers("L36")
+async def test_a_refused_login_is_shown_and_does_not_loop(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, HELLO, "auth:1@turn=1")], intensity=0) as sup:
         agent = sup.agent("a")
         answer = await agent.ask("one")
@@ -372,7 +376,8 @@ async def test_a_stopped_agent_that_would_repeat_ends_its_turns_too(tmp_path: Pa
             assert await _end_of(turn) in ("interrupted", "stopped")
 
 
-async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: Path) -> None:  # S35
+@pytest.mark.covers("S35")
+async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, HELLO, "crash", on_crash="retry")
     with trio.fail_after(20), pytest.raises(proctor.MaxRestartsExceeded) as caught:
         async with proctor.open_supervisor([spec], intensity=2, period=60) as sup:
@@ -381,7 +386,8 @@ async def test_an_agent_that_keeps_dying_ends_the_tree_and_its_turns(tmp_path: P
     assert isinstance(caught.value.__cause__, proctor.MaybeExecuted | None)
 
 
-async def test_asking_somebody_who_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:  # M14
+@pytest.mark.covers("M14")
+async def test_asking_somebody_who_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path)]) as sup:
         with trio.fail_after(5), pytest.raises(NoProc):
             await sup.agent("nobody").ask("one")
@@ -405,8 +411,8 @@ async def test_a_one_shot_agent_starts_a_process_for_each_request(tmp_path: Path
     assert first.session_id == second.session_id
 
 
-# P01
-async def test_a_killed_idle_agent_is_back_with_its_session(tmp_path: Path) -> None:  # R041
+@pytest.mark.covers("P01", "R041")
+async def test_a_killed_idle_agent_is_back_with_its_session(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, COUNTING)]) as sup:
         agent = sup.agent("a")
         first = await agent.ask("one")
@@ -422,7 +428,8 @@ async def test_a_killed_idle_agent_is_back_with_its_session(tmp_path: Path) -> N
     assert first.session_id == second.session_id
 
 
-async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:  # S37
+@pytest.mark.covers("S37")
+async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:
     spec = agent_of(
         tmp_path, [{"tool": "Bash", "input": {}, "run": "sleep 100", "result": "x"}], shutdown="brutal_kill"
     )
@@ -437,7 +444,7 @@ async def test_brutal_kill_leaves_nothing(tmp_path: Path) -> None:  # S37
     assert not await trio.Path(f"/proc/{pid}").exists()
 
 
-# R014
+@pytest.mark.covers("R014")
 async def test_interrupt_and_model_reach_the_cli(tmp_path: Path) -> None:
     script: Sequence[Step] = (
         {"say": "begun"},
@@ -456,7 +463,8 @@ async def test_interrupt_and_model_reach_the_cli(tmp_path: Path) -> None:
         assert (await agent.ask("two")).text == "other"
 
 
-async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:  # R006
+@pytest.mark.covers("R006")
+async def test_two_trees_do_not_see_each_other(tmp_path: Path) -> None:
     async with (
         proctor.open_supervisor([agent_of(tmp_path, [{"reply": "left"}])]) as left,
         proctor.open_supervisor([agent_of(tmp_path, [{"reply": "right"}])]) as right,
@@ -502,7 +510,8 @@ async def _end_of(turn: proctor.Turn) -> str:
         return error.outcome
 
 
-async def test_agents_come_and_go_under_a_dynamic_supervisor(tmp_path: Path) -> None:  # S63, S64
+@pytest.mark.covers("S63", "S64")
+async def test_agents_come_and_go_under_a_dynamic_supervisor(tmp_path: Path) -> None:
     async with proctor.open_dynamic_supervisor(max_children=1) as sup:
         agent = await sup.start_child(agent_of(tmp_path, COUNTING))
         with pytest.raises(proctor.MaxChildren):
@@ -513,7 +522,8 @@ async def test_agents_come_and_go_under_a_dynamic_supervisor(tmp_path: Path) -> 
         assert (await sup.agent("a").ask("again")).text == "1: again"
 
 
-async def test_an_agent_that_is_put_off_is_asked_when_it_is_back(tmp_path: Path) -> None:  # X1, X17
+@pytest.mark.covers("X1", "X17")
+async def test_an_agent_that_is_put_off_is_asked_when_it_is_back(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, CUT_ONCE, backoff=proctor.Backoff(min_delay=0.2, jitter=0))
     async with proctor.open_supervisor([spec], seed=1) as sup:
         events = sup.events()

@@ -94,9 +94,10 @@ async def test_a_caller_chooses_what_the_schema_says_and_no_more(
     assert text in result.text
 
 
+@pytest.mark.covers("R112", "R113")
 async def test_a_failure_says_what_where_and_what_to_do(
     autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:  # R112, R113
+) -> None:
     terms = terms_of(tmp_path, options={"record": tmp_path / "runs"})
     result = await called(tools_of(terms), prompt="crash")
     assert result.is_error
@@ -194,7 +195,8 @@ async def test_a_missing_command_line_is_a_result_that_says_how_to_get_it(tmp_pa
 # -- sessions
 
 
-async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone_R127(tmp_path: Path) -> None:
+@pytest.mark.covers("R127")
+async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [
         {"tool": "Bash", "input": {}, "run": "echo x >> found; wc -l < found"},
         {"reply": "turn {turn} of {session} in {cwd}"},
@@ -229,7 +231,8 @@ async def test_a_call_may_carry_a_session_and_goes_on_with_it_or_stands_alone_R1
     assert not await trio.Path(first[5]).exists()  # it goes with the server
 
 
-async def test_other_tools_are_served_together_with_those_of_agents_R151(tmp_path: Path) -> None:
+@pytest.mark.covers("R151")
+async def test_other_tools_are_served_together_with_those_of_agents(tmp_path: Path) -> None:
     @tool
     async def add(a: int, b: int) -> int:
         return a + b

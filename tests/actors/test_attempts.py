@@ -51,13 +51,15 @@ PASSING_ERRORS = [
 ]
 
 
+@pytest.mark.covers("R111", "R120")
 @pytest.mark.parametrize("error", MENDED_FIRST, ids=lambda error: type(error).__name__)
-def test_what_somebody_has_to_mend_first_is_not_repeated_R111_R120(error: Exception) -> None:
+def test_what_somebody_has_to_mend_first_is_not_repeated(error: Exception) -> None:
     assert (is_retryable(error), judge(error)) == (False, None)
 
 
+@pytest.mark.covers("R111")
 @pytest.mark.parametrize("error", PASSING_ERRORS, ids=lambda error: type(error).__name__)
-def test_what_may_pass_is_repeated_R111(error: Exception) -> None:
+def test_what_may_pass_is_repeated(error: Exception) -> None:
     again = judge(error)
     assert again is not None
     assert (again.cause, again.wait) == (f"{type(error).__name__}: {error}", None)
@@ -73,7 +75,8 @@ def test_an_answer_is_repeated_by_its_label_or_by_the_clis_word() -> None:
     assert labels == {"stalled", "killed_by_system", "crashed", "no_answer"}
 
 
-def test_output_that_could_not_be_read_is_not_read_again_R080_Q06() -> None:
+@pytest.mark.covers("R080")
+def test_output_that_could_not_be_read_is_not_read_again_Q06() -> None:
     assert judge(Answer(agent="a", outcome="garbled")) is None
 
 
@@ -84,7 +87,8 @@ def test_a_usage_limit_is_waited_out_and_one_without_a_time_is_not() -> None:
     assert judge(Answer(agent="a", outcome="limited")) is None
 
 
-async def test_a_run_that_crashed_runs_again_R117(
+@pytest.mark.covers("R117")
+async def test_a_run_that_crashed_runs_again(
     autojump_clock: MockClock,
 ) -> None:
     starts: list[float] = []
@@ -109,8 +113,9 @@ COMMAND_LINES: Mapping[str, Callable[[AgentOptions], Plan]] = {
 }
 
 
+@pytest.mark.covers("R119", "R080")
 @pytest.mark.parametrize("plan_of", COMMAND_LINES.values(), ids=COMMAND_LINES)
-async def test_one_policy_repeats_the_starts_of_every_command_line_R119_R080(
+async def test_one_policy_repeats_the_starts_of_every_command_line(
     plan_of: Callable[[AgentOptions], Plan], autojump_clock: MockClock
 ) -> None:
     starts: list[float] = []
@@ -127,7 +132,8 @@ async def test_one_policy_repeats_the_starts_of_every_command_line_R119_R080(
     assert 0.8 <= second <= 1.0
 
 
-async def test_a_missing_executable_is_one_attempt_R120(
+@pytest.mark.covers("R120")
+async def test_a_missing_executable_is_one_attempt(
     autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = claude_plan("agent", {"executable": tmp_path / "nothing", "home": "private"})

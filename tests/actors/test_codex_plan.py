@@ -27,7 +27,8 @@ def test_the_whole_ladder_fits_into_the_time_of_a_stop() -> None:
     assert sum(step.grace for step in CODEX.stop) < codex_plan("a", {}).shutdown
 
 
-def test_a_key_is_passed_only_when_it_is_named_and_a_private_home_is_its_own(tmp_path: Path) -> None:  # C08
+@pytest.mark.covers("C08")
+def test_a_key_is_passed_only_when_it_is_named_and_a_private_home_is_its_own(tmp_path: Path) -> None:
     parent = {"CODEX_API_KEY": "k", "CODEX_ACCESS_TOKEN": "t", "CODEX_HOME": "/mine", "HOME": "/h"}
     made = build_environment({}, home="user", private=tmp_path, extra={}, parent=parent)
     assert {*made.withheld} == {"CODEX_API_KEY", "CODEX_ACCESS_TOKEN"}

@@ -66,14 +66,16 @@ OPEN = {"codex-exec": "danger-full-access"}
 """Where a tool that would have to ask is refused, unless nothing has to."""
 
 
-async def test_a_response_has_choice_usage_and_the_raw_answer_R135_R140(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R135", "R140")
+async def test_a_response_has_choice_usage_and_the_raw_answer(autojump_clock: MockClock) -> None:
     made = await CompletionModel.make(spec_of(TALK), "small").completion(CompletionRequest(prompt="2 + 2?"))
     assert (made.choice, made.usage, made.raw.outcome) == ("It is 4.", Usage(3, 5), "ok")
     assert [(call.name, call.input) for call in made.tool_calls] == [("Read", {"path": "a"})]
 
 
+@pytest.mark.covers("R135")
 @pytest.mark.parametrize("wire", SCRIPTED_WIRES)
-async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) -> None:
+async def test_every_command_line_answers_alike(wire: str, tmp_path: Path) -> None:
     script = write_script(
         tmp_path, [{"tool": "Read", "input": {"path": "a"}, "result": "4"}, {"reply": "It is 4."}]
     )
@@ -92,7 +94,8 @@ async def test_every_command_line_answers_alike_R135(wire: str, tmp_path: Path) 
     assert (stream.response.choice, stream.response.raw.outcome) == ("It is 4.", "ok")
 
 
-async def test_a_schema_makes_the_choice_a_value_and_without_one_it_is_the_text_R139(
+@pytest.mark.covers("R139")
+async def test_a_schema_makes_the_choice_a_value_and_without_one_it_is_the_text(
     autojump_clock: MockClock,
 ) -> None:
     model = CompletionModel.make(spec_of(saying(**GOOD, structured_output={"sum": 4})))
@@ -103,7 +106,8 @@ async def test_a_schema_makes_the_choice_a_value_and_without_one_it_is_the_text_
     assert (plain.choice, plain.value) == ("It is 4.", None)
 
 
-async def test_a_held_agent_is_the_same_model_and_keeps_its_process_R135(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R135")
+async def test_a_held_agent_is_the_same_model_and_keeps_its_process(autojump_clock: MockClock) -> None:
     async with proctor.open_supervisor([spec_of(TALK)]) as sup:
         model = CompletionModel.make(sup.agent("agent"))
         twice = [(await model.completion(CompletionRequest(prompt=p))).choice for p in "ab"]
@@ -112,7 +116,8 @@ async def test_a_held_agent_is_the_same_model_and_keeps_its_process_R135(autojum
     assert model.statistics().completed == 2
 
 
-async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R088_R141(
+@pytest.mark.covers("R084", "R088", "R141")
+async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata(
     autojump_clock: MockClock,
 ) -> None:
     said = await chunks_of(CompletionModel.make(spec_of(TALK)))
@@ -127,12 +132,14 @@ async def test_chunks_are_a_closed_set_in_order_with_usage_and_metadata_R084_R08
     assert said[0].metadata["turn"] == "1.1"
 
 
-async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R088")
+async def test_a_text_that_came_in_pieces_is_not_told_again_whole(autojump_clock: MockClock) -> None:
     frames = (delta("It "), delta(""), delta("is 4"), assistant(text("It is 4.")), assistant(text("Yes.")))
     said = await chunks_of(CompletionModel.make(spec_of(saying(*frames, **GOOD))))
     assert [c.text for c in said if isinstance(c, TextChunk)] == ["It ", "is 4", ".", "\n\nYes."]
 
 
+@pytest.mark.covers("R088")
 @pytest.mark.parametrize(
     "event",
     [
@@ -147,7 +154,7 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole_R088(autojump_
         v.Notice(0, "t", "x"),
     ],
 )
-def test_an_event_that_means_nothing_to_an_application_gives_nothing_R088(event: v.AnyEvent) -> None:
+def test_an_event_that_means_nothing_to_an_application_gives_nothing(event: v.AnyEvent) -> None:
     assert ChunkBuilder().hear(event) == []
 
 
@@ -157,7 +164,8 @@ async def test_pieces_that_no_block_goes_on_from_are_taken_back(autojump_clock: 
     assert said[:-1] == [TextChunk("Wro"), Void("Wro"), TextChunk("It is 4.")]
 
 
-async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody_R141(
+@pytest.mark.covers("R141")
+async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody(
     autojump_clock: MockClock,
 ) -> None:
     frames = [assistant(text(f"n{n}")) for n in range(3000)]
@@ -197,7 +205,8 @@ class OnePlace:
             yield live
 
 
-async def test_a_pool_bounds_the_processes_of_a_model_R135(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R135")
+async def test_a_pool_bounds_the_processes_of_a_model(autojump_clock: MockClock) -> None:
     pool, said = OnePlace(), list[object]()
     model = CompletionModel.make(spec_of(TALK), pool=pool)
 
@@ -214,7 +223,8 @@ async def test_a_pool_bounds_the_processes_of_a_model_R135(autojump_clock: MockC
             CompletionModel.make(sup.agent("agent"), pool=pool)
 
 
-async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R142")
+async def test_leaving_the_stream_ends_the_run(autojump_clock: MockClock) -> None:
     ended = trio.Event()
 
     async def far_end(side: PeerStreams) -> int | None:
@@ -231,7 +241,8 @@ async def test_leaving_the_stream_ends_the_run_R142(autojump_clock: MockClock) -
     assert (model.statistics().completed, model.statistics().failed) == (0, {})
 
 
-async def test_leaving_the_stream_of_a_held_agent_interrupts_its_turn_R142(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R142")
+async def test_leaving_the_stream_of_a_held_agent_interrupts_its_turn(autojump_clock: MockClock) -> None:
     async with proctor.open_supervisor([spec_of(saying())]) as sup:
         agent = sup.agent("agent")
         async with agent.events(0) as log:
@@ -249,13 +260,15 @@ async def first_end(log: Cursor) -> AsyncGenerator[proctor.TurnEnded]:
             return
 
 
-async def test_an_exit_status_behind_a_valid_answer_is_an_answer_R110(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R110")
+async def test_an_exit_status_behind_a_valid_answer_is_an_answer(autojump_clock: MockClock) -> None:
     model = CompletionModel.make(spec_of(saying(**GOOD, status=3)))
     made = await model.completion(CompletionRequest(prompt="hi"))
     assert (made.choice, made.raw.ok) == ("It is 4.", True)
 
 
-async def test_an_exit_status_without_one_is_an_error_with_code_and_stderr_R110_R114_C25(
+@pytest.mark.covers("R110", "R114", "C25")
+async def test_an_exit_status_without_one_is_an_error_with_code_and_stderr(
     autojump_clock: MockClock,
 ) -> None:
     model = CompletionModel.make(spec_of(saying(assistant(text("so far")), status=3)))
@@ -270,7 +283,8 @@ async def test_an_exit_status_without_one_is_an_error_with_code_and_stderr_R110_
     assert model.statistics().failed == {"peer": 1}
 
 
-async def test_a_failure_before_the_first_event_is_one_error_chunk_R114_C25(
+@pytest.mark.covers("R114", "C25")
+async def test_a_failure_before_the_first_event_is_one_error_chunk(
     autojump_clock: MockClock,
 ) -> None:
     model = CompletionModel.make(spec_of(saying(), executable="/nowhere/claude"))
@@ -281,7 +295,8 @@ async def test_a_failure_before_the_first_event_is_one_error_chunk_R114_C25(
     assert [type(error) for error in chain(only.error)][:3] == [CompletionError, ProviderError, NotInstalled]
 
 
-async def test_a_timeout_in_the_agent_is_seen_through_every_layer_R105(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R105")
+async def test_a_timeout_in_the_agent_is_seen_through_every_layer(autojump_clock: MockClock) -> None:
     model = CompletionModel.make(spec_of(deaf, greeting=3.0))
     with pytest.raises(
         CompletionError, match="provider 'agent': agent did not answer the greeting"
@@ -308,12 +323,14 @@ async def test_the_deadline_of_a_request_is_an_error_that_says_so(
     assert (delivery.stage, delivery.sent) == ("streaming", "yes")
 
 
-async def test_nothing_to_answer_is_refused_and_starts_nothing_R137(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R137")
+async def test_nothing_to_answer_is_refused_and_starts_nothing(autojump_clock: MockClock) -> None:
     with pytest.raises(CompletionError, match="nothing to answer"):
         await CompletionModel.make(spec_of(unwanted)).completion(CompletionRequest(preamble="Be short."))
 
 
-async def test_the_whole_history_reaches_the_agent_R138_L16(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R138", "L16")
+async def test_the_whole_history_reaches_the_agent(autojump_clock: MockClock) -> None:
     heard: list[str] = []
 
     history = tuple(m for n in "123" for m in (Message("user", f"ask {n}"), Message("assistant", f"say {n}")))
@@ -324,7 +341,8 @@ async def test_the_whole_history_reaches_the_agent_R138_L16(autojump_clock: Mock
     assert order == sorted(order)
 
 
-def test_payloads_are_added_by_chained_calls_in_their_order_R144() -> None:
+@pytest.mark.covers("R144")
+def test_payloads_are_added_by_chained_calls_in_their_order() -> None:
     one, two = FilePayload("a.txt", "a"), JsonPayload({"b": 1})
     request = CompletionRequest(prompt="hi")
     assert request.with_payload(one).with_payload(two).payloads == (one, two)
@@ -358,8 +376,9 @@ FAULTS: list[tuple[Exception, Fault, bool]] = [
 ]
 
 
+@pytest.mark.covers("R111")
 @pytest.mark.parametrize(("error", "fault", "again"), FAULTS, ids=lambda value: getattr(value, "args", value))
-def test_whose_fault_an_error_is_and_whether_to_try_again_R111(
+def test_whose_fault_an_error_is_and_whether_to_try_again(
     error: Exception, fault: Fault, again: bool
 ) -> None:
     assert (fault_of(error), is_retryable(error)) == (fault, again)
@@ -369,7 +388,8 @@ def test_whose_fault_an_error_is_and_whether_to_try_again_R111(
     assert fault_of(whole) == fault
 
 
-def test_every_fault_has_its_own_reaction_R111() -> None:
+@pytest.mark.covers("R111")
+def test_every_fault_has_its_own_reaction() -> None:
     assert RESPONSES == {"caller": "return", "machine": "refuse_start", "peer": "report", "us": "report"}
     assert set(RESPONSES) == set(get_args(Fault))
     assert response_of(e.GreetingTimeout("a", 1.0, "")) == "retry"

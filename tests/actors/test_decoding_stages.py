@@ -58,11 +58,12 @@ def saying(data: bytes, cut: str) -> Any:
     return live
 
 
+@pytest.mark.covers("R071")
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_five_bad_lines_in_a_row_end_a_run_however_the_bytes_arrive(
     bad: bytes, cut: str, autojump_clock: MockClock
-) -> None:  # R071
+) -> None:
     data = INIT + bad * 5 + assistant(text("It is 4.")) + ended(**GOOD)
     async with stream(spoken_plan(saying(data, cut)), "x") as live:
         events = [event async for event in live]
@@ -98,7 +99,8 @@ def test_the_same_bytes_give_the_same_events_at_any_cut() -> None:
     assert isinstance(seen[0][-1], Notice)
 
 
-def test_a_kind_of_frame_that_is_not_known_is_no_bad_line() -> None:  # R077
+@pytest.mark.covers("R077")
+def test_a_kind_of_frame_that_is_not_known_is_no_bad_line() -> None:
     talk = session()
     talk.receive(line(type="hologram") * 50 + b"x\n" * 4 + line(type="hologram") + b"x\n" * 4)
     assert (talk.exhausted, talk.unrecognized) == (False, 51)
@@ -151,15 +153,17 @@ async def answered(*validators: Any, said: bytes = b"", **options: Any) -> tuple
     return live.answer, events
 
 
-async def test_without_validators_everything_is_accepted(autojump_clock: MockClock) -> None:  # R075
+@pytest.mark.covers("R075")
+async def test_without_validators_everything_is_accepted(autojump_clock: MockClock) -> None:
     answer, events = await answered()
     assert answer.ok
     assert not [event for event in events if isinstance(event, Garbled)]
 
 
+@pytest.mark.covers("R074", "R075")
 async def test_an_event_that_a_validator_refuses_is_not_told_but_that_it_was_refused_is(
     autojump_clock: MockClock,
-) -> None:  # R074, R075
+) -> None:
     answer, events = await answered(no_fault, no_four)
     assert [event.text for event in events if isinstance(event, (TextDelta, v.Text))] == ["It is "]
     bad = [event for event in events if isinstance(event, Garbled)]
@@ -184,7 +188,8 @@ async def test_refused_lines_use_up_the_budget_and_are_counted_apart(autojump_cl
     assert (talk.refused, talk.garbled, talk.misshapen) == (6, 1, 1)  # R079
 
 
-def test_each_failure_names_the_stage_that_was_not_passed() -> None:  # R074
+@pytest.mark.covers("R074")
+def test_each_failure_names_the_stage_that_was_not_passed() -> None:
     talk = Conversation(CLAUDE, validators=[no_four])
     events = talk.receive(b"x\n" + line(type="assistant", message=[]) + delta("4") + delta("5"))
     stages = [(event.frame, event.stage) for event in events if isinstance(event, (Garbled, Unrecognized))]

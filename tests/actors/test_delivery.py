@@ -286,9 +286,10 @@ def _plan(interruptible: bool) -> Plan:
     return spoken_plan(Peer(SAID, interruptible=interruptible).live)
 
 
+@pytest.mark.covers("R045")
 async def test_who_reads_a_late_run_finds_the_outcome_with_what_had_streamed(
     autojump_clock: MockClock,
-) -> None:  # R045
+) -> None:
     async with stream(_plan(True), "x", timeout=7) as live:
         events = [event async for event in live]
     assert [type(event) for event in events][-1] is v.Exited

@@ -22,14 +22,15 @@ def product(tmp_path: Path) -> Product:
     return attrs.evolve(CLAUDE_CODE, places=(str(tmp_path / "known"),))
 
 
-def test_the_explicit_path_wins(tmp_path: Path, product: Product) -> None:  # R022
+@pytest.mark.covers("R022")
+def test_the_explicit_path_wins(tmp_path: Path, product: Product) -> None:
     explicit = program(tmp_path / "mine" / "claude")
     program(tmp_path / "path" / "claude")
     environ = {"PATH": str(tmp_path / "path"), "PROCTOR_CLAUDE": str(tmp_path / "none")}
     assert find_program(product, explicit, environ) == explicit
 
 
-# R022
+@pytest.mark.covers("R022")
 def test_then_the_variable(tmp_path: Path, product: Product) -> None:
     named = program(tmp_path / "named" / "claude")
     program(tmp_path / "path" / "claude")
@@ -37,22 +38,21 @@ def test_then_the_variable(tmp_path: Path, product: Product) -> None:
     assert find_program(product, None, environ) == named
 
 
-# R022
+@pytest.mark.covers("R022")
 def test_then_the_path(tmp_path: Path, product: Product) -> None:
     on_path = program(tmp_path / "path" / "claude")
     program(tmp_path / "known" / "claude")
     assert find_program(product, None, {"PATH": str(tmp_path / "path")}) == on_path
 
 
-# R022
+@pytest.mark.covers("R022")
 def test_then_the_usual_places(tmp_path: Path, product: Product) -> None:
     known = program(tmp_path / "known" / "claude")
     assert find_program(product, None, {"PATH": ""}) == known
 
 
-def test_nowhere_names_every_place_and_how_to_install_it(
-    tmp_path: Path, product: Product
-) -> None:  # R023, R028
+@pytest.mark.covers("R023", "R028")
+def test_nowhere_names_every_place_and_how_to_install_it(tmp_path: Path, product: Product) -> None:
     with pytest.raises(NotInstalled) as caught:
         find_program(product, None, {"PATH": "/nowhere"})
     text = str(caught.value)
@@ -61,7 +61,7 @@ def test_nowhere_names_every_place_and_how_to_install_it(
     assert "\n" not in text
 
 
-# R022
+@pytest.mark.covers("R022")
 def test_an_explicit_path_that_is_not_there_is_not_looked_for_elsewhere(
     tmp_path: Path, product: Product
 ) -> None:
@@ -70,9 +70,8 @@ def test_an_explicit_path_that_is_not_there_is_not_looked_for_elsewhere(
         find_program(product, tmp_path / "gone", {"PATH": str(tmp_path / "path")})
 
 
-def test_a_directory_and_a_file_without_permission_are_told_apart(
-    tmp_path: Path, product: Product
-) -> None:  # R025
+@pytest.mark.covers("R025")
+def test_a_directory_and_a_file_without_permission_are_told_apart(tmp_path: Path, product: Product) -> None:
     with pytest.raises(NotExecutable, match="it is a directory"):
         find_program(product, tmp_path)
     with pytest.raises(NotExecutable, match="no execute permission"):
@@ -83,7 +82,7 @@ async def test_the_version_is_three_numbers(tmp_path: Path) -> None:
     assert await version(program(tmp_path / "claude")) == (2, 1, 330)
 
 
-# R025
+@pytest.mark.covers("R025", "R026")
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -92,7 +91,7 @@ async def test_the_version_is_three_numbers(tmp_path: Path) -> None:
         ("no interpreter line, not a program", "cannot be started"),
     ],
 )
-async def test_nonsense_for_a_version_is_shown(tmp_path: Path, text: str, why: str) -> None:  # R026
+async def test_nonsense_for_a_version_is_shown(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(VersionCheckFailed, match=why):
         await version(program(tmp_path / "claude", text))
 
@@ -130,10 +129,9 @@ def test_a_program_that_is_no_launcher_is_taken_as_it_is(tmp_path: Path) -> None
     assert find_program(CODEX_CLI, None, {"PATH": str(tmp_path / "bin")}) == own
 
 
+@pytest.mark.covers("L26")
 @pytest.mark.parametrize("suffix", [".cmd", ".bat", ".ps1"])
-def test_a_batch_file_is_never_taken_for_the_program_L26(
-    tmp_path: Path, product: Product, suffix: str
-) -> None:
+def test_a_batch_file_is_never_taken_for_the_program(tmp_path: Path, product: Product, suffix: str) -> None:
     shim = program(tmp_path / "path" / f"claude{suffix}")
     program(tmp_path / "known" / f"claude{suffix}")
     environ = {"PATH": str(tmp_path / "path"), "PATHEXT": ".EXE;.CMD;.BAT;.PS1"}

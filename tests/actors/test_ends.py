@@ -65,6 +65,7 @@ CELLS = [
 """What ends a turn, its label, and the agent afterwards: its state, and the number of its process."""
 
 
+@pytest.mark.covers("L25", "L30", "L32", "L36", "L38")
 @pytest.mark.parametrize(("outcome", "steps", "faults", "deed", "state", "incarnation"), CELLS)
 async def test_an_outcome_has_the_reaction_of_its_table(
     outcome: str,
@@ -106,9 +107,10 @@ def test_each_outcome_and_each_reaction_has_such_a_cell() -> None:
     assert seen == set(get_args(Reaction))
 
 
+@pytest.mark.covers("L36")
 async def test_a_process_that_leaves_after_a_refused_login_is_not_started_again_until_asked(
     tmp_path: Path,
-) -> None:  # L36
+) -> None:
     spec = agent_of(tmp_path, ending("authentication"), restart="permanent")
     async with proctor.open_supervisor([spec], intensity=0) as sup:
         agent = sup.agent("a")
@@ -128,7 +130,8 @@ async def test_a_process_that_leaves_after_a_refused_login_is_not_started_again_
     assert "odd_state" not in codes(seen)
 
 
-async def test_a_prompt_that_is_lost_is_not_told_by_the_turn_before_it(tmp_path: Path) -> None:  # L10
+@pytest.mark.covers("L10")
+async def test_a_prompt_that_is_lost_is_not_told_by_the_turn_before_it(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, REPLY, "lost_prompt@turn=2@once", restart="transient")
     async with proctor.open_supervisor([spec]) as sup:
         agent = sup.agent("a")
@@ -140,7 +143,8 @@ async def test_a_prompt_that_is_lost_is_not_told_by_the_turn_before_it(tmp_path:
     assert (caught.value.outcome, status.incarnation) == ("no_answer", 2)
 
 
-async def test_a_process_that_leaves_while_its_agent_is_parked_is_no_crash(tmp_path: Path) -> None:  # L38
+@pytest.mark.covers("L38")
+async def test_a_process_that_leaves_while_its_agent_is_parked_is_no_crash(tmp_path: Path) -> None:
     script: Sequence[Step] = ({"fault": "limit:2@once"}, {"reply": "late: {prompt}"})
     spec = agent_of(tmp_path, script, restart="transient")
     async with proctor.open_supervisor([spec], intensity=0) as sup:
@@ -157,9 +161,10 @@ async def test_a_process_that_leaves_while_its_agent_is_parked_is_no_crash(tmp_p
     assert (status.state, status.incarnation) == ("idle", 1)
 
 
+@pytest.mark.covers("R118")
 async def test_each_attempt_of_a_request_is_told_with_its_number_and_its_cause(
     tmp_path: Path,
-) -> None:  # R118
+) -> None:
     spec = agent_of(tmp_path, REPLY, "crash@turn=1@once", on_crash="retry")
     async with proctor.open_supervisor([spec]) as sup, sup.agent("a").stream("one") as turn:
         events = [event async for event in turn]

@@ -21,7 +21,8 @@ PARENT = {
 }
 
 
-def test_only_the_allow_list_passes_and_a_key_only_when_named(tmp_path: Path) -> None:  # C08
+@pytest.mark.covers("C08")
+def test_only_the_allow_list_passes_and_a_key_only_when_named(tmp_path: Path) -> None:
     built = build_environment({}, home="user", private=tmp_path, extra={}, parent=PARENT)
     assert dict(built.variables) == {
         "PATH": "/bin",

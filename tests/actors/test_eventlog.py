@@ -51,7 +51,7 @@ async def test_a_reader_waits_for_what_is_not_there_yet(nursery: trio.Nursery) -
     log.release()
 
 
-# R051
+@pytest.mark.covers("R051")
 @pytest.mark.parametrize("since", [0, 1, 499, 500, 2999, 3000])
 async def test_a_reader_behind_the_window_reads_from_the_disk(since: int, tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.ndjson", window=50, window_bytes=10**6)
@@ -63,7 +63,7 @@ async def test_a_reader_behind_the_window_reads_from_the_disk(since: int, tmp_pa
     log.release()
 
 
-# R051
+@pytest.mark.covers("R051")
 async def test_the_window_is_bounded_in_events_and_in_bytes() -> None:
     by_count = EventLog(window=100, window_bytes=10**9)
     by_bytes = EventLog(window=10**9, window_bytes=10_000)

@@ -407,7 +407,8 @@ def test_a_server_without_the_mode_that_needs_it_is_told_at_its_place(tmp_path: 
         load_fleet(path)
 
 
-def test_the_servers_of_mcp_and_the_context_of_an_agent_R161_R164(
+@pytest.mark.covers("R161", "R164")
+def test_the_servers_of_mcp_and_the_context_of_an_agent(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINY_TOKEN", "s3cret")

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -75,7 +76,8 @@ async def kept(story: Story, count: int, limit: int) -> AsyncGenerator[tuple[Poo
         nursery.cancel_scope.cancel()
 
 
-async def test_nothing_is_started_while_a_process_kept_ready_is_handed_out_R126_L14(
+@pytest.mark.covers("R126", "L14")
+async def test_nothing_is_started_while_a_process_kept_ready_is_handed_out(
     autojump_clock: MockClock,
 ) -> None:
     story = Story()
@@ -87,7 +89,8 @@ async def test_nothing_is_started_while_a_process_kept_ready_is_handed_out_R126_
         assert pool.statistics().warm == 1
 
 
-async def test_one_that_is_started_in_the_place_of_another_lets_that_one_begin_L14(
+@pytest.mark.covers("L14")
+async def test_one_that_is_started_in_the_place_of_another_lets_that_one_begin(
     autojump_clock: MockClock,
 ) -> None:
     story = Story()

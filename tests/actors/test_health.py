@@ -28,7 +28,8 @@ def asked(folder: Path) -> int:
     return len((folder / "asked").read_text().splitlines())
 
 
-async def test_one_that_is_removed_while_we_run_is_missed_by_name_R182(
+@pytest.mark.covers("R182")
+async def test_one_that_is_removed_while_we_run_is_missed_by_name(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     checks = Checks(TWO, fresh=0, environ=environ)

@@ -42,6 +42,7 @@ async def truthy(called: HookCalled) -> Any:
     return "yes"
 
 
+@pytest.mark.covers("L20", "L39")
 @pytest.mark.parametrize(
     ("function", "verdict"),
     [
@@ -57,7 +58,7 @@ async def truthy(called: HookCalled) -> Any:
 )
 async def test_a_blocking_hook_lets_on_only_what_it_says_so(
     function: HookFunction, verdict: HookVerdict, autojump_clock: MockClock
-) -> None:  # L20, L39
+) -> None:
     assert await Hook("PreToolUse", function).judge(CALLED) == verdict
 
 

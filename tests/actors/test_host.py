@@ -34,7 +34,7 @@ def left_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-# L34
+@pytest.mark.covers("L34")
 async def test_a_supervisor_kills_what_an_earlier_host_left_and_keeps_a_ledger(folder: Path) -> None:
     ledger_of_the_dead(folder)
     async with (

@@ -191,7 +191,8 @@ def test_a_script_can_call_the_hosts_tools_and_says_that_it_asks_no_hook(tmp_pat
     assert [word for word in command.argv if "mcp__host__add" in word] != []
 
 
-def test_a_caller_is_known_by_the_requests_that_its_turn_answers_R164() -> None:
+@pytest.mark.covers("R164")
+def test_a_caller_is_known_by_the_requests_that_its_turn_answers() -> None:
     memo = Memo(session_id="s", turn="t2")
     memo.prompts.append("p9")
     memo.open_turns.append(OpenTurn("t2", ["p1", "p2"]))

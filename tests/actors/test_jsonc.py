@@ -37,8 +37,9 @@ TEXTS = [
 ]
 
 
+@pytest.mark.covers("R172")
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_was_put_in_and_taken_out_leaves_every_byte_R172(text: str) -> None:
+def test_what_was_put_in_and_taken_out_leaves_every_byte(text: str) -> None:
     made = with_member(text, PATH, ENTRY, comments=True)
     before, after = (parse(each, comments=True) for each in (text, made))
     assert after == {**before, "servers": {**before.get("servers", {}), "ours": ENTRY}}
@@ -101,6 +102,7 @@ def test_another_value_takes_the_place_of_the_old_one() -> None:
     assert made == text.replace('"x": 1', '"y": 2')
 
 
+@pytest.mark.covers("R173")
 @pytest.mark.parametrize(
     "text",
     [
@@ -125,7 +127,7 @@ def test_another_value_takes_the_place_of_the_old_one() -> None:
         "[" * 300,
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place_R173(text: str) -> None:
+def test_what_cannot_be_read_is_said_with_its_place(text: str) -> None:
     with pytest.raises(Malformed, match=r"line \d+, column \d+: expected "):
         parse(text, comments=True)
 

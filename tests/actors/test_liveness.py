@@ -52,9 +52,10 @@ async def test_it_rings_when_nothing_is_heard_for_its_patience(
     assert trio.current_time() - start == pytest.approx(10.0 + READ_GRACE)
 
 
+@pytest.mark.covers("R046")
 async def test_each_sign_of_life_starts_it_anew(
     silence: Liveness, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:  # R046
+) -> None:
     start = trio.current_time()
 
     async def speak() -> None:
@@ -91,9 +92,10 @@ async def test_an_announced_retry_holds_it(silence: Liveness, autojump_clock: Mo
     assert trio.current_time() - start == pytest.approx(40.0 + READ_GRACE)
 
 
+@pytest.mark.covers("L30")
 async def test_after_a_reported_error_its_patience_is_short(
     silence: Liveness, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:  # L30
+) -> None:
     start = trio.current_time()
 
     async def report() -> None:

@@ -41,7 +41,8 @@ def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]
     return [{name: record[name] for name in FACTS[event]} for record in records]
 
 
-async def test_a_life_is_told_in_records_with_fields_and_never_in_what_was_said_R179_R020_L12(
+@pytest.mark.covers("R179", "R020", "L12")
+async def test_a_life_is_told_in_records_with_fields_and_never_in_what_was_said(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -70,9 +71,8 @@ async def test_a_life_is_told_in_records_with_fields_and_never_in_what_was_said_
         assert text not in str(caught.value)
 
 
-async def test_a_run_without_a_tree_is_told_too_R179_R020(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+@pytest.mark.covers("R179", "R020")
+async def test_a_run_without_a_tree_is_told_too(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level(logging.INFO, "proctor")
     assert (await run(plan_of(agent_in(tmp_path)), ASKED)).ok
     [start], [end] = told(caplog, "run_start"), told(caplog, "stream_end")

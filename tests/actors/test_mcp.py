@@ -54,7 +54,8 @@ def test_a_server_that_nothing_can_be_made_of_is_refused_where_it_is_made(
     assert "secret" not in str(caught.value)  # R186
 
 
-def test_a_server_shows_no_secret_R186() -> None:
+@pytest.mark.covers("R186")
+def test_a_server_shows_no_secret() -> None:
     assert "s3cret" not in f"{LOCAL!r} {FAR!r} {claude_plan('a', {'mcp': {'tiny': LOCAL, 'far': FAR}})!r}"
 
 
@@ -81,7 +82,8 @@ def test_options_that_cannot_be_kept_are_refused_before_anything_starts(
         claude_plan("a", options)
 
 
-def test_context_crosses_by_the_environment_or_the_headers_of_each_server_R164() -> None:
+@pytest.mark.covers("R164")
+def test_context_crosses_by_the_environment_or_the_headers_of_each_server() -> None:
     context = {"project": "p1", "thread_id": "t 9"}
     given: AgentOptions = {"mcp": {"tiny": LOCAL, "far": FAR}, "context": context}
     plans = [
@@ -165,8 +167,9 @@ def test_only_a_tool_that_is_surely_an_approved_servers_is_approved(tool: str, a
     assert is_approved(ASKING, tool) is approved
 
 
+@pytest.mark.covers("R163")
 @pytest.mark.parametrize("end", ["success", "error", "timeout", "cancel"])
-async def test_a_file_of_servers_is_private_and_gone_on_every_path_R163(end: str) -> None:
+async def test_a_file_of_servers_is_private_and_gone_on_every_path(end: str) -> None:
     found: list[tuple[Path, int]] = []
     prompt = {"success": "hello", "error": "crash"}.get(end, "hang")
 

@@ -79,7 +79,8 @@ def text_of(result: Any) -> str:
     return block.text
 
 
-async def test_a_toolset_without_an_agent_is_served_listed_and_called_R005_R155_R156() -> None:
+@pytest.mark.covers("R005", "R155", "R156")
+async def test_a_toolset_without_an_agent_is_served_listed_and_called() -> None:
     async with Client(server().sdk) as client:
         listed = (await client.list_tools()).tools
         assert [(each.name, each.description, each.input_schema) for each in listed] == [
@@ -92,7 +93,8 @@ async def test_a_toolset_without_an_agent_is_served_listed_and_called_R005_R155_
         assert text_of(await client.call_tool("ready")) == "yes"
 
 
-async def test_tools_are_announced_and_every_listed_name_can_be_called_L01_L02() -> None:
+@pytest.mark.covers("L01", "L02")
+async def test_tools_are_announced_and_every_listed_name_can_be_called() -> None:
     arguments = {"add": {"a": 1}, "waits": {"seconds": 0}}
     async with Client(server().sdk) as client:
         assert client.server_capabilities.tools is not None
@@ -101,7 +103,8 @@ async def test_tools_are_announced_and_every_listed_name_can_be_called_L01_L02()
             assert "there is no tool" not in text_of(result)
 
 
-async def test_definitions_are_made_once_and_listing_again_reads_nothing_R154() -> None:
+@pytest.mark.covers("R154")
+async def test_definitions_are_made_once_and_listing_again_reads_nothing() -> None:
     things = server()
     async with Client(things.sdk) as client:
         read = SCHEMA.reads
@@ -110,6 +113,7 @@ async def test_definitions_are_made_once_and_listing_again_reads_nothing_R154() 
     assert read == SCHEMA.reads
 
 
+@pytest.mark.covers("R113", "R157", "L18")
 @pytest.mark.parametrize(
     ("name", "arguments", "text"),
     [
@@ -118,7 +122,7 @@ async def test_definitions_are_made_once_and_listing_again_reads_nothing_R154() 
         ("ad", {}, "there is no tool 'ad' (did you mean 'add'?)"),
     ],
 )
-async def test_what_a_tool_says_of_its_failure_is_a_result_R113_R157_L18(
+async def test_what_a_tool_says_of_its_failure_is_a_result(
     name: str, arguments: dict[str, Any], text: str
 ) -> None:
     async with Client(server().sdk) as client:
@@ -127,7 +131,8 @@ async def test_what_a_tool_says_of_its_failure_is_a_result_R113_R157_L18(
     assert text in text_of(result)
 
 
-async def test_what_breaks_the_protocol_is_an_error_of_json_rpc_R113() -> None:
+@pytest.mark.covers("R113")
+async def test_what_breaks_the_protocol_is_an_error_of_json_rpc() -> None:
     async with Client(server().sdk) as client:
         with pytest.raises(MCPError, match="Method not found"):
             await client.read_resource("file:///x")
@@ -212,7 +217,8 @@ async def test_calls_run_beside_each_other_and_one_that_is_withdrawn_is_cancelle
     assert (counts.calls, counts.cancelled, counts.running) == (2, 1, 0)
 
 
-async def test_lines_that_are_no_requests_are_answered_and_cost_nothing_else_R113() -> None:
+@pytest.mark.covers("R113")
+async def test_lines_that_are_no_requests_are_answered_and_cost_nothing_else() -> None:
     async with connected(server()) as peer:
         for line, code, id in (
             ("no json", -32700, None),
@@ -273,7 +279,8 @@ async def test_a_result_that_is_nested_too_deeply_is_an_error_and_ends_nothing(
         await peer.hang_up()
 
 
-async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends_R159(
+@pytest.mark.covers("R159")
+async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     things = server()
@@ -287,7 +294,8 @@ async def test_when_the_input_ends_what_was_asked_is_answered_and_serving_ends_R
     assert things.counts["waits"].running == 0
 
 
-async def test_a_server_is_built_with_a_name_a_shutdown_and_counts_R158(
+@pytest.mark.covers("R158")
+async def test_a_server_is_built_with_a_name_a_shutdown_and_counts(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     shutdown = trio.Event()
@@ -341,8 +349,9 @@ async def over_http(things: ToolsetServer, **options: Any) -> AsyncGenerator[str
 
 
 # the SDK's client leaves the body of an answer to the garbage collector
+@pytest.mark.covers("R153", "R158")
 @pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
-async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops_R153_R158() -> None:
+async def test_http_lists_and_calls_and_answers_what_runs_when_it_stops() -> None:
     things = server()
     begun, ended = trio.Event(), list[Any]()
 
@@ -417,7 +426,8 @@ async def test_http_refuses_foreign_hosts_and_origins(door: Any) -> None:
         assert await status(Origin="http://evil.example") == 403
 
 
-async def test_it_is_built_with_health_readiness_and_metrics_and_only_life_is_told_to_all_R158() -> None:
+@pytest.mark.covers("R158")
+async def test_it_is_built_with_health_readiness_and_metrics_and_only_life_is_told_to_all() -> None:
     wrong, go = ["codex is not installed"], trio.Event()
 
     async def codex() -> str | None:

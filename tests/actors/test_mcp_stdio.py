@@ -31,10 +31,11 @@ print("given back")
 """
 
 
+@pytest.mark.covers("R159", "R178")
 @pytest.mark.parametrize("kind", ["pipes", "files"])
 def test_stdout_is_the_protocols_alone_and_whoever_prints_is_heard_on_stderr(
     kind: str, tmp_path: Path
-) -> None:  # R159, R178
+) -> None:
     asked, answered = tmp_path / "asked", tmp_path / "answered"
     asked.write_bytes(written(INITIALIZE, READY, calls(1, "prints")))
     command, env = [sys.executable, "-c", PROGRAM], environment(tmp_path)

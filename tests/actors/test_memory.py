@@ -25,8 +25,9 @@ below.wait()
 """
 
 
+@pytest.mark.covers("R049")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-async def test_a_tree_is_counted_with_what_hides_in_a_session_of_its_own_R049() -> None:
+async def test_a_tree_is_counted_with_what_hides_in_a_session_of_its_own() -> None:
     command = Command((sys.executable, "-c", FAMILY), ENV)
     async with open_process(command, guard=True) as process:
         assert await process.receive() == b"up\n"
@@ -40,15 +41,17 @@ async def test_a_tree_is_counted_with_what_hides_in_a_session_of_its_own_R049() 
     assert memory_of(process.pid) is None
 
 
-async def test_what_has_vanished_is_no_error_R049() -> None:
+@pytest.mark.covers("R049")
+async def test_what_has_vanished_is_no_error() -> None:
     gone = 2**22 + 1
     assert (children_of(gone), resident_of(gone)) == ([], None)
     assert memory_of(gone, None) is None
     assert memory_of() is None
 
 
+@pytest.mark.covers("R049")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-async def test_an_agent_tells_what_its_processes_hold_R049(tmp_path: Path) -> None:
+async def test_an_agent_tells_what_its_processes_hold(tmp_path: Path) -> None:
     async with open_supervisor([agent_spec("agent", plan_of(tmp_path), {})]) as sup:
         found = await sup.agent("agent").memory()
         assert found is not None
@@ -61,6 +64,7 @@ async def test_an_agent_without_a_process_holds_nothing(autojump_clock: trio.tes
         assert await sup.agent("agent").memory() is None
 
 
+@pytest.mark.covers("R049", "R121")
 @pytest.mark.parametrize(
     ("memory", "cores", "limit"),
     [
@@ -72,16 +76,13 @@ async def test_an_agent_without_a_process_holds_nothing(autojump_clock: trio.tes
         (0, 1, 1),
     ],
 )
-def test_the_default_size_of_a_pool_follows_memory_and_cores_R049_R121(
-    memory: int, cores: int, limit: int
-) -> None:
+def test_the_default_size_of_a_pool_follows_memory_and_cores(memory: int, cores: int, limit: int) -> None:
     assert default_limit(memory, cores) == limit
 
 
+@pytest.mark.covers("R049")
 @pytest.mark.parametrize(("text", "counts"), [("1048576\n", True), ("max\n", False), (None, False)])
-def test_a_container_may_have_less_than_the_machine_R049(
-    text: str | None, counts: bool, tmp_path: Path
-) -> None:
+def test_a_container_may_have_less_than_the_machine(text: str | None, counts: bool, tmp_path: Path) -> None:
     limit = tmp_path / "memory.max"
     if text is not None:
         limit.write_text(text)

@@ -125,7 +125,8 @@ def test_a_duration_is_in_the_first_bucket_that_holds_it() -> None:
 # samples may be dropped, events may not
 
 
-async def test_a_reader_that_falls_behind_leaves_out_what_is_gone_and_says_how_much_R060(
+@pytest.mark.covers("R060")
+async def test_a_reader_that_falls_behind_leaves_out_what_is_gone_and_says_how_much(
     autojump_clock: MockClock,
 ) -> None:
     log, metrics = EventLog(window=200), Metrics({"root/a": Watched("a", "claude")})
@@ -185,7 +186,8 @@ def worker(name: str, folder: Path) -> ChildSpec:
     return proctor.scripted(name, write_script(folder, LOAD), env=env, shutdown=2, silence=0.5)
 
 
-async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses_R180_R181(tmp_path: Path) -> None:
+@pytest.mark.covers("R180", "R181")
+async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses(tmp_path: Path) -> None:
     specs = [worker("worker", tmp_path), worker("idle", tmp_path)]
     metrics = Metrics(agents_in([supervisor_spec("inner", specs)], "root"))
     assert [*metrics.numbers] == ["root/inner/worker", "root/inner/idle"]
@@ -237,7 +239,8 @@ async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses_R180_R181(tm
     assert sample(found, "proctor_metric_samples_dropped_total", source="log") == 0
 
 
-async def test_an_agent_that_does_not_answer_keeps_its_state_and_is_counted_R060(
+@pytest.mark.covers("R060")
+async def test_an_agent_that_does_not_answer_keeps_its_state_and_is_counted(
     tmp_path: Path,
 ) -> None:
     metrics = Metrics({"root/none": Watched("none", "claude")})
@@ -286,7 +289,8 @@ async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_th
 # names
 
 
-def test_every_name_is_on_the_page_and_no_other_R184() -> None:
+@pytest.mark.covers("R184")
+def test_every_name_is_on_the_page_and_no_other() -> None:
     exported = {family.name for family in FAMILIES} | {*OTHERS}
     documented = re.findall(r"^\| `(proctor_\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert len(documented) == len({*documented})

@@ -20,6 +20,7 @@ def flags(record: Path) -> set[str]:
     return {flag.partition("=")[0] for flag in json.loads(meta.read_text())["argv"]}
 
 
+@pytest.mark.covers("L08")
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
@@ -31,14 +32,15 @@ def flags(record: Path) -> set[str]:
     ],
     ids=["by default", "not to be kept", "to be kept", "resumed", "named"],
 )
-async def test_a_run_that_nobody_goes_on_with_keeps_no_session_L08(
+async def test_a_run_that_nobody_goes_on_with_keeps_no_session(
     options: Any, kept: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     assert (await run(spoken_plan(record=tmp_path, **options), "hi")).ok
     assert ("--no-session-persistence" not in flags(tmp_path)) == kept
 
 
-async def test_an_agent_that_is_held_keeps_its_session_for_its_next_process_L08(
+@pytest.mark.covers("L08")
+async def test_an_agent_that_is_held_keeps_its_session_for_its_next_process(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([agent_spec("agent", spoken_plan(record=tmp_path), {})]) as tree:

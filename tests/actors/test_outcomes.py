@@ -26,6 +26,7 @@ def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
     assert {*ENDINGS.values(), *EXITS.values()} == set(OUTCOMES) == set(get_args(Outcome))
 
 
+@pytest.mark.covers("L31", "L32", "L10", "R071", "R073")
 @pytest.mark.parametrize(
     ("ending", "exit", "by", "expected"),
     [
@@ -45,13 +46,14 @@ def test_every_ending_has_a_label_and_every_label_a_reaction() -> None:
         (None, Normal(), "nobody", "no_answer"),
         (None, ExitStatus(signal=9), "stall", "stalled"),
         (None, ExitStatus(143), "deadline", "deadline"),
-        (None, Shutdown(), "garbled", "garbled"),  # R071, R073
+        (None, Shutdown(), "garbled", "garbled"),
     ],
 )
 def test_the_label(ending: Ending | None, exit: ExitReason | None, by: Stopper, expected: Outcome) -> None:
     assert label(ending, exit, by) == expected
 
 
+@pytest.mark.covers("L36", "L38")
 @pytest.mark.parametrize(
     ("outcome", "reaction"),
     [

@@ -47,6 +47,7 @@ ENCODED = "iVBORw0KGgo="
 URL = f"data:image/png;base64,{ENCODED}"
 
 
+@pytest.mark.covers("R143")
 @pytest.mark.parametrize(
     ("payload", "attachment"),
     [
@@ -60,18 +61,20 @@ URL = f"data:image/png;base64,{ENCODED}"
         (JsonPayload({"a": 1}), Attachment("json", "data.json", "application/json", '{\n "a": 1\n}')),
     ],
 )
-def test_there_are_three_kinds_of_payload_R143(payload: Payload, attachment: Attachment) -> None:
+def test_there_are_three_kinds_of_payload(payload: Payload, attachment: Attachment) -> None:
     assert attachments_of([payload]) == (attachment,)
 
 
-def test_a_payload_is_what_the_file_held_when_it_was_read_R143(tmp_path: Path) -> None:
+@pytest.mark.covers("R143")
+def test_a_payload_is_what_the_file_held_when_it_was_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("before")
     payload = FilePayload.read(tmp_path / "a.txt")
     (tmp_path / "a.txt").write_text("after")
     assert (payload.name, payload.content) == ("a.txt", b"before")
 
 
-def test_the_schema_of_json_is_told_with_it_R143() -> None:
+@pytest.mark.covers("R143")
+def test_the_schema_of_json_is_told_with_it() -> None:
     [told] = attachments_of([DATA])
     assert told.text == '{\n "a": 1\n}\n\nof the JSON schema\n\n{\n "type": "object"\n}'
 
@@ -127,6 +130,7 @@ GREETINGS: Mapping[str, Sequence[bytes]] = {
 TEXTS = [{"type": "text", "text": "go"}, {"type": "text", "text": TOLD}]
 
 
+@pytest.mark.covers("R145")
 @pytest.mark.parametrize(
     ("name", "path", "expected"),
     [
@@ -150,13 +154,14 @@ TEXTS = [{"type": "text", "text": "go"}, {"type": "text", "text": TOLD}]
         ("opencode-run", (), f"go\n\n{TOLD}"),
     ],
 )  # fmt: skip
-def test_each_command_line_is_sent_payloads_in_its_own_way_R145(
+def test_each_command_line_is_sent_payloads_in_its_own_way(
     name: str, path: Sequence[str], expected: Any
 ) -> None:
     assert reduce(getitem, path, said_by(name, [NOTE, PICTURE])) == expected
 
 
-def test_a_document_is_a_block_of_its_own_for_claude_R145() -> None:
+@pytest.mark.covers("R145")
+def test_a_document_is_a_block_of_its_own_for_claude() -> None:
     [_, block] = said_by("claude", [BinaryPayload(b"%PDF\xff", "application/pdf", "a.pdf")])["message"][
         "content"
     ]
@@ -164,8 +169,9 @@ def test_a_document_is_a_block_of_its_own_for_claude_R145() -> None:
     assert block == {"type": "document", "title": "a.pdf", "source": source}
 
 
+@pytest.mark.covers("R145")
 @pytest.mark.parametrize(("name", "flag"), [("codex-exec", "--image"), ("opencode-run", "--file")])
-def test_a_one_shot_run_is_told_of_files_by_its_arguments_R145(name: str, flag: str) -> None:
+def test_a_one_shot_run_is_told_of_files_by_its_arguments(name: str, flag: str) -> None:
     attachments = attachments_of([NOTE, PICTURE, PICTURE])
     wanted = Launch(executable=("x",), mode="oneshot", scratch="/s", attachments=attachments)
     command = SCRIPTED_WIRES[name].dialect.launch(wanted)
@@ -198,8 +204,9 @@ PLANS: Mapping[str, tuple[Plan, Payload]] = {
 }
 
 
+@pytest.mark.covers("R147")
 @pytest.mark.parametrize("name", PLANS)
-async def test_a_payload_that_a_command_line_cannot_take_is_refused_before_anything_starts_R147(
+async def test_a_payload_that_a_command_line_cannot_take_is_refused_before_anything_starts(
     name: str,
 ) -> None:
     plan, payload = PLANS[name]
@@ -210,7 +217,8 @@ async def test_a_payload_that_a_command_line_cannot_take_is_refused_before_anyth
     assert (caught.value.cli, caught.value.kind) == (plan.dialect.name, "binary")
 
 
-async def test_an_agent_refuses_it_too_and_goes_on_R147(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R147")
+async def test_an_agent_refuses_it_too_and_goes_on(autojump_clock: MockClock) -> None:
     async with proctor.open_supervisor([spec_of(saying(**GOOD))]) as sup:
         agent = sup.agent("agent")
         with pytest.raises(UnsupportedPayload, match="application/zip"):
@@ -220,7 +228,8 @@ async def test_an_agent_refuses_it_too_and_goes_on_R147(autojump_clock: MockCloc
     assert (answer.outcome, turns) == ("ok", 1)
 
 
-async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R147")
+async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none(autojump_clock: MockClock) -> None:
     heard: list[str] = []
 
     async def blind(side: PeerStreams) -> int | None:
@@ -244,7 +253,8 @@ async def test_an_agent_that_says_it_takes_no_pictures_is_sent_none_R147(autojum
     assert heard == ["initialize", "session/new"] * 2
 
 
-async def test_payloads_wait_with_their_request_and_travel_with_it_R144(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R144")
+async def test_payloads_wait_with_their_request_and_travel_with_it(autojump_clock: MockClock) -> None:
     heard: list[Any] = []
 
     spec = spec_of(saying(heard=heard, **GOOD))
@@ -282,8 +292,9 @@ def scripted_of(folder: Path, *faults: str) -> Any:
     return scripted_dialect(folder / "script-0.ndjson", dialect="codex-exec", faults=faults)
 
 
+@pytest.mark.covers("R146")
 @pytest.mark.parametrize("end", ENDS)
-async def test_temporary_files_are_gone_after_the_run_R146(
+async def test_temporary_files_are_gone_after_the_run(
     end: str, tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     faults, outcome = ENDS[end]
@@ -295,7 +306,8 @@ async def test_temporary_files_are_gone_after_the_run_R146(
     assert os.listdir(own_temporary_directory) == []
 
 
-async def test_temporary_files_are_there_while_it_runs_and_gone_when_it_is_cancelled_R146(
+@pytest.mark.covers("R146")
+async def test_temporary_files_are_there_while_it_runs_and_gone_when_it_is_cancelled(
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')
@@ -305,7 +317,8 @@ async def test_temporary_files_are_there_while_it_runs_and_gone_when_it_is_cance
     assert os.listdir(own_temporary_directory) == []
 
 
-async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_between_them_R146(
+@pytest.mark.covers("R146")
+async def test_a_held_agent_with_a_process_for_each_request_keeps_no_files_between_them(
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     (tmp_path / "script-0.ndjson").write_text('{"reply": "seen"}\n')

@@ -24,6 +24,7 @@ async def broken(question: ApprovalRequested) -> bool:
     raise RuntimeError("boom")
 
 
+@pytest.mark.covers("L15", "L20", "L39")
 @pytest.mark.parametrize(
     ("policy", "allow", "message", "changed"),
     [
@@ -41,5 +42,5 @@ async def broken(question: ApprovalRequested) -> bool:
 )
 async def test_every_policy_decides_and_none_blocks(
     policy: Policy, allow: bool, message: str, changed: dict[str, Any] | None, autojump_clock: MockClock
-) -> None:  # L15, L20, L39
+) -> None:
     assert await decide(policy, QUESTION) == Decision("q1", allow, message, changed)

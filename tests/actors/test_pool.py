@@ -96,7 +96,8 @@ async def settle() -> None:
 # -- places
 
 
-async def test_never_more_processes_than_places_R121(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R121")
+async def test_never_more_processes_than_places(autojump_clock: MockClock) -> None:
     house, pool, texts = House(1.0), Pool("claude", limit=3), list[str]()
     plan = spoken_plan(house.live)
 
@@ -111,12 +112,14 @@ async def test_never_more_processes_than_places_R121(autojump_clock: MockClock) 
     assert capacity(pool) == (3, 0)
 
 
-async def test_a_pool_has_at_most_ten_places_by_default_R121() -> None:
+@pytest.mark.covers("R121")
+async def test_a_pool_has_at_most_ten_places_by_default() -> None:
     assert 1 <= Pool("claude").statistics().limit <= 10
     assert Pool("claude", limit=40).statistics().limit == 40
 
 
-async def test_the_depth_of_the_line_is_told_at_each_step_R122(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R122")
+async def test_the_depth_of_the_line_is_told_at_each_step(autojump_clock: MockClock) -> None:
     pool, depth = Pool("claude", limit=1), list[int]()
 
     async def hold(until: trio.Event) -> None:
@@ -136,7 +139,8 @@ async def test_the_depth_of_the_line_is_told_at_each_step_R122(autojump_clock: M
     assert depth == [0, 1, 2, 1, 0, 0]
 
 
-async def test_ten_that_leave_the_line_take_no_place_with_them_R123(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R123")
+async def test_ten_that_leave_the_line_take_no_place_with_them(autojump_clock: MockClock) -> None:
     pool = Pool("claude", limit=3)
 
     async def hold() -> None:
@@ -166,7 +170,8 @@ async def test_ten_that_leave_the_line_take_no_place_with_them_R123(autojump_clo
     assert capacity(pool) == (3, 0)
 
 
-async def test_one_that_leaves_in_the_instant_its_place_comes_takes_none_with_it_R123(
+@pytest.mark.covers("R123")
+async def test_one_that_leaves_in_the_instant_its_place_comes_takes_none_with_it(
     autojump_clock: MockClock,
 ) -> None:
     pool = Pool("claude", limit=1)
@@ -205,7 +210,8 @@ def _codex(plan: Plan) -> Plan:
     return attrs.evolve(plan, dialect=attrs.evolve(plan.dialect, name="codex"))
 
 
-async def test_a_full_pool_delays_no_other_command_line_R124(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R124")
+async def test_a_full_pool_delays_no_other_command_line(autojump_clock: MockClock) -> None:
     pools, plan = Pools(limits={"codex": 1}), spoken_plan()
     async with pools.of(_codex(plan)).slot():
         with pytest.raises(PoolTimeout):
@@ -272,11 +278,10 @@ WAYS: Mapping[str, Way] = {
 }
 
 
+@pytest.mark.covers("R125")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("warm", [0, 1])
-async def test_a_place_is_given_back_on_every_path_R125(
-    way: Way, warm: int, autojump_clock: MockClock
-) -> None:
+async def test_a_place_is_given_back_on_every_path(way: Way, warm: int, autojump_clock: MockClock) -> None:
     pool = Pool("claude", limit=2, warm=[Warm(spoken_plan(), warm)] if warm else ())
     async with served(pool):
         await settle()
@@ -300,7 +305,8 @@ async def test_no_more_start_at_once_than_is_allowed_Q10(autojump_clock: MockClo
 # -- processes kept ready
 
 
-async def test_a_process_kept_ready_answers_without_a_start_and_only_once_R126_L14(
+@pytest.mark.covers("R126", "L14")
+async def test_a_process_kept_ready_answers_without_a_start_and_only_once(
     autojump_clock: MockClock,
 ) -> None:
     house = House(5.0)
@@ -316,7 +322,8 @@ async def test_a_process_kept_ready_answers_without_a_start_and_only_once_R126_L
     assert (house.alive, capacity(pool)) == (0, (3, 0))
 
 
-async def test_a_process_that_died_is_not_handed_out_R126_L14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R126", "L14")
+async def test_a_process_that_died_is_not_handed_out(autojump_clock: MockClock) -> None:
     house = House()
     plan = spoken_plan(house.live)
     async with served(pool := Pool("claude", limit=3, warm=[Warm(plan, 2)])):
@@ -355,7 +362,8 @@ async def test_one_that_was_still_starting_makes_room_too_Q10(autojump_clock: Mo
         assert (house.alive, pool.statistics().warm) == (1, 1)
 
 
-async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told_of_once_L13(
+@pytest.mark.covers("L13")
+async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told_of_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: list[float] = []
@@ -377,7 +385,8 @@ async def test_a_program_that_never_gets_ready_is_tried_ever_less_often_and_told
     assert "cannot find module" in told[1].getMessage()
 
 
-async def test_one_that_does_not_wait_for_its_prompt_is_not_started_again_and_again_L13(
+@pytest.mark.covers("L13")
+async def test_one_that_does_not_wait_for_its_prompt_is_not_started_again_and_again(
     autojump_clock: MockClock,
 ) -> None:
     house = House()
@@ -412,7 +421,8 @@ class Unseen(MemoryTransport):
         await super().write(data)
 
 
-async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one_R126(
+@pytest.mark.covers("R126")
+async def test_the_prompt_that_a_dead_process_did_not_take_goes_to_the_next_one(
     autojump_clock: MockClock,
 ) -> None:
     kinds: list[type[MemoryTransport]] = [Unseen, Unseen]
@@ -433,7 +443,8 @@ async def _speaker() -> AsyncGenerator[Peer]:
     yield speaks
 
 
-async def test_one_that_is_known_to_be_dead_is_passed_over_R126(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R126")
+async def test_one_that_is_known_to_be_dead_is_passed_over(autojump_clock: MockClock) -> None:
     plan = spoken_plan()
     stock = WarmPool(plan, 1, Slots("places", 1, 1), trio.CapacityLimiter(1))
     async with open_run(plan) as dead, open_run(plan) as alive:
@@ -454,7 +465,8 @@ def _until_gone(*pids: int) -> None:
         time.sleep(0.01)
 
 
-async def test_one_that_died_unseen_takes_no_prompt_R126_L14(tmp_path: Path) -> None:
+@pytest.mark.covers("R126", "L14")
+async def test_one_that_died_unseen_takes_no_prompt(tmp_path: Path) -> None:
     places = Slots("places", 2, 10)
     stock = WarmPool(plan_of(tmp_path), 1, places, trio.CapacityLimiter(1))
     async with trio.open_nursery() as nursery:
@@ -477,7 +489,8 @@ async def test_one_that_died_unseen_takes_no_prompt_R126_L14(tmp_path: Path) -> 
 # -- its end
 
 
-async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs_R125(
+@pytest.mark.covers("R125")
+async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs(
     autojump_clock: MockClock,
 ) -> None:
     house, told = House(), list[object]()
@@ -507,7 +520,8 @@ async def test_a_tree_that_stops_a_pool_tells_who_waits_and_stops_what_runs_R125
     assert house.alive == 0
 
 
-async def test_what_a_process_kept_ready_said_is_read_to_its_end_after_the_pool_has_gone_R126(
+@pytest.mark.covers("R126")
+async def test_what_a_process_kept_ready_said_is_read_to_its_end_after_the_pool_has_gone(
     autojump_clock: MockClock,
 ) -> None:
     plan, events = spoken_plan(), list[object]()

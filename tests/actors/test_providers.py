@@ -56,7 +56,8 @@ class Caller:
         yield stream
 
 
-def test_a_provider_is_made_by_the_name_it_was_registered_under_R166() -> None:
+@pytest.mark.covers("R166")
+def test_a_provider_is_made_by_the_name_it_was_registered_under() -> None:
     providers = Providers()
     providers.register("fake", lambda context: spec_of(TALK))
     assert providers.create("fake").name == "fake"
@@ -72,14 +73,16 @@ def given(model: Any, context: Context) -> Any:
     return model
 
 
-async def test_an_agent_a_spec_and_any_model_answer_alike_R135_R166(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R135", "R166")
+async def test_an_agent_a_spec_and_any_model_answer_alike(autojump_clock: MockClock) -> None:
     made: list[Any] = [spec_of(TALK), CompletionModel.make(spec_of(TALK))]
     for each in made:
         provider = Provider(name="p", make=partial(given, each))
         assert (await provider.completion(HI)).choice == "It is 4."
 
 
-async def test_a_provider_that_runs_tools_is_asked_once_and_the_loop_is_bypassed_R167(
+@pytest.mark.covers("R167")
+async def test_a_provider_that_runs_tools_is_asked_once_and_the_loop_is_bypassed(
     autojump_clock: MockClock,
 ) -> None:
     run = list[int]()
@@ -99,7 +102,8 @@ def named(made: Tool, name: str) -> Any:
     return attrs.evolve(made.declared, name=name)
 
 
-async def test_a_provider_that_runs_none_is_told_what_the_callers_tools_gave_R167() -> None:
+@pytest.mark.covers("R167")
+async def test_a_provider_that_runs_none_is_told_what_the_callers_tools_gave() -> None:
     model = Caller()
     provider = Provider(name="direct", make=lambda context: model, runs_tools=False)
     completion = await converse(provider, HI, [add])
@@ -108,7 +112,8 @@ async def test_a_provider_that_runs_none_is_told_what_the_callers_tools_gave_R16
     assert model.heard[1].history[0] == Message("user", "hi")
 
 
-async def test_a_model_that_only_calls_tools_is_given_up_R167() -> None:
+@pytest.mark.covers("R167")
+async def test_a_model_that_only_calls_tools_is_given_up() -> None:
     model = Caller("subtract")
     provider = Provider(name="direct", make=lambda context: model, runs_tools=False)
     with pytest.raises(CompletionError, match="called tools 3 times and gave no answer"):
@@ -116,7 +121,8 @@ async def test_a_model_that_only_calls_tools_is_given_up_R167() -> None:
     assert model.heard[2].history[-1] == Message("tool", "there is no tool 'subtract'", name="subtract")
 
 
-async def test_two_requests_at_once_keep_their_own_context_R168(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R168")
+async def test_two_requests_at_once_keep_their_own_context(autojump_clock: MockClock) -> None:
     said = dict[str, str]()
 
     def make(context: Context) -> ChildSpec:
@@ -137,7 +143,8 @@ async def test_two_requests_at_once_keep_their_own_context_R168(autojump_clock: 
     assert provider.context == {}
 
 
-async def test_without_its_context_there_is_one_error_and_no_process_R115(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R115")
+async def test_without_its_context_there_is_one_error_and_no_process(autojump_clock: MockClock) -> None:
     provider = Provider(
         name="p", make=lambda context: spec_of(unwanted), needs=frozenset({"user", "account"})
     )
@@ -151,7 +158,8 @@ async def test_without_its_context_there_is_one_error_and_no_process_R115(autoju
     assert isinstance(only.error.__cause__.__cause__, ContextMissing)
 
 
-def test_two_providers_answer_one_list_of_prompts_in_one_table_R169(tmp_path: Path) -> None:
+@pytest.mark.covers("R169")
+def test_two_providers_answer_one_list_of_prompts_in_one_table(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "examples" / "compare_providers.py"
     done = subprocess.run(
         [sys.executable, str(script), "one", "two"],

@@ -47,8 +47,8 @@ async def test_an_answer_is_the_verdict_and_the_second_is_told_so(autojump_clock
     assert verdicts == [Verdict(True, input={"command": "true"})]
 
 
-# L15
-async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -> None:  # L39
+@pytest.mark.covers("L15", "L39")
+async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -> None:
     desk = ApprovalQueue("a", 60.0)
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
@@ -113,7 +113,8 @@ async def test_a_person_decides_and_the_state_says_who_is_waited_for(
     assert (results, after.state) == ([end], "idle")
 
 
-async def test_nobody_there_is_a_denial_and_the_turn_goes_on(tmp_path: Path) -> None:  # L39
+@pytest.mark.covers("L39")
+async def test_nobody_there_is_a_denial_and_the_turn_goes_on(tmp_path: Path) -> None:
     spec = agent_of(tmp_path, ASKING, permission="ask", approval_deadline=0.3)
     async with proctor.open_supervisor([spec]) as sup:
         answer = await sup.agent("a").ask("go")

@@ -23,6 +23,7 @@ YES = v.Answered(3, "t1", "s")
 OTHER = (v.Answered(3, "t1", "x", "bad"), v.Text(4, "t1", "hm"), v.Steered(4, "t1", "x"))
 
 
+@pytest.mark.covers("L40")
 @pytest.mark.parametrize(
     ("request_", "keeps", "events", "fate", "turn", "why"),
     [
@@ -61,7 +62,7 @@ OTHER = (v.Answered(3, "t1", "x", "bad"), v.Text(4, "t1", "hm"), v.Steered(4, "t
 )
 def test_the_first_event_that_speaks_of_it_tells_its_fate(
     request_: v.AnyRequest, keeps: bool, events: Sequence[v.AnyEvent], fate: Fate, turn: str | None, why: str
-) -> None:  # L40
+) -> None:
     watch = ReceiptTracker(request_, "t1", keeps=keeps)
     *before, last = (watch.read(event) for event in events)
     assert before == [None] * len(before)

@@ -74,8 +74,9 @@ def populated(client: str, home: Path) -> Path:
 # golden files
 
 
+@pytest.mark.covers("R170", "C09")
 @clients
-async def test_a_client_without_a_file_gets_one_R170_C09(client: str, home: Path) -> None:
+async def test_a_client_without_a_file_gets_one(client: str, home: Path) -> None:
     made = await done(client, home)
     path = home / FILES[client]
     assert (made.error, made.action, made.path) == (None, "add", path)
@@ -83,10 +84,9 @@ async def test_a_client_without_a_file_gets_one_R170_C09(client: str, home: Path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.covers("R170", "R172")
 @clients
-async def test_a_clients_own_settings_and_comments_stay_as_they_are_R170_R172(
-    client: str, home: Path
-) -> None:
+async def test_a_clients_own_settings_and_comments_stay_as_they_are(client: str, home: Path) -> None:
     path = populated(client, home)
     path.chmod(0o640)
     made = await done(client, home)
@@ -96,8 +96,9 @@ async def test_a_clients_own_settings_and_comments_stay_as_they_are_R170_R172(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.covers("R172")
 @clients
-async def test_a_second_time_changes_nothing_R172(client: str, home: Path) -> None:
+async def test_a_second_time_changes_nothing(client: str, home: Path) -> None:
     path = populated(client, home)
     await done(client, home)
     was = path.stat()
@@ -123,8 +124,9 @@ async def test_a_file_that_was_made_is_gone_again(client: str, home: Path) -> No
     assert below(home) == []
 
 
+@pytest.mark.covers("R171")
 @clients
-async def test_a_dry_run_changes_nothing_and_names_the_file_R171(client: str, home: Path) -> None:
+async def test_a_dry_run_changes_nothing_and_names_the_file(client: str, home: Path) -> None:
     path = populated(client, home)
     before = path.read_bytes()
     dry = await done(client, home, attrs.evolve(REQUEST, dry_run=True))
@@ -133,7 +135,8 @@ async def test_a_dry_run_changes_nothing_and_names_the_file_R171(client: str, ho
     assert dry.path == path
 
 
-def test_opencodes_entry_is_one_of_its_published_schema_C09() -> None:
+@pytest.mark.covers("C09")
+def test_opencodes_entry_is_one_of_its_published_schema() -> None:
     # McpLocalConfig of the document that `opencode serve` 1.18.33 gives of itself
     text = {"type": "string"}
     schema = {
@@ -238,11 +241,10 @@ def test_a_name_that_not_every_client_takes_is_refused(name: str) -> None:
 # files that are left alone
 
 
+@pytest.mark.covers("R173", "C10")
 @clients
 @pytest.mark.parametrize("text", [b"{bad", b"", b"\xff\xfe", b"[1]", b"a = "])
-async def test_a_file_that_cannot_be_read_is_left_alone_R173_C10(
-    client: str, text: bytes, home: Path
-) -> None:
+async def test_a_file_that_cannot_be_read_is_left_alone(client: str, text: bytes, home: Path) -> None:
     path = file_of(client, home)
     path.write_bytes(text)
     made = await done(client, home)
@@ -274,9 +276,10 @@ async def test_a_place_that_takes_no_entry_is_left_alone_and_what_to_add_is_said
     assert path.read_text() == text
 
 
+@pytest.mark.covers("R174")
 @clients
 @pytest.mark.parametrize("dry", [False, True])
-async def test_a_missing_home_is_an_error_that_names_it_R174(client: str, dry: bool, tmp_path: Path) -> None:
+async def test_a_missing_home_is_an_error_that_names_it(client: str, dry: bool, tmp_path: Path) -> None:
     made = await done(client, tmp_path / "none", attrs.evolve(REQUEST, dry_run=dry))
     assert made.error == f"the folder {str(tmp_path / 'none')!r} does not exist"
     assert below(tmp_path) == []
@@ -304,8 +307,9 @@ def nobody() -> Generator[Path]:
         shutil.rmtree(folder)
 
 
+@pytest.mark.covers("R174")
 @clients
-async def test_a_file_without_permission_is_an_error_that_names_it_R174(client: str, nobody: Path) -> None:
+async def test_a_file_without_permission_is_an_error_that_names_it(client: str, nobody: Path) -> None:
     path = nobody / FILES[client]
     before = path.read_bytes()
     for dry in (True, False):
@@ -444,8 +448,9 @@ async def test_a_lock_that_nobody_renews_is_nobodys(home: Path, autojump_clock: 
     assert not lock.exists()
 
 
+@pytest.mark.covers("R174")
 @clients
-async def test_a_file_that_leads_back_to_itself_is_told_and_left_alone_R174(client: str, home: Path) -> None:
+async def test_a_file_that_leads_back_to_itself_is_told_and_left_alone(client: str, home: Path) -> None:
     path = home / FILES[client]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(path)

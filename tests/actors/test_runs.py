@@ -22,8 +22,8 @@ def kinds(events: list[v.AnyEvent]) -> list[type]:
     return [type(event) for event in events]
 
 
-# R063
-async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path) -> None:  # R008, R009
+@pytest.mark.covers("R063", "R008", "R009")
+async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path) -> None:
     answer, events = await played(plan_of(tmp_path))
     assert (answer.outcome, answer.text, answer.exit) == ("ok", "Hello! You said: hi", Normal())
     assert kinds(events)[-1] is v.Exited
@@ -32,8 +32,8 @@ async def test_a_run_gives_its_events_and_the_same_answer_as_run(tmp_path: Path)
     assert (again.outcome, again.text, again.usage) == (answer.outcome, answer.text, answer.usage)
 
 
-# R085, R194
-async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # R009
+@pytest.mark.covers("R085", "R194", "R009")
+async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"reply": "slowly now", "deltas": 2, "delay": 0.2}])
     async with stream(plan, "hi") as live:
         async for event in live:
@@ -44,8 +44,7 @@ async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # 
     assert answer.text == "slowly now"
 
 
-# C15
-# R073
+@pytest.mark.covers("C15", "R073", "L10", "L30", "L31", "L29", "R071", "R064", "C07")
 @pytest.mark.parametrize(
     ("fault", "outcome"),
     [
@@ -53,20 +52,20 @@ async def test_the_first_event_comes_before_the_end(tmp_path: Path) -> None:  # 
         ("cut", "killed_by_system"),
         ("exit:4", "crashed"),
         ("mute", "crashed"),
-        ("lost_prompt", "no_answer"),  # L10
-        ("error_then_silence", "failed"),  # L30
+        ("lost_prompt", "no_answer"),
+        ("error_then_silence", "failed"),
         ("auth:1", "authentication"),
         ("limit:60", "limited"),
-        ("exit_after_success:3", "ok"),  # L31
-        ("linger", "ok"),  # L29
+        ("exit_after_success:3", "ok"),
+        ("linger", "ok"),
         ("ignore_eof", "ok"),
         ("ignore_term", "ok"),
         ("flood:20000", "ok"),
-        ("garbage:4", "ok"),  # R071
+        ("garbage:4", "ok"),
         ("bad_utf8", "ok"),
-        ("stderr:1MB", "ok"),  # R064
+        ("stderr:1MB", "ok"),
         ("retry:2", "ok"),
-        ("oversized:40", "ok"),  # C07
+        ("oversized:40", "ok"),
         ("daemon:60", "ok"),
     ],
 )
@@ -80,10 +79,9 @@ async def test_every_fault_has_one_outcome(fault: str, outcome: Outcome, mode: s
     assert (answer.error is None) == (outcome == "ok")
 
 
+@pytest.mark.covers("R071", "R073")
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
-async def test_a_cli_that_no_longer_speaks_its_protocol_is_stopped(
-    mode: str, tmp_path: Path
-) -> None:  # R071, R073
+async def test_a_cli_that_no_longer_speaks_its_protocol_is_stopped(mode: str, tmp_path: Path) -> None:
     script: list[Step] = [{"say": "so far"}, {"fault": "garbage:5"}, {"sleep": 60}, {"reply": "never"}]
     plan = plan_of(tmp_path, script, shutdown=1.0, mode="oneshot" if mode == "oneshot" else "session")
     answer, events = await played(plan)
@@ -95,18 +93,18 @@ async def test_a_cli_that_no_longer_speaks_its_protocol_is_stopped(
     assert answer.outcome == "garbled"  # though the CLI may still say that it was interrupted
 
 
-# R109
-async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: Path) -> None:  # L31
+@pytest.mark.covers("R109", "L31")
+async def test_exit_status_and_result_disagree_and_the_answer_says_so(tmp_path: Path) -> None:
     answer, _ = await played(plan_of(tmp_path, HELLO, "exit_after_success:3", mode="oneshot"))
     assert answer.ok
     assert answer.exit == ExitStatus(3)
     assert answer.notes == ("the CLI said completed, its process ended with exit status 3",)
 
 
-# R044
+@pytest.mark.covers("R044", "R045")
 async def test_a_hanging_turn_is_stopped_by_the_deadline_with_what_it_had_said(
     tmp_path: Path,
-) -> None:  # R045
+) -> None:
     plan = plan_of(tmp_path, [{"say": "so far"}, {"fault": "hang"}], shutdown=1.0)
     answer, events = await played(plan, timeout=2.0)
     assert (answer.outcome, answer.error) == ("deadline", "no answer before its process ended (shutdown)")
@@ -120,7 +118,8 @@ async def test_a_turn_that_ends_by_our_own_interrupt_is_late_all_the_same(tmp_pa
     assert [e.ending for e in events if isinstance(e, v.TurnEnded)] == ["interrupted"]
 
 
-async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) -> None:  # R046, R047
+@pytest.mark.covers("R046", "R047")
+async def test_a_hanging_turn_is_stopped_by_the_silence_clock(tmp_path: Path) -> None:
     plan = plan_of(
         tmp_path, [{"say": "so far"}, {"fault": "stderr:100"}, {"fault": "hang"}], shutdown=1.0, silence=1.0
     )
@@ -140,7 +139,8 @@ async def test_a_tool_that_takes_long_is_not_silence(tmp_path: Path) -> None:
     assert answer.outcome == "ok"
 
 
-async def test_a_greeting_that_never_comes_is_given_up(tmp_path: Path) -> None:  # C23
+@pytest.mark.covers("C23")
+async def test_a_greeting_that_never_comes_is_given_up(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "silent_greeting", shutdown=0.5, greeting=0.3)
     with pytest.raises(GreetingTimeout, match=r"agent did not answer the greeting within 0\.3 s"):
         await run(plan, "hi")
@@ -159,7 +159,8 @@ async def test_a_session_that_is_unknown_is_refused_in_the_clis_own_words(tmp_pa
     assert caught.value.resumed == "7e0f7f5e-7b5b-4d8e-8f3c-0e8a7a0f5f11"
 
 
-async def test_what_the_body_raises_leaves_bare_and_nothing_stays(tmp_path: Path) -> None:  # R042
+@pytest.mark.covers("R042")
+async def test_what_the_body_raises_leaves_bare_and_nothing_stays(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"fault": "hang"}], shutdown=0.5)
     runs = list[Run]()
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -177,7 +178,8 @@ async def test_asking_for_the_answer_too_early_is_an_error(tmp_path: Path) -> No
             _ = live.answer
 
 
-async def test_a_cancelled_run_goes_down_the_ladder(tmp_path: Path) -> None:  # L22, L27
+@pytest.mark.covers("L22", "L27")
+async def test_a_cancelled_run_goes_down_the_ladder(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}], record=tmp_path / "runs")
     runs = list[Run]()
     with trio.CancelScope() as scope:
@@ -192,7 +194,8 @@ async def test_a_cancelled_run_goes_down_the_ladder(tmp_path: Path) -> None:  # 
     assert scope.cancelled_caught
 
 
-async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> None:  # C12, R039
+@pytest.mark.covers("C12", "R039")
+async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"reply": "the last words"}], mode="oneshot")
     limit = trio.CapacityLimiter(4)
     texts = list[str]()
@@ -224,8 +227,8 @@ def _parent(process: Path) -> int:
         return -1
 
 
-# P07, C14
-async def test_200_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R146
+@pytest.mark.covers("P07", "C14", "R031", "R036", "R146")
+async def test_200_runs_half_of_them_cancelled_leave_nothing(
     tmp_path: Path, own_temporary_directory: Path
 ) -> None:
     plan = plan_of(tmp_path, [{"reply": "words and words", "deltas": 3, "delay": 0.01}], shutdown=1.0)
@@ -255,7 +258,8 @@ async def test_200_runs_half_of_them_cancelled_leave_nothing(  # R031, R036, R14
     assert set(ended) <= {"ok", "cancelled"}
 
 
-async def test_a_killed_agent_below_its_guard_is_noticed_at_once(tmp_path: Path) -> None:  # R041
+@pytest.mark.covers("R041")
+async def test_a_killed_agent_below_its_guard_is_noticed_at_once(tmp_path: Path) -> None:
     async with stream(plan_of(tmp_path, [{"say": "begun"}, {"fault": "hang"}]), "hi") as live:
         async for event in live:
             if isinstance(event, v.Text):

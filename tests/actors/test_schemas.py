@@ -85,6 +85,7 @@ def test_what_fits_becomes_what_was_declared(declared: object, data: Any, value:
     assert schema.value(data) == value
 
 
+@pytest.mark.covers("R149")
 @pytest.mark.parametrize(
     ("declared", "data", "places"),
     [
@@ -99,7 +100,7 @@ def test_what_fits_becomes_what_was_declared(declared: object, data: Any, value:
         (LIST, [1, "x", 1], ["", "/1"]),
     ],
 )  # fmt: skip
-def test_all_that_is_wrong_is_told_each_with_its_place_R149(
+def test_all_that_is_wrong_is_told_each_with_its_place(
     declared: object, data: Any, places: list[str]
 ) -> None:
     schema = schema_of(declared)
@@ -188,8 +189,9 @@ ROUND: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.covers("R150")
 @pytest.mark.parametrize("case", ROUND)
-def test_an_example_has_no_violations_R150(case: str) -> None:
+def test_an_example_has_no_violations(case: str) -> None:
     schema = schema_of(ROUND[case])
     example = schema.example()
     assert schema.violations(msgspec.json.decode(msgspec.json.encode(example))) == ()
@@ -251,9 +253,10 @@ SCHEMAS = st.recursive(
 )
 
 
+@pytest.mark.covers("R150")
 @settings(max_examples=share(60), deadline=None)
 @given(SCHEMAS)
-def test_a_schema_of_plain_parts_always_has_an_example_R150(declared: dict[str, Any]) -> None:
+def test_a_schema_of_plain_parts_always_has_an_example(declared: dict[str, Any]) -> None:
     schema = schema_of(declared)
     assert schema.violations(schema.example()) == ()
 
@@ -265,7 +268,8 @@ def by_name(tools: tuple[Tool, ...]) -> dict[str, Callable[[Any], Any]]:
     return {tool.name: tool.run for tool in tools}
 
 
-def test_three_tools_are_made_of_a_declared_type_and_take_what_it_is_R148() -> None:
+@pytest.mark.covers("R148")
+def test_three_tools_are_made_of_a_declared_type_and_take_what_it_is() -> None:
     schema = schema_of(Invoice)
     tools = schema_tools(schema, accept=print)
     assert [tool.name for tool in tools] == ["submit", "validate", "example"]
@@ -275,7 +279,8 @@ def test_three_tools_are_made_of_a_declared_type_and_take_what_it_is_R148() -> N
     assert all(tool.declared.description for tool in tools)
 
 
-def test_tools_for_what_is_no_object_take_it_as_a_value_R148() -> None:
+@pytest.mark.covers("R148")
+def test_tools_for_what_is_no_object_take_it_as_a_value() -> None:
     submit, _, _ = schema_tools(schema_of(list[Line]), accept=print)
     shape = submit.declared.schema
     assert (shape["type"], shape["required"]) == ("object", ["value"])
@@ -283,7 +288,8 @@ def test_tools_for_what_is_no_object_take_it_as_a_value_R148() -> None:
     assert set(shape["$defs"]) == {"Line"}
 
 
-async def test_both_tools_tell_each_violation_and_only_valid_data_is_accepted_R149() -> None:
+@pytest.mark.covers("R149")
+async def test_both_tools_tell_each_violation_and_only_valid_data_is_accepted() -> None:
     accepted: list[object] = []
     run = by_name(schema_tools(schema_of(Invoice), accepted.append))
     bad = {**GOOD, "due": 1, "lines": [{"article": "nut", "amount": 0}]}
@@ -299,7 +305,8 @@ async def test_both_tools_tell_each_violation_and_only_valid_data_is_accepted_R1
     assert accepted == [INVOICE]
 
 
-async def test_the_example_tool_shows_what_validates_or_says_that_it_cannot_R150() -> None:
+@pytest.mark.covers("R150")
+async def test_the_example_tool_shows_what_validates_or_says_that_it_cannot() -> None:
     run = by_name(schema_tools(schema_of(Invoice), print))
     shown = await run["example"]({})
     assert (await run["validate"](msgspec.json.decode(shown.text))).text.startswith("It fits.")

@@ -72,7 +72,8 @@ def everything(root: Path) -> Iterator[tuple[str, int, bytes]]:
         yield str(path), path.lstat().st_mode, path.read_bytes() if path.is_file() else b""
 
 
-async def test_the_same_id_has_the_same_directory_and_another_another_R128(tmp_path: Path) -> None:
+@pytest.mark.covers("R128")
+async def test_the_same_id_has_the_same_directory_and_another_another(tmp_path: Path) -> None:
     async with Sessions(tmp_path / "root") as sessions:
         async with sessions.hold("a") as a, sessions.hold("b") as b:
             assert a.path != b.path
@@ -81,7 +82,8 @@ async def test_the_same_id_has_the_same_directory_and_another_another_R128(tmp_p
             assert again.path == a.path
 
 
-async def test_no_id_leads_out_of_the_root_and_no_two_share_a_directory_R128_R133(tmp_path: Path) -> None:
+@pytest.mark.covers("R128", "R133")
+async def test_no_id_leads_out_of_the_root_and_no_two_share_a_directory(tmp_path: Path) -> None:
     root = tmp_path / "root"
     async with Sessions(root, limit=len(ODD)) as sessions:
         for number, id in enumerate(ODD, 1):
@@ -93,7 +95,8 @@ async def test_no_id_leads_out_of_the_root_and_no_two_share_a_directory_R128_R13
     assert (left(tmp_path), left(root)) == ({"root"}, set())
 
 
-async def test_a_file_of_one_call_is_there_in_the_next_R129(tmp_path: Path) -> None:
+@pytest.mark.covers("R129")
+async def test_a_file_of_one_call_is_there_in_the_next(tmp_path: Path) -> None:
     async with Sessions(tmp_path) as sessions:
         async with sessions.hold("a") as session:
             (session.path / ".env").write_text("mine")
@@ -102,7 +105,8 @@ async def test_a_file_of_one_call_is_there_in_the_next_R129(tmp_path: Path) -> N
             assert [*other.path.iterdir()] == []
 
 
-async def test_a_call_without_an_id_stands_alone_R127(tmp_path: Path) -> None:
+@pytest.mark.covers("R127")
+async def test_a_call_without_an_id_stands_alone(tmp_path: Path) -> None:
     async with Sessions(tmp_path) as sessions:
         async with sessions.hold() as one, sessions.hold(None) as two:
             assert one.path != two.path
@@ -117,7 +121,8 @@ async def test_an_id_without_a_letter_is_refused(tmp_path: Path) -> None:
                 pass
 
 
-async def test_directories_go_when_the_sessions_are_closed_R130(tmp_path: Path) -> None:
+@pytest.mark.covers("R130")
+async def test_directories_go_when_the_sessions_are_closed(tmp_path: Path) -> None:
     async with Sessions(tmp_path) as sessions:
         for id in "abc":
             async with sessions.hold(id) as session:
@@ -129,14 +134,16 @@ async def test_directories_go_when_the_sessions_are_closed_R130(tmp_path: Path) 
             pass
 
 
-async def test_an_error_in_the_block_leaves_bare_and_cleans_up_R130(tmp_path: Path) -> None:
+@pytest.mark.covers("R130")
+async def test_an_error_in_the_block_leaves_bare_and_cleans_up(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with Sessions(tmp_path) as sessions, sessions.hold("a"):
             raise ZeroDivisionError
     assert left(tmp_path) == set()
 
 
-async def test_an_idle_session_expires_and_a_busy_one_does_not_R131(
+@pytest.mark.covers("R131")
+async def test_an_idle_session_expires_and_a_busy_one_does_not(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with Sessions(tmp_path, ttl=10) as sessions:
@@ -157,9 +164,8 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not_R131(
         assert folders(tmp_path) == set()
 
 
-async def test_the_one_that_was_idle_longest_makes_room_R132(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+@pytest.mark.covers("R132")
+async def test_the_one_that_was_idle_longest_makes_room(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with Sessions(tmp_path, limit=3, ttl=math.inf) as sessions:
         for id in ("first", "second", "third", "first"):
             async with sessions.hold(id):
@@ -174,7 +180,8 @@ async def test_the_one_that_was_idle_longest_makes_room_R132(
             assert len(folders(tmp_path)) == 3
 
 
-async def test_one_in_use_makes_no_room_and_the_refusal_says_so_R132(tmp_path: Path) -> None:
+@pytest.mark.covers("R132")
+async def test_one_in_use_makes_no_room_and_the_refusal_says_so(tmp_path: Path) -> None:
     async with Sessions(tmp_path, limit=2) as sessions, sessions.hold("a"), sessions.hold("b"):
         with pytest.raises(SessionsFull, match="all of 2 sessions are in use"):
             async with sessions.hold("c"):
@@ -182,7 +189,8 @@ async def test_one_in_use_makes_no_room_and_the_refusal_says_so_R132(tmp_path: P
         assert folders(tmp_path) == {key_of("a"), key_of("b")}
 
 
-async def test_two_first_calls_at_once_make_one_directory_and_take_turns_R133(
+@pytest.mark.covers("R133")
+async def test_two_first_calls_at_once_make_one_directory_and_take_turns(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     told: list[str] = []
@@ -233,7 +241,8 @@ async def test_who_waits_when_the_sessions_close_is_told(tmp_path: Path) -> None
     assert left(tmp_path) == set()
 
 
-async def test_removing_follows_no_link_out_R130(tmp_path: Path) -> None:
+@pytest.mark.covers("R130")
+async def test_removing_follows_no_link_out(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o555)
     (tmp_path / "file").write_text("precious")
@@ -296,7 +305,8 @@ def left_by_a_dead_host(root: Path, id: str) -> Path:
     return path
 
 
-async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else_R130(tmp_path: Path) -> None:
+@pytest.mark.covers("R130")
+async def test_what_a_host_that_died_has_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
     async with Sessions(tmp_path) as living, living.hold("a") as held:
         dead = left_by_a_dead_host(tmp_path, "dead")
         (dead / "files").mkdir()
@@ -508,7 +518,8 @@ async def test_sessions_are_listed_and_an_idle_one_is_removed_with_all_that_is_i
         await sessions.remove("old")
 
 
-async def test_a_process_works_in_its_sessions_directory_and_resumes_its_conversation_R129_R134(
+@pytest.mark.covers("R129", "R134")
+async def test_a_process_works_in_its_sessions_directory_and_resumes_its_conversation(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"

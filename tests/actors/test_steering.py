@@ -62,6 +62,7 @@ async def working(
             yield sup, agent, turn
 
 
+@pytest.mark.covers("L40")
 @pytest.mark.parametrize(
     ("way", "fate", "why"),
     [
@@ -74,7 +75,7 @@ async def working(
 )
 async def test_what_is_said_into_a_running_turn_has_a_fate(
     way: Way, fate: str, why: str, tmp_path: Path
-) -> None:  # L40
+) -> None:
     async with working(agent_of(tmp_path, way, TOOL), v.ToolCall) as (_, agent, turn):
         with trio.fail_after(10):
             receipt = await agent.steer("hurry")
@@ -264,7 +265,7 @@ async def test_requests_beside_the_turn_tell_what_the_cli_said(tmp_path: Path) -
     assert receipts[1].why.startswith("Cannot set permission mode")
 
 
-# R102
+@pytest.mark.covers("R102")
 async def test_a_cli_that_gives_no_word_of_an_interrupt_costs_the_caller_its_time_only(
     tmp_path: Path,
 ) -> None:

@@ -116,8 +116,9 @@ RUNS: Sequence[tuple[str, Sequence[str], list[Step]]] = [
 ]
 
 
+@pytest.mark.covers("R139")
 @pytest.mark.parametrize(("way", "lacking", "turn"), RUNS, ids=[way for way, *_ in RUNS])
-async def test_a_run_answers_with_what_was_declared_by_every_way_R139(
+async def test_a_run_answers_with_what_was_declared_by_every_way(
     way: str, lacking: Sequence[str], turn: list[Step], autojump_clock: MockClock
 ) -> None:
     plan, talk = shaped_plan(turn, lacking=lacking)
@@ -129,7 +130,8 @@ async def test_a_run_answers_with_what_was_declared_by_every_way_R139(
     assert talk.tools == ([["submit", "validate", "example"]] if way.startswith("tools") else [])
 
 
-async def test_without_a_schema_the_result_is_the_text_R139(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R139")
+async def test_without_a_schema_the_result_is_the_text(autojump_clock: MockClock) -> None:
     plan, _ = shaped_plan([{"say": TEXT}])
     answer = await run(plan, "How much?")
     assert (answer.text, answer.value, answer.structured_output, answer.attempts) == (TEXT, None, None, 1)
@@ -145,9 +147,10 @@ WRONG: Sequence[tuple[str, Sequence[str], Step]] = [
 ]
 
 
+@pytest.mark.covers("L11")
 @pytest.mark.parametrize("where", ["run", "held"])
 @pytest.mark.parametrize(("way", "lacking", "wrong"), WRONG)
-async def test_wrong_twice_then_right_is_three_attempts_and_their_cost_is_summed_L11(
+async def test_wrong_twice_then_right_is_three_attempts_and_their_cost_is_summed(
     where: str, way: str, lacking: Sequence[str], wrong: Step, autojump_clock: MockClock
 ) -> None:
     tooled: Step = {"submit": GOOD if where == "run" else {"value": GOOD}}
@@ -165,7 +168,8 @@ async def test_wrong_twice_then_right_is_three_attempts_and_their_cost_is_summed
     assert (WHY in talk.prompts[1]) == (BAD in wrong.values() or "total" in str(wrong))
 
 
-async def test_what_is_submitted_wrongly_is_told_at_once_and_is_an_attempt_L11(
+@pytest.mark.covers("L11")
+async def test_what_is_submitted_wrongly_is_told_at_once_and_is_an_attempt(
     autojump_clock: MockClock,
 ) -> None:
     turn: list[Step] = [{"submit": BAD}, {"validate": BAD}, {"submit": {}}, {"submit": GOOD}, {"say": "done"}]
@@ -179,7 +183,8 @@ async def test_what_is_submitted_wrongly_is_told_at_once_and_is_an_attempt_L11(
     assert talk.results[3].startswith("Accepted.")
 
 
-async def test_a_turn_in_which_something_was_submitted_is_no_attempt_besides_L11(
+@pytest.mark.covers("L11")
+async def test_a_turn_in_which_something_was_submitted_is_no_attempt_besides(
     autojump_clock: MockClock,
 ) -> None:
     wrong: list[Step] = [{"submit": BAD}, {"say": "done"}]
@@ -196,9 +201,10 @@ OUT: Sequence[tuple[Expected, int, str]] = [
 ]
 
 
+@pytest.mark.covers("L11")
 @pytest.mark.parametrize("where", ["run", "held"])
 @pytest.mark.parametrize(("expected", "prompts", "why"), OUT)
-async def test_out_of_attempts_or_money_it_fails_with_the_last_violations_L11(
+async def test_out_of_attempts_or_money_it_fails_with_the_last_violations(
     where: str, expected: Expected, prompts: int, why: str, autojump_clock: MockClock
 ) -> None:
     plan, talk = shaped_plan(
@@ -236,9 +242,10 @@ AFTER: Sequence[tuple[list[Step], str]] = [
 ]
 
 
+@pytest.mark.covers("R152")
 @pytest.mark.parametrize("where", ["run", "held", "retrying"])
 @pytest.mark.parametrize(("after", "outcome"), AFTER)
-async def test_a_valid_submission_is_success_whatever_comes_after_it_R152(
+async def test_a_valid_submission_is_success_whatever_comes_after_it(
     where: str, after: list[Step], outcome: str, autojump_clock: MockClock
 ) -> None:
     options: AgentOptions = {
@@ -258,7 +265,8 @@ async def test_a_valid_submission_is_success_whatever_comes_after_it_R152(
     assert len(talk.prompts) == 1
 
 
-async def test_a_process_that_is_killed_after_a_submission_has_answered_R152(
+@pytest.mark.covers("R152")
+async def test_a_process_that_is_killed_after_a_submission_has_answered(
     autojump_clock: MockClock,
 ) -> None:
     plan, _ = shaped_plan([{"submit": GOOD}, {"wait": 0}], lacking=NATIVE)
@@ -271,7 +279,8 @@ async def test_a_process_that_is_killed_after_a_submission_has_answered_R152(
     assert "killed" in live.answer.notes[-1]
 
 
-async def test_what_was_answered_by_a_submission_is_not_asked_again_after_a_crash_R152(
+@pytest.mark.covers("R152")
+async def test_what_was_answered_by_a_submission_is_not_asked_again_after_a_crash(
     autojump_clock: MockClock,
 ) -> None:
     turns: list[list[Step]] = [[{"submit": {"value": GOOD}}, {"die": 1}], [{"say": "on"}]]
@@ -300,7 +309,8 @@ async def test_a_deadline_holds_for_all_attempts_together(autojump_clock: MockCl
             await sup.agent("agent").ask("How much?", timeout=10, schema=Bill)
 
 
-async def test_the_three_are_listed_together_with_the_tools_of_the_agent_R151(
+@pytest.mark.covers("R151")
+async def test_the_three_are_listed_together_with_the_tools_of_the_agent(
     autojump_clock: MockClock,
 ) -> None:
     @tool
@@ -433,7 +443,8 @@ def ended(**facts: Any) -> v.TurnEnded:
     return v.TurnEnded(1, "t1", facts.pop("ending", "completed"), **facts)
 
 
-def test_what_the_attempts_took_is_summed_as_far_as_it_was_told_L11() -> None:
+@pytest.mark.covers("L11")
+def test_what_the_attempts_took_is_summed_as_far_as_it_was_told() -> None:
     inquiry = Inquiry(Expected(Bill))
     inquiry.judge(ended(text="no", usage=v.Usage(1, 2), cost_usd=0.5))
     inquiry.judge(ended(text="no", usage=v.Usage(10, None, 5)))

@@ -24,8 +24,9 @@ TEXTS = [
 ]
 
 
+@pytest.mark.covers("R172")
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_was_put_in_and_taken_out_leaves_every_byte_R172(text: str) -> None:
+def test_what_was_put_in_and_taken_out_leaves_every_byte(text: str) -> None:
     made = with_table(text, PATH, ENTRY)
     settings = tomllib.loads(made)
     assert settings["mcp_servers"].pop("proctor") == ENTRY
@@ -81,7 +82,8 @@ def test_a_table_takes_the_place_of_one_with_what_was_added_to_it() -> None:
     assert parse(with_table(f"a = 1\n\n{old}", PATH, entry)) == {"a": 1, "mcp_servers": {"proctor": entry}}
 
 
+@pytest.mark.covers("R173")
 @pytest.mark.parametrize("text", ["a = ", "[a", "a = 1\na = 2", "\x00", "a = " + "[" * 5000])
-def test_what_cannot_be_read_is_said_R173(text: str) -> None:
+def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(Malformed):
         parse(text)

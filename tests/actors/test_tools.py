@@ -74,6 +74,7 @@ def test_types_of_parameters_come_with_the_schema() -> None:
     assert schema["$defs"]["Point"]["properties"]["x"] == {"type": "integer"}
 
 
+@pytest.mark.covers("L20")
 @pytest.mark.parametrize(
     ("called", "arguments", "result"),
     [
@@ -117,7 +118,7 @@ def test_types_of_parameters_come_with_the_schema() -> None:
 )
 async def test_every_call_ends_in_a_result(
     called: Any, arguments: dict[str, Any], result: ToolResult, autojump_clock: MockClock
-) -> None:  # L20
+) -> None:
     assert await called.run(arguments) == result
 
 
@@ -167,7 +168,8 @@ async def whose(me: ToolContext, loud: bool = False) -> str:
     return f"{me.agent} for {me.values.get('project')}{'!' if loud else ''}"
 
 
-async def test_who_calls_is_told_by_the_host_and_asked_of_no_model_R164() -> None:
+@pytest.mark.covers("R164")
+async def test_who_calls_is_told_by_the_host_and_asked_of_no_model() -> None:
     assert whose.declared.schema["properties"].keys() == {"loud"}
     caller = ToolContext(agent="a", values={"project": "p1"})
     assert await whose.run({"loud": True}, caller) == ToolResult("a for p1!")

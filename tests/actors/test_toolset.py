@@ -65,7 +65,8 @@ async def test_all_that_is_wrong_with_the_arguments_is_told_with_its_place_and_t
         assert wrong in result.text
 
 
-async def test_an_unknown_tool_is_an_error_that_names_those_there_are_R157() -> None:
+@pytest.mark.covers("R157")
+async def test_an_unknown_tool_is_an_error_that_names_those_there_are() -> None:
     result = await Toolset([add, served("sleeps", sleeps)]).call("ad", {}, Call())
     assert result == ToolResult(
         "there is no tool 'ad' (did you mean 'add'?); there are: add, sleeps", is_error=True
@@ -73,12 +74,14 @@ async def test_an_unknown_tool_is_an_error_that_names_those_there_are_R157() -> 
     assert (await Toolset([]).call("ad", {}, Call())).text == "there is no tool 'ad'; there are: none"
 
 
-async def test_an_error_of_a_function_is_a_result_L18() -> None:
+@pytest.mark.covers("L18")
+async def test_an_error_of_a_function_is_a_result() -> None:
     result = await Toolset([served("breaks", breaks)]).call("breaks", {}, Call())
     assert result == ToolResult("LookupError: no such thing", is_error=True)
 
 
-async def test_tools_that_judge_their_own_arguments_are_asked_R151() -> None:
+@pytest.mark.covers("R151")
+async def test_tools_that_judge_their_own_arguments_are_asked() -> None:
     schema = schema_of({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
     accepted = list[Any]()
     tools = Toolset([add, *schema_tools(schema, accepted.append)])
@@ -103,7 +106,8 @@ def test_a_set_that_cannot_be_served_is_refused(tools: tuple[Any, ...], text: st
         Toolset(tools)
 
 
-async def test_every_call_is_counted_whatever_its_end_R158(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.covers("R158")
+async def test_every_call_is_counted_whatever_its_end(autojump_clock: trio.testing.MockClock) -> None:
     tools = Toolset([served("sleeps", sleeps), served("breaks", breaks)])
     await tools.call("sleeps", {"seconds": 2}, Call())
     with trio.move_on_after(3):

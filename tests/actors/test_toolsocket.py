@@ -149,7 +149,8 @@ async def answered(plan: Plan, *, timeout: float = 20) -> tuple[str, list[v.AnyE
     return live.answer.text or "", events, live.directory
 
 
-async def test_a_tool_is_called_and_its_result_comes_back_R161_R162() -> None:
+@pytest.mark.covers("R161", "R162")
+async def test_a_tool_is_called_and_its_result_comes_back() -> None:
     async def scene(path: str, side: PeerStreams) -> str:
         seen = stat.S_IMODE(os.stat(path).st_mode)
         async with client_at(path) as client:
@@ -186,7 +187,8 @@ async def relayed_client(path: str) -> tuple[Client, trio.Process]:
     return Client(trio.StapledStream(process.stdin, process.stdout)), process
 
 
-async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_R162_Q07() -> None:
+@pytest.mark.covers("R162")
+async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_Q07() -> None:
     big = "x" * 300_000
     left: list[trio.Process] = []
 
@@ -209,7 +211,8 @@ def test_a_relay_whose_host_is_gone_says_so(tmp_path: Path) -> None:
     assert done.stderr.startswith("proctor relay: the host does not listen")
 
 
-async def test_two_runs_at_once_never_mix_their_context_R164() -> None:
+@pytest.mark.covers("R164")
+async def test_two_runs_at_once_never_mix_their_context() -> None:
     both = {"p1": trio.Event(), "p2": trio.Event()}
 
     def waiting(mine: str, other: str) -> Scene:
@@ -247,7 +250,8 @@ async def answering(stream: trio.SocketStream) -> None:
         await connection.respond(200, json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode())
 
 
-async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_R162_R164_Q07() -> None:
+@pytest.mark.covers("R162", "R164")
+async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_Q07() -> None:
     async def scene(told: str, side: PeerStreams) -> str:
         server = json.loads(told)
         headers = {one["name"]: one["value"] for one in server["headers"]}
@@ -274,8 +278,9 @@ async def test_one_server_at_a_url_serves_many_agents_each_with_its_own_context_
     assert texts == {name: f"look {name} {SECRET}" for name in ("p1", "p2")}
 
 
+@pytest.mark.covers("R163")
 @pytest.mark.parametrize("end", ["success", "error", "timeout", "cancel"])
-async def test_nothing_of_it_stays_on_any_path_R163(end: str, tmp_path: Path) -> None:
+async def test_nothing_of_it_stays_on_any_path(end: str, tmp_path: Path) -> None:
     begun, ended, paths = trio.Event(), list[str](), list[str]()
 
     async def scene(path: str, side: PeerStreams) -> str | None:
@@ -338,7 +343,8 @@ async def test_a_tool_that_takes_long_is_not_silence_of_the_cli() -> None:
     assert (text, [e for e in events if isinstance(e, v.Notice) and e.code == "stalled"]) == ("done", [])
 
 
-async def test_secrets_of_a_server_are_in_no_recording_R185(tmp_path: Path) -> None:
+@pytest.mark.covers("R185")
+async def test_secrets_of_a_server_are_in_no_recording(tmp_path: Path) -> None:
     told = list[str]()
 
     async def scene(path: str, side: PeerStreams) -> str:

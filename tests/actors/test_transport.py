@@ -26,7 +26,8 @@ async def everything(transport: Transport) -> bytes:
     return b"".join([chunk async for chunk in transport.messages()])
 
 
-async def test_what_is_written_is_heard_and_what_is_said_is_read_R093(make: Make) -> None:
+@pytest.mark.covers("R093")
+async def test_what_is_written_is_heard_and_what_is_said_is_read(make: Make) -> None:
     transport = make("echo")
     async with transport.connect():
         await transport.write(b"one\n")
@@ -36,7 +37,8 @@ async def test_what_is_written_is_heard_and_what_is_said_is_read_R093(make: Make
         assert await transport.wait() == Normal()
 
 
-async def test_a_second_connection_is_refused_and_the_first_lives_on_R095(make: Make) -> None:
+@pytest.mark.covers("R095")
+async def test_a_second_connection_is_refused_and_the_first_lives_on(make: Make) -> None:
     transport = make("echo")
     async with transport.connect():
         with pytest.raises(TransportMisuse, match="was connected before; make another transport"):
@@ -50,7 +52,8 @@ async def test_a_second_connection_is_refused_and_the_first_lives_on_R095(make: 
             pass
 
 
-async def test_a_bad_path_is_an_error_on_connecting_R095() -> None:
+@pytest.mark.covers("R095")
+async def test_a_bad_path_is_an_error_on_connecting() -> None:
     transport = ProcessTransport(
         Start(command=Command(("/nowhere/at-all",), ENV), on_stderr=lambda data: None)
     )
@@ -75,7 +78,8 @@ async def test_before_it_is_connected_nothing_can_be_done_with_it(make: Make) ->
     assert (transport.exit, transport.stderr, transport.pid) == (None, b"", None)
 
 
-async def test_a_second_reader_is_refused_and_the_first_reads_on_R096(make: Make) -> None:
+@pytest.mark.covers("R096")
+async def test_a_second_reader_is_refused_and_the_first_reads_on(make: Make) -> None:
     transport = make("echo")
     async with transport.connect():
         first = transport.messages()
@@ -85,8 +89,8 @@ async def test_a_second_reader_is_refused_and_the_first_reads_on_R096(make: Make
         assert await anext(first) == b"for the first\n"
 
 
-# R190
-async def test_messages_of_a_hundred_tasks_never_interleave_R097(make: Make) -> None:
+@pytest.mark.covers("R097", "R190")
+async def test_messages_of_a_hundred_tasks_never_interleave(make: Make) -> None:
     transport = make("echo")
     said = bytearray()
 
@@ -111,7 +115,8 @@ async def test_messages_of_a_hundred_tasks_never_interleave_R097(make: Make) -> 
     assert all(set(line["fill"]) == {chr(97 + line["n"] % 26)} for line in lines)
 
 
-async def test_a_write_after_the_end_of_the_input_fails_at_once_R098(make: Make) -> None:
+@pytest.mark.covers("R098")
+async def test_a_write_after_the_end_of_the_input_fails_at_once(make: Make) -> None:
     transport = make("for ever")
     async with transport.connect():
         transport.end_input()
@@ -120,7 +125,8 @@ async def test_a_write_after_the_end_of_the_input_fails_at_once_R098(make: Make)
             await transport.write(b"late\n")
 
 
-async def test_a_write_to_the_dead_fails_at_once_and_says_how_it_died_R098_R100(make: Make) -> None:
+@pytest.mark.covers("R098", "R100")
+async def test_a_write_to_the_dead_fails_at_once_and_says_how_it_died(make: Make) -> None:
     transport = make("boom")
     async with transport.connect():
         assert await everything(transport) == b"last words\n"
@@ -136,7 +142,8 @@ async def _write_without_end(transport: Transport) -> None:
             await transport.write(b"x" * 65536)
 
 
-async def test_a_writer_that_waits_is_thrown_off_by_the_end_R098(make: Make) -> None:
+@pytest.mark.covers("R098")
+async def test_a_writer_that_waits_is_thrown_off_by_the_end(make: Make) -> None:
     transport = make("for ever")
 
     async def kill() -> None:
@@ -150,7 +157,8 @@ async def test_a_writer_that_waits_is_thrown_off_by_the_end_R098(make: Make) -> 
             await _write_without_end(transport)
 
 
-async def test_after_the_end_of_the_input_its_output_still_flows_R099(make: Make) -> None:
+@pytest.mark.covers("R099")
+async def test_after_the_end_of_the_input_its_output_still_flows(make: Make) -> None:
     transport = make("after the end")
     async with transport.connect():
         await transport.write(b"all of it")
@@ -159,8 +167,8 @@ async def test_after_the_end_of_the_input_its_output_still_flows_R099(make: Make
         assert await transport.wait() == Normal()
 
 
-# R112
-async def test_a_crash_ends_the_messages_and_tells_its_status_and_stderr_R100(make: Make) -> None:
+@pytest.mark.covers("R100", "R112")
+async def test_a_crash_ends_the_messages_and_tells_its_status_and_stderr(make: Make) -> None:
     transport = make("boom")
     async with transport.connect():
         messages = transport.messages()
@@ -173,7 +181,8 @@ async def test_a_crash_ends_the_messages_and_tells_its_status_and_stderr_R100(ma
     assert (transport.exit.stderr, transport.stderr) == (b"boom", b"boom")
 
 
-async def test_the_end_of_the_output_is_not_the_end_R040(make: Make) -> None:
+@pytest.mark.covers("R040")
+async def test_the_end_of_the_output_is_not_the_end(make: Make) -> None:
     transport = make("silent but alive")
     async with transport.connect():
         assert await everything(transport) == b""
@@ -182,7 +191,8 @@ async def test_the_end_of_the_output_is_not_the_end_R040(make: Make) -> None:
         assert await transport.wait() == Normal()
 
 
-async def test_it_is_ready_while_it_is_connected_and_alive_R101(make: Make) -> None:
+@pytest.mark.covers("R101")
+async def test_it_is_ready_while_it_is_connected_and_alive(make: Make) -> None:
     ended, closed, left = make("boom"), make("for ever"), make("for ever")
     told = [ended.is_ready()]
     async with ended.connect():
@@ -200,7 +210,8 @@ async def test_it_is_ready_while_it_is_connected_and_alive_R101(make: Make) -> N
     assert told == [False, False, True, False, False]
 
 
-async def test_both_directions_work_at_once_R104(make: Make) -> None:
+@pytest.mark.covers("R104")
+async def test_both_directions_work_at_once(make: Make) -> None:
     transport = make("both at once")
     heard = 0
 

@@ -59,14 +59,13 @@ def agent_of(plan: Plan) -> ChildSpec:
     return agent_spec("agent", attrs.evolve(plan, shutdown=3.0), {"shutdown": 3})
 
 
-# R094
+@pytest.mark.covers("R094")
 async def test_a_run_gives_the_text_and_leaves_by_itself(make: MakePlan, tmp_path: Path) -> None:
     answer = await run(make(tmp_path), "hello", timeout=30)
     assert (answer.outcome, answer.text, answer.exit) == ("ok", "1: hello", Normal())
 
 
-# R094
-# C19, C22
+@pytest.mark.covers("R094", "C19", "C22")
 async def test_two_turns_are_two_answers_of_one_session(make: MakePlan, tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(make(tmp_path))]) as sup:
         answers = [await sup.agent("agent").ask(text, timeout=30) for text in ("one", "two")]
@@ -76,7 +75,7 @@ async def test_two_turns_are_two_answers_of_one_session(make: MakePlan, tmp_path
     assert (status.state, status.turns, status.incarnation) == ("idle", 2, 1)
 
 
-# R094
+@pytest.mark.covers("R094")
 async def test_an_interrupt_ends_the_turn_and_not_the_session(make: MakePlan, tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(make(tmp_path))]) as sup:
         agent = sup.agent("agent")
@@ -88,7 +87,7 @@ async def test_an_interrupt_ends_the_turn_and_not_the_session(make: MakePlan, tm
         assert (await agent.ask("on", timeout=30)).text.endswith(": on")
 
 
-# R094
+@pytest.mark.covers("R094")
 async def test_a_crash_in_mid_turn_says_how_and_the_next_request_meets_a_new_far_end(
     make: MakePlan, tmp_path: Path
 ) -> None:
@@ -100,7 +99,7 @@ async def test_a_crash_in_mid_turn_says_how_and_the_next_request_meets_a_new_far
         assert (await agent.status()).incarnation == 2
 
 
-# R112
+@pytest.mark.covers("R112")
 async def test_a_crash_is_an_exit_status_with_its_last_words(make: MakePlan, tmp_path: Path) -> None:
     answer = await run(make(tmp_path), "crash", timeout=30)
     assert (answer.outcome, answer.exit) == ("crashed", ExitStatus(3))
@@ -109,7 +108,7 @@ async def test_a_crash_is_an_exit_status_with_its_last_words(make: MakePlan, tmp
     assert answer.stderr.strip() == answer.exit.stderr.decode().strip()
 
 
-# R094
+@pytest.mark.covers("R094")
 async def test_a_turn_without_a_sign_of_life_is_stalled(make: MakePlan, tmp_path: Path) -> None:
     answer = await run(make(tmp_path, silence=0.5), "hang", timeout=30)
     assert answer.outcome == "stalled"

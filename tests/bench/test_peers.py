@@ -104,7 +104,7 @@ def test_a_package_or_a_program_that_is_not_there_is_not_looked_for_any_further(
     assert {peer.enter(1000).absent for peer in (package, program)} == {"not installed"}
 
 
-# R194
+@pytest.mark.covers("R194")
 def test_everything_is_a_table_each_and_programs_that_are_not_there_have_rows_that_say_so(
     tmp_path: Path,
 ) -> None:

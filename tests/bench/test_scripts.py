@@ -43,7 +43,8 @@ def test_what_is_added_to_a_command_line_is_told_and_one_that_is_absent_has_a_ro
     assert table[3] == "| gone | not installed |  |  |  |  |"
 
 
-def test_a_run_that_finds_a_process_ready_is_measured_beside_one_that_starts_its_own_R126_L14() -> None:
+@pytest.mark.covers("R126", "L14")
+def test_a_run_that_finds_a_process_ready_is_measured_beside_one_that_starts_its_own() -> None:
     taken = warm.rows(1)
     assert {*taken} == {"cold", "warm"}
     assert [line.split(" | ")[0] for line in warm.table(taken).splitlines()[2:]] == ["| cold", "| warm"]

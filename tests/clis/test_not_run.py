@@ -33,7 +33,7 @@ def run_real_tests(checkout: Path, *options: str, **environment: str) -> subproc
     )
 
 
-# P11
+@pytest.mark.covers("P11")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_missing_cli_is_reported_as_not_run_test_by_test(checkout: Path, workers: str) -> None:
     done = run_real_tests(checkout, "-n", workers)

@@ -45,19 +45,22 @@ def kinds() -> list[ChildSpec]:
     ]
 
 
-def test_every_command_line_goes_through_the_same_functions_R004(kinds: list[ChildSpec]) -> None:
+@pytest.mark.covers("R004")
+def test_every_command_line_goes_through_the_same_functions(kinds: list[ChildSpec]) -> None:
     assert {spec.start for spec in kinds} == {AgentActor}
     assert {type(plan_of(spec).dialect) for spec in kinds} == {Dialect}
     assert {plan_of(spec).reach for spec in kinds} == {plan_of(kinds[0]).reach}
     assert {type(step) for spec in kinds for step in plan_of(spec).dialect.stop} == {StopStep}
 
 
-def test_no_error_is_raised_that_only_says_that_something_failed_R107() -> None:
+@pytest.mark.covers("R107")
+def test_no_error_is_raised_that_only_says_that_something_failed() -> None:
     places = everywhere(raised)
     assert places == [], listed(places)
 
 
-def test_data_is_shared_under_no_lock_R058() -> None:
+@pytest.mark.covers("R058")
+def test_data_is_shared_under_no_lock() -> None:
     found = {name_of(path) for path in floor("actors") + floor("protocols") if locks(syntax(path))}
     assert found == set(ORDERED), listed(sorted(found ^ set(ORDERED)))
 

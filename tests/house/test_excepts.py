@@ -93,20 +93,21 @@ def places(search: Callable[[ast.Module], list[str]]) -> set[tuple[str, str]]:
     return {(name_of(path), where) for path in sources() for where in search(syntax(path))}
 
 
-# R192
+@pytest.mark.covers("R192", "T3", "T4", "T5")
 @pytest.mark.parametrize(
     ("search", "table"), [(broad, REASONS), (swallowed, EDGES)], ids=["errors", "interrupts"]
 )
 def test_every_place_that_takes_everything_is_listed_with_its_reason(
     search: Callable[[ast.Module], list[str]], table: Mapping[tuple[str, str], str]
-) -> None:  # T3, T4, T5
+) -> None:
     unlisted, stale = places(search) - set(table), set(table) - places(search)
     assert not unlisted | stale, listed(
         [f"not listed: {p}" for p in unlisted] + [f"gone: {p}" for p in stale]
     )
 
 
-def test_a_cancellation_is_never_taken_by_its_name() -> None:  # T3
+@pytest.mark.covers("T3")
+def test_a_cancellation_is_never_taken_by_its_name() -> None:
     def cancelled(tree: ast.Module) -> list[str]:
         return [
             enclosing(tree, node) for node, taken, again in caught(tree) if "Cancelled" in taken and not again

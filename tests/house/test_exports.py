@@ -56,8 +56,9 @@ def _is_incidental(value: object) -> bool:
     return isinstance(value, ModuleType) or not str(origin).startswith("proctor")
 
 
+@pytest.mark.covers("R193")
 @pytest.mark.parametrize("name", FACES)
-def test_every_public_method_is_documented(name: str) -> None:  # R193
+def test_every_public_method_is_documented(name: str) -> None:
     module = importlib.import_module(name)
     classes = [value for key in exported(module) if inspect.isclass(value := getattr(module, key))]
     places = [method for cls in classes for method in undocumented_methods(cls)]

@@ -61,7 +61,7 @@ def chance(tree: ast.Module) -> list[str]:
     return [name for name in drawn if name.startswith("random.") and name != "random.Random"]
 
 
-# R001
+@pytest.mark.covers("R001")
 def test_the_contracts_see_every_file_behind_the_links() -> None:
     seen = grimp.build_graph("proctor", cache_dir=None).modules
     assert seen == {module_of(name_of(path)).removesuffix(".__init__") or "proctor" for path in sources()}
@@ -82,7 +82,8 @@ def test_a_floor_stands_on_its_own_packages_only(name: str) -> None:
     assert places == [], listed(places)
 
 
-def test_the_mcp_gateway_names_no_command_line() -> None:  # R005
+@pytest.mark.covers("R005")
+def test_the_mcp_gateway_names_no_command_line() -> None:
     gateway = [path for path in floor("actors") if name_of(path).startswith("actors/gateways/mcp")]
     named = re.compile("|".join(COMMAND_LINES), re.IGNORECASE)
     assert gateway

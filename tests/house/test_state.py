@@ -82,7 +82,8 @@ def _is_read_only(annotation: ast.expr) -> bool:
     return False
 
 
-def test_the_library_has_no_process_wide_state() -> None:  # R006
+@pytest.mark.covers("R006")
+def test_the_library_has_no_process_wide_state() -> None:
     places = everywhere(state)
     assert places == [], listed(places)
 

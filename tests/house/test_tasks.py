@@ -59,8 +59,8 @@ def test_every_thread_is_listed_with_its_reason() -> None:
     assert found == set(THREADS)
 
 
-# R192
-def test_no_channel_is_unbounded() -> None:  # R050
+@pytest.mark.covers("R192", "R050")
+def test_no_channel_is_unbounded() -> None:
     places = everywhere(unbounded)
     assert places == [], listed(places)
 

@@ -59,7 +59,8 @@ def test_an_agent_that_is_not_installed_is_a_warning(home: Path) -> None:
     assert (done.status, grades(done)["claude"]) == (0, "warn")
 
 
-def test_an_agent_that_does_not_work_is_a_failure_with_what_it_said_R027(home: Path, tmp_path: Path) -> None:
+@pytest.mark.covers("R027")
+def test_an_agent_that_does_not_work_is_a_failure_with_what_it_said(home: Path, tmp_path: Path) -> None:
     done = proctor("doctor", home=home, env=program(tmp_path, "echo out; echo broken >&2; exit 3"))
     assert (done.status, grades(done)["claude"]) == (1, "fail")
     [line] = [line for line in done.out.splitlines() if " claude " in line]
@@ -131,7 +132,8 @@ async def test_a_product_is_looked_for_as_agents_do(tmp_path: Path, monkeypatch:
 # the proof
 
 
-def test_a_killed_runtime_leaves_nothing_and_a_stranger_goes_on_L23(home: Path) -> None:
+@pytest.mark.covers("L23")
+def test_a_killed_runtime_leaves_nothing_and_a_stranger_goes_on(home: Path) -> None:
     done = proctor("doctor", "--prove-cleanup", "--children", "6", home=home)
     first, second, *rest = done.out.splitlines()
     assert done.err == ""

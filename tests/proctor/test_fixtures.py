@@ -77,7 +77,7 @@ def test_an_agent_on_a_virtual_clock_is_refused(told: Told) -> None:
     assert "scripted agents are processes, which virtual_clock does not wait for" in said
 
 
-# P07, R191
+@pytest.mark.covers("P07", "R191")
 @pytest.mark.parametrize(
     ("leak", "thing"),
     [

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.proctor.command import proctor
 from tests.runtime.programs import installed
 
 
-def test_it_says_of_each_whether_it_works_and_so_does_the_status_R182(home: Path, tmp_path: Path) -> None:
+@pytest.mark.covers("R182")
+def test_it_says_of_each_whether_it_works_and_so_does_the_status(home: Path, tmp_path: Path) -> None:
     claude = installed(tmp_path / "claude", "echo 2.1.9")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     good = proctor("health", "claude", home=home, env=env)

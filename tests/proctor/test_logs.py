@@ -21,7 +21,8 @@ PROMPT = "what-only-the-caller-knows"
 ASKS = ('{"tool": "Bash", "input": {"command": "rm x"}, "ask": true, "result": "gone"}', '{"reply": "done"}')
 
 
-def test_a_run_is_logged_on_stderr_as_json_without_what_was_said_R179_L12(home: Path, script: Script) -> None:
+@pytest.mark.covers("R179", "L12")
+def test_a_run_is_logged_on_stderr_as_json_without_what_was_said(home: Path, script: Script) -> None:
     env = {"PROCTOR_LOG": "info", "PROCTOR_LOG_FORMAT": "json"}
     done = proctor_process("run", script('{"reply": "hello"}'), PROMPT, "--quiet", home=home, env=env)
     assert (done.status, done.out) == (0, "hello\n")
@@ -50,7 +51,8 @@ def test_the_log_is_text_as_well_and_a_wrong_wish_is_said(home: Path, script: Sc
     )
 
 
-def test_a_server_that_starts_is_logged_R179(home: Path) -> None:
+@pytest.mark.covers("R179")
+def test_a_server_that_starts_is_logged(home: Path) -> None:
     env = {"PROCTOR_LOG": "info", "PROCTOR_LOG_FORMAT": "json"}
     done = proctor_process("serve", "--agents", "claude", home=home, env=env)
     assert (done.status, done.out) == (0, "")

@@ -110,9 +110,10 @@ def test_a_command_that_is_not_known_is_one_line(home: Path) -> None:
     assert (done.status, "unknown command 'rnu' (did you mean 'run'?)" in done.complaint) == (2, True)
 
 
+@pytest.mark.covers("R022", "R023", "R028")
 def test_an_agent_that_is_not_installed_is_told_with_the_places_and_the_cure(
     home: Path,
-) -> None:  # R022, R023, R028
+) -> None:
     done = proctor("run", "claude", "hi", home=home, env={"PATH": ""})
     assert done.status == 69
     assert "(looked for PROCTOR_CLAUDE (not set); 'claude' on PATH ()" in done.complaint
@@ -131,7 +132,8 @@ def test_a_prompt_from_stdin_is_the_same_with_a_dash_and_without(home: Path, scr
         assert proctor(*words, home=home, stdin=b"from a pipe").out == "You said: from a pipe\n"
 
 
-def test_a_prompt_of_5_mb_arrives_whole(home: Path, script: Script) -> None:  # C06
+@pytest.mark.covers("C06")
+def test_a_prompt_of_5_mb_arrives_whole(home: Path, script: Script) -> None:
     agent = script('{"reply": "{prompt}"}')
     prompt = "".join(f"{n:07}\n" for n in range(5 * 2**20 // 8)).rstrip()
     done = proctor("run", agent, "-", "--json", home=home, stdin=prompt.encode())
@@ -151,7 +153,8 @@ def test_a_prompt_that_starts_with_a_dash_arrives(home: Path, script: Script, wo
     assert proctor("run", script(ECHO), *words, home=home).out == "You said: -x is odd\n"  # R187
 
 
-def test_a_prompt_with_shell_words_arrives_verbatim(home: Path, script: Script) -> None:  # R187
+@pytest.mark.covers("R187")
+def test_a_prompt_with_shell_words_arrives_verbatim(home: Path, script: Script) -> None:
     prompt = "$(rm -rf x); `y` && \"z\" 'q' \\ | > *"
     assert proctor("run", script(ECHO), prompt, home=home).out == f"You said: {prompt}\n"
 
@@ -187,7 +190,8 @@ def shell(line: str, agent: str, home: Path) -> tuple[int, bytes]:
     return done.returncode, done.stderr
 
 
-def test_a_deadline_is_status_124_and_says_where_the_recording_is(home: Path, script: Script) -> None:  # R044
+@pytest.mark.covers("R044")
+def test_a_deadline_is_status_124_and_says_where_the_recording_is(home: Path, script: Script) -> None:
     done = proctor("run", script(*HANGS), "hi", "--timeout=0.5s", "--quiet", home=home)
     assert done.status == 124
     assert "proctor: scripted did not finish in time" in done.complaint
@@ -304,7 +308,8 @@ def test_a_reader_that_leaves_ends_the_run_as_a_broken_pipe_does(home: Path, scr
     assert processes_with(agent.partition(":")[2]) == []
 
 
-def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(home: Path, script: Script) -> None:  # R053
+@pytest.mark.covers("R053")
+def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(home: Path, script: Script) -> None:
     said = [f"{n:06} {'x' * 10_000}" for n in range(3000)]
     agent = script(*(f'{{"say": "{line}"}}' for line in said), '{"reply": "end"}')
     with running("run", agent, "hi", "--quiet", home=home) as command:
@@ -319,7 +324,8 @@ MEGABYTES = int(os.environ.get("PROCTOR_REQUIREMENTS_MEGABYTES", "10"))
 """How much is written in small pieces for a reader that sleeps; asked for: 1000."""
 
 
-def test_a_flood_of_pieces_for_a_reader_that_sleeps_costs_no_memory_R053(home: Path, script: Script) -> None:
+@pytest.mark.covers("R053")
+def test_a_flood_of_pieces_for_a_reader_that_sleeps_costs_no_memory(home: Path, script: Script) -> None:
     agent = script(f'{{"fault": "flood:{MEGABYTES}MB"}}', '{"reply": "the end"}')
     with running("run", agent, "hi", "--quiet", "--timeout=900", home=home) as command:
         meta = wait_recorded(home / "state" / "proctor" / "runs", patience=60 + MEGABYTES)
@@ -363,7 +369,7 @@ def test_nothing_is_left_in_the_state_folder_without_recording(home: Path, scrip
     }  # the agent's own sessions, as a real one keeps them in its home
 
 
-# R013
+@pytest.mark.covers("R013")
 def test_an_environment_variable_and_a_folder_reach_the_agent(
     home: Path, script: Script, tmp_path: Path
 ) -> None:
@@ -373,7 +379,8 @@ def test_an_environment_variable_and_a_folder_reach_the_agent(
     assert results[0]["text"].split() == ["value", str(tmp_path)]
 
 
-def test_the_prompt_is_in_no_message_of_ours(home: Path, script: Script) -> None:  # R020, L12
+@pytest.mark.covers("R020", "L12")
+def test_the_prompt_is_in_no_message_of_ours(home: Path, script: Script) -> None:
     done = proctor("run", script('{"end": "api_error"}'), "a secret thing", home=home)
     assert "secret" not in done.err
 

@@ -83,9 +83,10 @@ def one_installed(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{program.parent}:/usr/bin:/bin"}
 
 
+@pytest.mark.covers("R159", "R160", "R176", "R177", "R178")
 def test_no_word_answers_and_offers_what_is_installed_and_the_log_tells_in_which_order(
     home: Path, one_installed: dict[str, str]
-) -> None:  # R159, R160, R176, R177, R178
+) -> None:
     (greeting, listed), log = served(home=home, PROCTOR_LOG="info", **one_installed)
     assert (greeting["id"], listed["id"]) == (0, 1)
     assert greeting["result"]["serverInfo"]["name"] == "proctor"
@@ -98,14 +99,16 @@ def test_no_word_answers_and_offers_what_is_installed_and_the_log_tells_in_which
     assert places == sorted(places)
 
 
-def test_serve_does_the_same_and_the_environment_says_how_much_is_logged_R176_R178(
+@pytest.mark.covers("R176", "R178")
+def test_serve_does_the_same_and_the_environment_says_how_much_is_logged(
     home: Path, one_installed: dict[str, str]
 ) -> None:
     answers, log = served("serve", home=home, PROCTOR_LOG="error", **one_installed)
     assert ([answer["id"] for answer in answers], log) == ([0, 1], "")  # three are missing
 
 
-def test_no_word_at_a_terminal_is_answered_with_help_R176(home: Path) -> None:
+@pytest.mark.covers("R176")
+def test_no_word_at_a_terminal_is_answered_with_help(home: Path) -> None:
     with Terminal([], home) as terminal:
         terminal.until("Exit status:")
         assert terminal.end() == 0
@@ -187,11 +190,12 @@ async def over_http(fleet: Path, home: Path) -> AsyncGenerator[Client]:
 
 
 # the SDK's client leaves the body of an answer to the garbage collector
+@pytest.mark.covers("R113", "R153", "R157", "R159", "L01", "L02", "L18")
 @pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 @pytest.mark.parametrize("connected", [over_stdio, over_http], ids=["stdio", "http"])
 async def test_three_agents_work_at_once_one_is_cancelled_and_another_is_heard_meanwhile(
     connected: Any, fleet: Path, home: Path
-) -> None:  # R113, R153, R157, R159, L01, L02, L18
+) -> None:
     said, answers = list[str](), dict[str, str]()
     async with connected(fleet, home) as client:
         names = [each.name for each in (await client.list_tools()).tools]
@@ -224,6 +228,7 @@ async def test_three_agents_work_at_once_one_is_cancelled_and_another_is_heard_m
 
 
 # R158 R181 R184
+@pytest.mark.covers("R158", "R181", "R184")
 @pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
 async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the_token(
     fleet: Path, home: Path
@@ -259,7 +264,8 @@ async def test_over_http_it_says_how_it_is_and_what_it_counts_to_whoever_has_the
     assert shown == names_promised()
 
 
-def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds_R158(
+@pytest.mark.covers("R158")
+def test_a_signal_answers_what_runs_and_leaves_nothing_within_four_seconds(
     home: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "stubborn.ndjson"

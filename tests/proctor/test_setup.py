@@ -38,7 +38,8 @@ def contents(home: Path) -> dict[str, bytes]:
     }
 
 
-def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else_R175(home: Path) -> None:
+@pytest.mark.covers("R175")
+def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else(home: Path) -> None:
     before = contents(furnished(home))
     fleet = EXAMPLES / "demo.toml"
     done = proctor("setup", "--fleet", str(fleet), home=home)
@@ -62,7 +63,8 @@ def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else_R175(home
     assert contents(home) == before
 
 
-def test_a_dry_run_names_each_file_and_changes_none_R171(home: Path) -> None:
+@pytest.mark.covers("R171")
+def test_a_dry_run_names_each_file_and_changes_none(home: Path) -> None:
     before = contents(furnished(home))
     done = proctor("setup", "--dry-run", home=home)
     assert (done.status, contents(home)) == (0, before)
@@ -71,7 +73,8 @@ def test_a_dry_run_names_each_file_and_changes_none_R171(home: Path) -> None:
     assert "+ [mcp_servers.proctor]" in done.out
 
 
-def test_one_that_fails_is_told_and_the_others_are_done_R173_R174_C10(home: Path) -> None:
+@pytest.mark.covers("R173", "R174", "C10")
+def test_one_that_fails_is_told_and_the_others_are_done(home: Path) -> None:
     furnished(home)
     (home / ".claude.json").write_text('{"oauth": "very-secret",')
     done = proctor("setup", home=home, env={"CODEX_HOME": str(home / "none")})
@@ -110,7 +113,8 @@ def test_wrong_words_change_nothing(words: tuple[str, ...], said: str, home: Pat
     assert contents(home) == before
 
 
-def test_no_other_command_changes_a_file_in_the_home_R188_R134(home: Path, tmp_path: Path) -> None:
+@pytest.mark.covers("R188", "R134")
+def test_no_other_command_changes_a_file_in_the_home(home: Path, tmp_path: Path) -> None:
     before = contents(furnished(home))
     script = tmp_path / "agent.ndjson"
     script.write_text('{"say": "hello"}\n')

@@ -45,38 +45,44 @@ def told_as(event: SupervisorEvent) -> str:
     return f"{event.seq} {event.time} {event.kind} {event.path} {getattr(event, 'reason', '')}"
 
 
-def test_the_same_seed_gives_the_same_log_X16() -> None:
+@pytest.mark.covers("X16")
+def test_the_same_seed_gives_the_same_log() -> None:
     first = simulate(race, seed=7)
     assert len(first) > 100
     assert all(simulate(race, seed=7) == first for _ in range(20))
 
 
-def test_another_seed_gives_another_log_X16() -> None:
+@pytest.mark.covers("X16")
+def test_another_seed_gives_another_log() -> None:
     logs = {tuple(simulate(race, seed=seed)) for seed in range(10)}
     assert len(logs) == 10
     assert len({tuple(sorted(line.partition(" ")[2] for line in log)) for log in logs}) == 1
 
 
-def test_the_same_seeds_give_the_same_log_with_delays_by_chance_X1_X16() -> None:
+@pytest.mark.covers("X1", "X16")
+def test_the_same_seeds_give_the_same_log_with_delays_by_chance() -> None:
     first = simulate(put_off_race, 1, seed=7)
     assert len({line.rpartition(" ")[2] for line in first}) > 50
     assert simulate(put_off_race, 1, seed=7) == first
 
 
-def test_another_seed_of_the_tree_or_of_the_ties_gives_another_log_X1_X16() -> None:
+@pytest.mark.covers("X1", "X16")
+def test_another_seed_of_the_tree_or_of_the_ties_gives_another_log() -> None:
     seeds = [(1, 7), (2, 7), (3, 7), (1, 8), (1, 9)]
     logs = {tuple(simulate(put_off_race, delays, seed=ties)) for delays, ties in seeds}
     assert len(logs) == len(seeds)
 
 
-def test_what_ran_before_changes_nothing_X16() -> None:
+@pytest.mark.covers("X16")
+def test_what_ran_before_changes_nothing() -> None:
     first = simulate(race, seed=7)
     trio.run(trio.sleep, 0)
     simulate(race, seed=8)
     assert simulate(race, seed=7) == first
 
 
-def test_time_starts_at_zero_and_costs_nothing_X16() -> None:
+@pytest.mark.covers("X16")
+def test_time_starts_at_zero_and_costs_nothing() -> None:
     async def main(seconds: float) -> float:
         await trio.sleep(seconds)
         return trio.current_time()
@@ -92,13 +98,15 @@ def test_what_the_program_raises_comes_out_as_it_is() -> None:
         simulate(main)
 
 
-def test_a_program_that_waits_for_nothing_is_cut_in_virtual_time_X16() -> None:
+@pytest.mark.covers("X16")
+def test_a_program_that_waits_for_nothing_is_cut_in_virtual_time() -> None:
     with pytest.raises(SimulationOverran, match="cut after 60 virtual seconds") as caught:
         simulate(trio.sleep_forever, seconds=60)
     assert caught.value.seconds == 60
 
 
-def test_a_program_that_turns_for_ever_within_one_instant_is_cut_X16() -> None:
+@pytest.mark.covers("X16")
+def test_a_program_that_turns_for_ever_within_one_instant_is_cut() -> None:
     async def main() -> None:
         while True:
             await trio.lowlevel.checkpoint()
@@ -117,7 +125,8 @@ def test_a_program_that_ends_at_the_last_moment_is_not_cut() -> None:
     assert simulate(main, seconds=59) == "done"
 
 
-def test_the_chance_of_other_runs_is_put_back_X16() -> None:
+@pytest.mark.covers("X16")
+def test_the_chance_of_other_runs_is_put_back() -> None:
     scheduler = importlib.import_module("trio._core._run")
     before = scheduler._r.getstate(), scheduler._ALLOW_DETERMINISTIC_SCHEDULING
     simulate(race, seed=7)

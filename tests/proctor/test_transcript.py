@@ -145,6 +145,7 @@ def test_a_reset_time_is_told_with_how_long_it_takes() -> None:
 VALUED = frozenset({"--model"})
 
 
+@pytest.mark.covers("R187")
 @pytest.mark.parametrize(
     ("argv", "settled"),
     [
@@ -160,6 +161,6 @@ VALUED = frozenset({"--model"})
         ("run|claude|--", "run|claude"),
     ],
 )
-def test_words_that_can_be_no_option_go_behind_the_dashes(argv: str, settled: str) -> None:  # R187
+def test_words_that_can_be_no_option_go_behind_the_dashes(argv: str, settled: str) -> None:
     cut = "|" if "|" in argv else " "
     assert settle(argv.split(cut), VALUED) == settled.split(cut)

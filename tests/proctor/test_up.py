@@ -51,7 +51,7 @@ def test_without_a_network_a_look_at_it_ends_the_command(offline: dict[str, str]
     assert b"socket.getaddrinfo" in done.stderr
 
 
-# P11
+@pytest.mark.covers("P11")
 def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
     home: Path, offline: dict[str, str]
 ) -> None:

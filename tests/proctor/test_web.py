@@ -57,6 +57,7 @@ def records(log: str) -> list[dict[str, Any]]:
 
 
 # R179 R180 R181 R184
+@pytest.mark.covers("R179", "R180", "R181", "R184")
 def test_a_fleet_is_served_until_it_is_told_to_stop(home: Path, fleet: Fleet) -> None:
     path = fleet(agent("a", script='"a.ndjson"', prompt='"by the file"'), a=ANSWERS)
     words, env = (
@@ -142,7 +143,8 @@ def until_it(client: httpx2.Client, *, ready: bool) -> dict[str, Any]:
     return dict(said)
 
 
-def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
+@pytest.mark.covers("R182")
+def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named(
     home: Path, fleet: Fleet, tmp_path: Path
 ) -> None:
     path = fleet(*(member(kind, tmp_path) for kind in ("claude", "codex")), a=ANSWERS)
@@ -166,7 +168,8 @@ def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named_R182(
     assert (alive.status_code, alive.json()["why"]) == (200, "not working: codex")
 
 
-def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process_P09(
+@pytest.mark.covers("P09")
+def test_a_fleet_is_listed_stopped_restarted_and_followed_from_another_process(
     home: Path, fleet: Fleet
 ) -> None:
     nested = agent("b", script='"a.ndjson"').replace("[[agents]]", "[[supervisors.agents]]")
@@ -278,7 +281,8 @@ def second_of_work() -> float:
     return max(1.0, (time.monotonic() - began) * 10)
 
 
-def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody_R183(home: Path, fleet: Fleet) -> None:
+@pytest.mark.covers("R183")
+def test_sigterm_under_load_tells_every_client_why_and_leaves_nobody(home: Path, fleet: Fleet) -> None:
     names = [f"a{number}" for number in range(20)]
     path = fleet(*(agent(name, script='"hangs.ndjson"') for name in names), hangs=HANGS)
     ends: dict[str, str] = {}

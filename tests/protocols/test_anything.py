@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def accounted(talk: Conversation, data: bytes) -> None:
     assert len({event.frame for event in events} - {HOST}) + talk.memo.quiet.total() == len(lines)
 
 
-# R116
+@pytest.mark.covers("R116")
 @settings(max_examples=share(300), deadline=None)
 @given(st.lists(shaped_frames(), max_size=4), st.sampled_from([60, 2**20]))
 def test_frames_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any], limit: int) -> None:
@@ -57,7 +58,8 @@ def test_frames_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any]
     accounted(talk, b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
 
 
+@pytest.mark.covers("R116")
 @settings(max_examples=share(300), deadline=None)
 @given(st.binary(max_size=300))
-def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:  # R116
+def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:
     accounted(Conversation(CLAUDE), data)

@@ -18,8 +18,8 @@ from proctor.protocols.vocabulary import (
 from tests.protocols.lines import GREETED, INIT, RESULT, delta, in_phase, line, session
 
 
-# R072
-def test_a_bad_line_costs_only_itself() -> None:  # R070, R076
+@pytest.mark.covers("R072", "R070", "R076")
+def test_a_bad_line_costs_only_itself() -> None:
     talk = session()
     events = talk.receive(delta("a") + b"npm warn deprecated\n" + delta("b"))
     assert [type(event) for event in events] == [TextDelta, Garbled, TextDelta]
@@ -56,13 +56,15 @@ def test_each_bad_line_of_a_batch_is_found_where_it_stands() -> None:
     assert [event.frame for event in bad] == [0, 2, 4]
 
 
-def test_blank_lines_count_as_lines_and_are_no_frames() -> None:  # R067
+@pytest.mark.covers("R067")
+def test_blank_lines_count_as_lines_and_are_no_frames() -> None:
     talk = session()
     (event,) = talk.receive(b"\n \r\n" + delta("a"))
     assert event.frame == 3
     assert talk.frames == 2
 
 
+@pytest.mark.covers("R071")
 @pytest.mark.parametrize(
     ("data", "exhausted"),
     [
@@ -72,7 +74,7 @@ def test_blank_lines_count_as_lines_and_are_no_frames() -> None:  # R067
         (b"x\n" * 3 + b'{"type":"new"}\n' + b"x\n" * 3, False),
     ],
 )
-def test_five_bad_lines_in_a_row_use_up_the_budget(data: bytes, exhausted: bool) -> None:  # R071
+def test_five_bad_lines_in_a_row_use_up_the_budget(data: bytes, exhausted: bool) -> None:
     talk = session()
     notices = [event for event in talk.receive(data + b"x\n") if isinstance(event, Notice)]
     assert talk.exhausted == exhausted
@@ -101,7 +103,8 @@ def test_half_a_surrogate_pair_spoils_no_frame() -> None:
     assert [event.text for event in events if isinstance(event, (TextDelta, Text))] == ["a?", "b?"]
 
 
-def test_an_oversized_result_still_ends_its_turn() -> None:  # C07
+@pytest.mark.covers("C07")
+def test_an_oversized_result_still_ends_its_turn() -> None:
     talk = Conversation(CLAUDE, mode="oneshot", max_line=5000)
     talk.greet()
     talk.send(Prompt("p", "x"))
@@ -147,7 +150,8 @@ def test_an_oversized_line_that_is_no_json_is_only_that() -> None:
     assert [type(event) for event in talk.receive(b"x" * 1000 + b"\n" + b"{" * 200 + b"\n")] == [Garbled] * 2
 
 
-def test_a_20_mb_line_below_the_limit_is_whole() -> None:  # C07
+@pytest.mark.covers("C07")
+def test_a_20_mb_line_below_the_limit_is_whole() -> None:
     talk = in_phase("working")
     result = json.loads(RESULT) | {"result": "y" * 20_000_000}
     data = line(**result)

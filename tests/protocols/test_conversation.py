@@ -20,7 +20,8 @@ from proctor.protocols.vocabulary import (
 from tests.protocols.lines import ASKED, GREETED, INIT, RESULT, in_phase, line, session
 
 
-def test_three_turns_on_one_conversation() -> None:  # C19
+@pytest.mark.covers("C19")
+def test_three_turns_on_one_conversation() -> None:
     talk = session()
     ends: list[AnyEvent] = []
     for prompt in ("p1", "p2", "p3"):
@@ -125,11 +126,12 @@ def test_an_approval_names_the_turn_that_it_holds_up() -> None:
     assert (event.turn, event.tool, event.input) == ("t1", "Bash", {"command": "ls"})
 
 
+@pytest.mark.covers("L05")
 @pytest.mark.parametrize(
     ("version", "code"),
     [("2.1.196", "version_too_old"), ("2.1.331", "version_newer"), ("2.1.250", None), ("odd", None)],
 )
-def test_a_version_that_was_never_tested_is_remarked_once(version: str, code: str | None) -> None:  # L05
+def test_a_version_that_was_never_tested_is_remarked_once(version: str, code: str | None) -> None:
     talk = session()
     init = line(type="system", subtype="init", session_id="s", claude_code_version=version)
     notices = [event.code for event in talk.receive(init + init) if isinstance(event, Notice)]

@@ -26,10 +26,10 @@ def framed(data: bytes, sizes: Sequence[int], max_line: int = 2**20) -> list[Lin
     return [*lines, *framing.end()]
 
 
-# R190
+@pytest.mark.covers("R190", "R068")
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(1, 20)))
-def test_any_cut_gives_the_lines_of_the_whole(data: bytes, sizes: list[int]) -> None:  # R068
+def test_any_cut_gives_the_lines_of_the_whole(data: bytes, sizes: list[int]) -> None:
     *lines, tail = data.split(b"\n")
     assert framed(data, sizes) == [*lines, *([tail] if tail else [])]
 
@@ -39,7 +39,8 @@ def test_only_a_newline_ends_a_line() -> None:
     assert framed(text + b"\n", [3]) == [text]
 
 
-def test_blank_lines_are_given_so_that_they_count() -> None:  # R067
+@pytest.mark.covers("R067")
+def test_blank_lines_are_given_so_that_they_count() -> None:
     assert framed(b"a\n\n \nb\n", []) == [b"a", b"", b" ", b"b"]
 
 
@@ -58,8 +59,9 @@ def test_a_last_line_without_a_newline_is_given_at_the_end() -> None:
     assert framing.end() == []
 
 
+@pytest.mark.covers("C07")
 @pytest.mark.parametrize("size", [9, 10, 11])
-def test_a_line_up_to_the_limit_is_whole_and_a_longer_one_is_not(size: int) -> None:  # C07
+def test_a_line_up_to_the_limit_is_whole_and_a_longer_one_is_not(size: int) -> None:
     line, *rest = framed(b"x" * size + b"\nnext\n", [4, 4], max_line=10)
     assert (line if size <= 10 else isinstance(line, Oversized)) == (b"x" * size if size <= 10 else True)
     assert rest == [b"next"]

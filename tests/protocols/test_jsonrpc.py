@@ -31,7 +31,8 @@ def test_a_line_is_told_apart_by_its_members(line: bytes, kind: str) -> None:
     assert read(Memo(), line).kind == kind
 
 
-def test_a_request_of_the_peer_with_the_number_of_ours_settles_nothing_R102() -> None:
+@pytest.mark.covers("R102")
+def test_a_request_of_the_peer_with_the_number_of_ours_settles_nothing() -> None:
     memo = Memo()
     jsonrpc.ask(memo, "greeting", "initialize", {})
     asking = read(memo, b'{"id":1,"method":"may_i"}')
@@ -39,7 +40,8 @@ def test_a_request_of_the_peer_with_the_number_of_ours_settles_nothing_R102() ->
     assert jsonrpc.settle(memo, read(memo, b'{"id":1,"result":{}}')) == Asked("greeting")
 
 
-def test_replies_out_of_order_reach_what_was_asked_R102() -> None:
+@pytest.mark.covers("R102")
+def test_replies_out_of_order_reach_what_was_asked() -> None:
     memo = Memo()
     for name in ("a", "b"):
         jsonrpc.ask(memo, name, name, {}, request=f"host-{name}")

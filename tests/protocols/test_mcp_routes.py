@@ -48,8 +48,9 @@ DIALECTS: list[tuple[Dialect, Launch]] = [
 ]
 
 
+@pytest.mark.covers("R186")
 @pytest.mark.parametrize(("dialect", "launch"), DIALECTS)
-def test_no_secret_of_a_server_is_an_argument_or_shown_and_nothing_is_ignored_R186(
+def test_no_secret_of_a_server_is_an_argument_or_shown_and_nothing_is_ignored(
     dialect: Dialect, launch: Launch
 ) -> None:
     command = dialect.launch(launch)
@@ -59,8 +60,9 @@ def test_no_secret_of_a_server_is_an_argument_or_shown_and_nothing_is_ignored_R1
     assert set(secrets(SERVERS)) == {*SECRETS}
 
 
+@pytest.mark.covers("R161", "C02", "L03", "L07")
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
-def test_claude_code_takes_its_servers_by_a_private_file_R161_C02_L03_L07(mode: Any) -> None:
+def test_claude_code_takes_its_servers_by_a_private_file(mode: Any) -> None:
     command = CLAUDE.launch(wanted(mode=mode))
     assert "--mcp-config=/s/mcp.json" in command.argv
     assert "--strict-mcp-config" in command.argv
@@ -84,7 +86,8 @@ def test_claude_code_takes_its_servers_by_a_private_file_R161_C02_L03_L07(mode: 
     assert CLAUDE.launch(wanted(mcp={})).files == {}
 
 
-def test_a_codex_thread_is_told_of_its_servers_in_the_greeting_R161_L07() -> None:
+@pytest.mark.covers("R161", "L07")
+def test_a_codex_thread_is_told_of_its_servers_in_the_greeting() -> None:
     talk = Conversation(CODEX, launch=wanted())
     talk.greet()
     talk.receive(b'{"id":1,"result":{"userAgent":"proctor/0.169.0 (x)"}}\n')
@@ -102,7 +105,8 @@ def test_a_codex_thread_is_told_of_its_servers_in_the_greeting_R161_L07() -> Non
     }
 
 
-def test_a_codex_run_is_told_of_its_servers_by_overrides_and_of_secrets_elsewhere_R161_L07() -> None:
+@pytest.mark.covers("R161", "L07")
+def test_a_codex_run_is_told_of_its_servers_by_overrides_and_of_secrets_elsewhere() -> None:
     command = CODEX_EXEC.launch(once())
     told = [value for flag, value in zip(command.argv, command.argv[1:], strict=False) if flag == "-c"]
     assert [value for value in told if value.startswith("mcp_servers")] == [
@@ -124,8 +128,9 @@ def test_a_codex_run_is_told_of_its_servers_by_overrides_and_of_secrets_elsewher
         CODEX_EXEC.launch(once(starter=()))
 
 
+@pytest.mark.covers("R161", "L07")
 @pytest.mark.parametrize(("dialect", "launch"), [(OPENCODE, wanted()), (OPENCODE_RUN, once())])
-def test_opencode_takes_its_servers_in_its_configuration_R161_L07(dialect: Dialect, launch: Launch) -> None:
+def test_opencode_takes_its_servers_in_its_configuration(dialect: Dialect, launch: Launch) -> None:
     config = json.loads(dialect.launch(launch).joined["OPENCODE_CONFIG_CONTENT"])
     assert config["mcp"] == {
         "tiny": {
@@ -155,8 +160,9 @@ def opened(dialect: Dialect, by_http: bool, **fields: Any) -> tuple[dict[str, An
     return asked, events
 
 
+@pytest.mark.covers("R161")
 @pytest.mark.parametrize(("fields", "method"), [({}, "session/new"), ({"resume": "s"}, "session/resume")])
-def test_an_acp_agent_is_told_of_its_servers_when_its_session_opens_R161(
+def test_an_acp_agent_is_told_of_its_servers_when_its_session_opens(
     fields: dict[str, Any], method: str
 ) -> None:
     asked, events = opened(acp_dialect(GENERIC), True, **fields)
@@ -177,7 +183,8 @@ def test_an_acp_agent_is_told_of_its_servers_when_its_session_opens_R161(
     ]
 
 
-def test_an_acp_agent_that_takes_none_by_http_is_told_of_the_others_and_the_host_of_it_R161() -> None:
+@pytest.mark.covers("R161")
+def test_an_acp_agent_that_takes_none_by_http_is_told_of_the_others_and_the_host_of_it() -> None:
     asked, events = opened(acp_dialect(GENERIC), False)
     assert [server["name"] for server in asked["params"]["mcpServers"]] == ["tiny"]
     assert events == [
@@ -198,7 +205,8 @@ MARK = "proctor-ca9781-"
 """What the names of the agent `a` begin with."""
 
 
-def test_servers_on_a_shared_server_are_its_agents_alone_R161() -> None:
+@pytest.mark.covers("R161")
+def test_servers_on_a_shared_server_are_its_agents_alone() -> None:
     talk = Conversation(OPENCODE_SERVE, launch=wanted(allowed_tools=("tiny_ping", "bash")))
     tiny, far, session = served.asked(talk.greet())
     assert [(one["verb"], one["path"]) for one in (tiny, far, session)] == [
@@ -239,7 +247,8 @@ def test_a_server_that_failed_is_told_and_its_tools_have_the_names_they_were_giv
     assert [event.name for event in said if isinstance(event, ToolCall)] == ["tiny_ping"]
 
 
-def test_servers_are_taken_from_a_shared_server_when_their_agent_leaves_R163() -> None:
+@pytest.mark.covers("R163")
+def test_servers_are_taken_from_a_shared_server_when_their_agent_leaves() -> None:
     talk = Conversation(OPENCODE_SERVE, launch=wanted())
     talk.greet()
     paths = [one["path"] for one in served.asked(talk.send(EndSession("e")))]
@@ -253,6 +262,7 @@ def results(events: list[Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(event.text, event.metadata) for event in events if isinstance(event, ToolResult)]
 
 
+@pytest.mark.covers("R165")
 @pytest.mark.parametrize(
     ("told", "metadata"),
     [
@@ -267,9 +277,7 @@ def results(events: list[Any]) -> list[tuple[str, dict[str, Any]]]:
         (None, {}),
     ],
 )
-def test_a_marker_in_a_result_is_visible_with_claude_code_R165_Q08(
-    told: Any, metadata: dict[str, Any]
-) -> None:
+def test_a_marker_in_a_result_is_visible_with_claude_code_Q08(told: Any, metadata: dict[str, Any]) -> None:
     talk = Conversation(CLAUDE, launch=once(mcp={}))
     talk.greet()
     talk.receive(lines.INIT)
@@ -280,7 +288,8 @@ def test_a_marker_in_a_result_is_visible_with_claude_code_R165_Q08(
     assert results(events) == [("2", metadata)]
 
 
-def test_a_marker_in_a_result_is_visible_with_codex_R165_Q08() -> None:
+@pytest.mark.covers("R165")
+def test_a_marker_in_a_result_is_visible_with_codex_Q08() -> None:
     content = [{"type": "text", "text": "2"}]
     called: dict[str, Any] = {"server": "tiny", "tool": "look", "arguments": {}, "status": "completed"}
     once_told: dict[str, Any] = {"id": "i", "type": "mcp_tool_call", **called}
@@ -299,7 +308,8 @@ def test_a_marker_in_a_result_is_visible_with_codex_R165_Q08() -> None:
     assert results(thread.receive(lines.line(method="item/completed", params=params))) == [("2", MARKED)]
 
 
-def test_a_marker_in_a_result_is_visible_with_an_acp_agent_that_passes_it_on_R165_Q08() -> None:
+@pytest.mark.covers("R165")
+def test_a_marker_in_a_result_is_visible_with_an_acp_agent_that_passes_it_on_Q08() -> None:
     for raw, metadata in (
         ({"output": "2", **MARKED}, MARKED),
         ({"output": "2", "metadata": {"truncated": False}}, {}),  # OpenCode passes nothing on

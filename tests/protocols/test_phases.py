@@ -145,7 +145,8 @@ def test_a_prompt_after_the_end_is_refused_by_name() -> None:
     assert (caught.value.request, caught.value.phase) == ("prompt", "ended")
 
 
-def test_a_second_prompt_to_a_one_shot_run_is_refused() -> None:  # C22
+@pytest.mark.covers("C22")
+def test_a_second_prompt_to_a_one_shot_run_is_refused() -> None:
     talk = Conversation(CLAUDE, mode="oneshot")
     assert talk.greet() == b""
     assert talk.closes_stdin
@@ -191,7 +192,8 @@ def test_bytes_after_the_end_are_refused_and_a_second_end_gives_nothing() -> Non
         talk.receive(b"x")
 
 
-def test_a_request_that_could_not_be_written_is_forgotten() -> None:  # C20
+@pytest.mark.covers("C20")
+def test_a_request_that_could_not_be_written_is_forgotten() -> None:
     talk = session()
     for request in (Prompt("p", "x"), Interrupt("i"), EndSession("e")):
         talk.send(request)

@@ -44,29 +44,34 @@ TALK = (
 )
 
 
-def test_a_single_turn_has_its_role_R136() -> None:
+@pytest.mark.covers("R136")
+def test_a_single_turn_has_its_role() -> None:
     assert prompt_of("Hi.") == "User:\nHi."
 
 
-def test_a_request_of_every_kind_is_one_prompt_with_role_labels_R136() -> None:
+@pytest.mark.covers("R136")
+def test_a_request_of_every_kind_is_one_prompt_with_role_labels() -> None:
     documents = (Document("notes.txt", "The sum is 4."),)
     made = prompt_of("And in words?", preamble="Be short.", history=TALK, documents=documents, tools=(ADD,))
     assert made == WHOLE
 
 
-def test_a_history_of_three_turns_is_wholly_present_and_in_order_R138_L16() -> None:
+@pytest.mark.covers("R138", "L16")
+def test_a_history_of_three_turns_is_wholly_present_and_in_order() -> None:
     history = [m for n in "123" for m in (Message("user", f"ask {n}"), Message("assistant", f"say {n}"))]
     labels = [f"{role}:\n{word} {n}" for n in "123" for role, word in (("User", "ask"), ("Assistant", "say"))]
     assert prompt_of("now", history=history) == "\n\n".join([*labels, "User:\nnow"])
 
 
-def test_content_of_several_parts_keeps_its_text_R137() -> None:
+@pytest.mark.covers("R137")
+def test_content_of_several_parts_keeps_its_text() -> None:
     parts = ({"type": "text", "text": "one"}, {"type": "image_url", "image_url": {"url": "x"}}, "two")
     assert prompt_of(parts) == "User:\none\n\n[image_url]\n\ntwo"
 
 
+@pytest.mark.covers("R137")
 @pytest.mark.parametrize("history", [(), (Message("user", ""),), (Message("assistant", ()),)])
-def test_where_nothing_was_said_the_prompt_is_empty_R137(history: tuple[Message, ...]) -> None:
+def test_where_nothing_was_said_the_prompt_is_empty(history: tuple[Message, ...]) -> None:
     assert prompt_of("", preamble="Be short.", history=history, tools=(ADD,)) == ""
 
 

@@ -50,9 +50,10 @@ def told(talk: Conversation, data: bytes, cut: int) -> tuple[list[AnyEvent], byt
     return out, talk.take_owed(), talk.memo, (talk.frames, talk.events, talk.garbled, talk.unrecognized)
 
 
+@pytest.mark.covers("R076")
 @pytest.mark.parametrize("cut", [7, 300, 10**9])
 @pytest.mark.parametrize("data", ODD)
-def test_many_lines_give_what_each_of_them_gives(data: bytes, cut: int) -> None:  # R076
+def test_many_lines_give_what_each_of_them_gives(data: bytes, cut: int) -> None:
     whole = INIT + data + RESULT + data
     assert told(Conversation(CLAUDE), whole, cut) == told(Conversation(BY_LINE), whole, cut)
 
@@ -65,7 +66,8 @@ def test_recorded_runs_read_the_same_line_by_line_and_all_at_once() -> None:
     assert [path.name for path in TRANSCRIPTS if differs(path.read_bytes())] == []
 
 
-def test_a_long_line_among_deltas_costs_only_itself() -> None:  # C07
+@pytest.mark.covers("C07")
+def test_a_long_line_among_deltas_costs_only_itself() -> None:
     long = delta("x" * 2000)
     whole = [delta("a"), long, delta("b"), delta("c")]
     found = [

@@ -77,7 +77,8 @@ def shell(name: str) -> Tool:
     return Tool("Bash", {"command": f"touch {name}.txt", "description": "x"})
 
 
-async def test_a_blocking_hook_denies_rewrites_and_blocks_when_it_raises_or_is_refused(  # L20, L39
+@pytest.mark.covers("L20", "L39")
+async def test_a_blocking_hook_denies_rewrites_and_blocks_when_it_raises_or_is_refused(
     claude_cli: Cli, claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     hook = Hook("PreToolUse", before_shells, matcher="Bash")
@@ -149,7 +150,8 @@ def hold_until(free: trio.Event) -> HostedTool:
     return tool(hold)
 
 
-async def test_a_turn_is_steered_and_one_that_is_interrupted_leaves_what_is_queued(  # L40
+@pytest.mark.covers("L40")
+async def test_a_turn_is_steered_and_one_that_is_interrupted_leaves_what_is_queued(
     claude_options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     free, never = trio.Event(), trio.Event()

@@ -38,8 +38,9 @@ async def test_a_text_answer(
     assert claude_home.leftovers() == []
 
 
+@pytest.mark.covers("R187")
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
-async def test_a_prompt_with_a_leading_dash_arrives_verbatim(  # R187
+async def test_a_prompt_with_a_leading_dash_arrives_verbatim(
     mode: str, options: AgentOptions, messages_api: MessagesApi
 ) -> None:
     prompt = "-p --model $HOME `id`\n- and more"
@@ -51,9 +52,8 @@ async def test_a_prompt_with_a_leading_dash_arrives_verbatim(  # R187
     assert messages_api.scripted[0].last_user_text == prompt
 
 
-async def test_a_prompt_of_a_megabyte_arrives_whole(
-    options: AgentOptions, messages_api: MessagesApi
-) -> None:  # C06
+@pytest.mark.covers("C06")
+async def test_a_prompt_of_a_megabyte_arrives_whole(options: AgentOptions, messages_api: MessagesApi) -> None:
     prompt = "line of the prompt\n" * (MEGABYTE // 19)
     messages_api.play(Text("read"))
     answer = await run(claude_plan("a", options), prompt, timeout=BOUND)
@@ -91,7 +91,8 @@ async def test_a_tool_call_is_allowed_or_denied_by_policy(
     assert live.answer.denied_tools == (() if made else ("Bash",))
 
 
-async def test_an_approval_that_nobody_answers_is_denied(  # L39
+@pytest.mark.covers("L39")
+async def test_an_approval_that_nobody_answers_is_denied(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     messages_api.play(Tool("Bash", {"command": "touch made.txt", "description": "x"}), Text("done"))
@@ -149,9 +150,8 @@ async def test_leaving_while_a_tool_runs_leaves_nothing_behind(
     assert claude_home.leftovers() == []
 
 
-async def test_the_model_that_answered_is_recorded(
-    options: AgentOptions, messages_api: MessagesApi
-) -> None:  # R021
+@pytest.mark.covers("R021")
+async def test_the_model_that_answered_is_recorded(options: AgentOptions, messages_api: MessagesApi) -> None:
     messages_api.play(Text("hi"))
     answer = await run(plan_with(options, {"model": "claude-haiku-4-5"}), "hi", timeout=BOUND)
     assert answer.model is not None

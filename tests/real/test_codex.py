@@ -84,7 +84,8 @@ async def test_a_tool_call_is_allowed_or_denied_by_policy(
     assert live.answer.denied_tools == (() if made else ("shell",))
 
 
-async def test_an_approval_that_nobody_answers_is_denied(  # L39
+@pytest.mark.covers("L39")
+async def test_an_approval_that_nobody_answers_is_denied(
     options: AgentOptions, api: ResponsesApi, home: ClaudeHome
 ) -> None:
     api.play(escalated("echo x > made.txt"), Text("done"))
@@ -107,10 +108,11 @@ async def test_an_answer_by_a_schema_is_data_and_prose_is_not(
     assert (bad.outcome, bad.ending) == ("failed", "schema_unmet")
 
 
+@pytest.mark.covers("R017")
 @pytest.mark.parametrize("mode", ["session", "exec"])
 async def test_the_settings_of_a_thread_reach_its_model(
     mode: str, options: AgentOptions, api: ResponsesApi
-) -> None:  # R017
+) -> None:
     more: AgentOptions = {
         "mode": "exec" if mode == "exec" else "session",
         "effort": "high",
@@ -238,9 +240,8 @@ async def test_interrupt_ends_the_turn_and_what_its_tool_had_started(
     assert home.leftovers() == []
 
 
-async def test_steering_is_taken_into_the_running_turn(
-    options: AgentOptions, api: ResponsesApi
-) -> None:  # L40
+@pytest.mark.covers("L40")
+async def test_steering_is_taken_into_the_running_turn(options: AgentOptions, api: ResponsesApi) -> None:
     api.play(call("sleep 1; echo slept"), Text("both done"))
     async with proctor.open_supervisor([agent_spec("a", plan_with(options, OPEN), {})]) as sup:
         steered = list[str]()
@@ -305,9 +306,10 @@ async def test_killed_in_mid_turn_the_conversation_goes_on_in_the_same_thread(
     assert home.leftovers() == []
 
 
+@pytest.mark.covers("L37")
 async def test_a_thread_that_nobody_knows_is_refused_and_an_agent_starts_afresh(
     options: AgentOptions, api: ResponsesApi
-) -> None:  # L37
+) -> None:
     unknown = "01a1ffbf-0142-71e1-9c8c-000000000000"
     api.play(Text("hello"))
     plan = plan_with(options, {"resume": unknown})

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.model_api import CONTENT, open_model_api
@@ -22,7 +24,8 @@ BOUND = 120.0
 ADDED = {"a": 2, "b": 3}
 
 
-async def test_gemini_calls_both_and_hands_in_its_answer_without_a_question_R161_R149(
+@pytest.mark.covers("R161", "R149")
+async def test_gemini_calls_both_and_hands_in_its_answer_without_a_question(
     installed_clis: Mapping[str, Path], tmp_path: Path
 ) -> None:
     async with open_model_api(CONTENT) as api:
@@ -44,7 +47,8 @@ async def test_gemini_calls_both_and_hands_in_its_answer_without_a_question_R161
         home.sweep()
 
 
-async def test_a_codex_run_calls_both_R161_R165(
+@pytest.mark.covers("R161", "R165")
+async def test_a_codex_run_calls_both(
     codex_options: AgentOptions, responses_api: ResponsesApi, codex_home: ClaudeHome
 ) -> None:
     responses_api.play(Tool("mcp__host__add", ADDED), Tool("mcp__tiny__look", {}), Text("done"))
@@ -55,7 +59,8 @@ async def test_a_codex_run_calls_both_R161_R165(
     assert codex_home.leftovers() == []
 
 
-async def test_a_codex_thread_calls_a_server_R161_R165(
+@pytest.mark.covers("R161", "R165")
+async def test_a_codex_thread_calls_a_server(
     codex_options: AgentOptions, responses_api: ResponsesApi, codex_home: ClaudeHome
 ) -> None:
     responses_api.play(Tool("mcp__tiny__look", {}), Text("done"))
@@ -66,8 +71,9 @@ async def test_a_codex_thread_calls_a_server_R161_R165(
     assert codex_home.leftovers() == []
 
 
+@pytest.mark.covers("R161", "R165")
 @newest_claude
-async def test_one_shot_claude_code_calls_both_R161_R165(
+async def test_one_shot_claude_code_calls_both(
     claude_options: AgentOptions, claude_home: ClaudeHome, messages_api: MessagesApi
 ) -> None:
     options: AgentOptions = {**GIVEN, **claude_options, "mode": "oneshot"}

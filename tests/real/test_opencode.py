@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import msgspec
+import pytest
 
 import proctor
 from proctor.actors.plan.plan import AgentOptions, opencode_plan
@@ -73,7 +74,8 @@ async def test_a_session_goes_through_every_scene_and_leaves_nothing_behind(
     assert opencode_home.leftovers() == []
 
 
-async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_one_R161_R149_R150(
+@pytest.mark.covers("R161", "R149", "R150")
+async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_one(
     opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
     plan = opencode_plan("a", {**opencode_options, **GIVEN})
@@ -92,7 +94,8 @@ async def test_a_process_for_one_request_calls_tools_and_hands_in_its_answer_by_
     assert opencode_home.leftovers() == []
 
 
-async def test_a_process_for_each_prompt_is_given_files_and_tools_R145_R161(
+@pytest.mark.covers("R145", "R161")
+async def test_a_process_for_each_prompt_is_given_files_and_tools(
     opencode_options: AgentOptions, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
     plan = opencode_plan("a", {**opencode_options, **GIVEN, "mode": "run"})

@@ -126,7 +126,8 @@ async def _killed_in_mid_turn(turn: proctor.Turn, pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_two_agents_on_one_server_R161_R164(
+@pytest.mark.covers("R161", "R164")
+async def test_two_agents_on_one_server(
     opencode_cli: Path, completions_api: ModelApi, opencode_home: ClaudeHome
 ) -> None:
     api, home = completions_api, opencode_home

@@ -34,8 +34,9 @@ def everything(body: Any) -> str:
     return msgspec.json.encode(body).decode()
 
 
+@pytest.mark.covers("R145")
 @newest_claude
-async def test_claude_shows_its_model_the_picture_the_document_and_the_text_R145(
+async def test_claude_shows_its_model_the_picture_the_document_and_the_text(
     claude_options: AgentOptions, messages_api: MessagesApi
 ) -> None:
     messages_api.play(Text("seen"))
@@ -46,8 +47,9 @@ async def test_claude_shows_its_model_the_picture_the_document_and_the_text_R145
     assert SAID in told
 
 
+@pytest.mark.covers("R145")
 @pytest.mark.parametrize("mode", ["session", "exec"])
-async def test_codex_shows_its_model_the_picture_and_the_text_R145(
+async def test_codex_shows_its_model_the_picture_and_the_text(
     mode: AgentMode, codex_options: AgentOptions, responses_api: ResponsesApi
 ) -> None:
     responses_api.play(Text("seen"))

@@ -69,7 +69,8 @@ async def registered(client: str, script: Path, env: Mapping[str, str], cwd: Pat
     assert " registered in " in await done(script, *words, env=env, cwd=cwd)
 
 
-async def test_claude_code_calls_an_agent_by_what_setup_wrote_alone_R170(
+@pytest.mark.covers("R170")
+async def test_claude_code_calls_an_agent_by_what_setup_wrote_alone(
     installed_clis: Mapping[str, Path], claude_home: ClaudeHome, messages_api: MessagesApi, script: Path
 ) -> None:
     env, work = {**claude_home.environment, **PATIENT, **PLAIN}, claude_home.work
@@ -83,7 +84,8 @@ async def test_claude_code_calls_an_agent_by_what_setup_wrote_alone_R170(
     assert claude_home.leftovers() == []
 
 
-async def test_codex_calls_an_agent_by_what_setup_wrote_alone_R170(
+@pytest.mark.covers("R170")
+async def test_codex_calls_an_agent_by_what_setup_wrote_alone(
     installed_clis: Mapping[str, Path], responses_api: ResponsesApi, script: Path, tmp_path: Path
 ) -> None:
     home, work = tmp_path / "home", tmp_path / "work"

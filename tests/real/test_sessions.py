@@ -39,8 +39,9 @@ async def two_sessions(plan: Plan, messages_api: MessagesApi, root: Path) -> Non
     assert os.listdir(root) == []
 
 
+@pytest.mark.covers("R126", "R129", "R133", "R049", "L14")
 @newest_claude
-async def test_sessions_keep_their_conversations_while_a_process_waits_for_a_prompt_R126_R129_R133_R049_L14(
+async def test_sessions_keep_their_conversations_while_a_process_waits_for_a_prompt(
     options: AgentOptions, messages_api: MessagesApi, claude_home: ClaudeHome, tmp_path: Path
 ) -> None:
     messages_api.play(Text("Noted."), Text("Blue."), Text("What?"), Repeat(Text("Here.")))

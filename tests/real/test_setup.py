@@ -46,8 +46,9 @@ async def said(program: Path, *words: str, home: Path) -> str:
     return re.sub(r"\x1b\[\d*m", "", done.stdout.decode())
 
 
+@pytest.mark.covers("R170", "C09")
 @pytest.mark.parametrize("alias", ALIASES)
-async def test_the_program_itself_lists_what_was_registered_R170_C09(
+async def test_the_program_itself_lists_what_was_registered(
     alias: str, program_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
     program = program_of(alias)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.fakes.messages_api import MessagesApi
@@ -26,7 +27,8 @@ def resident(pid: int, field: str) -> int:
     raise LookupError(field)
 
 
-async def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(  # R053
+@pytest.mark.covers("R053")
+async def test_a_reader_that_sleeps_gets_every_byte_and_costs_no_memory(
     claude_cli: Cli, messages_api: MessagesApi, claude_home: ClaudeHome
 ) -> None:
     answer = Text(size=ANSWER)

@@ -29,7 +29,8 @@ def started() -> Conversation:
     return talk
 
 
-def test_a_thousand_lines_are_a_thousand_objects_R066() -> None:
+@pytest.mark.covers("R066")
+def test_a_thousand_lines_are_a_thousand_objects() -> None:
     talk = started()
     talk.receive(INIT)
     events = talk.receive(b"".join(delta(str(n)) for n in range(1000)))
@@ -37,7 +38,8 @@ def test_a_thousand_lines_are_a_thousand_objects_R066() -> None:
     assert len({event.frame for event in events}) == len(events) == 1000
 
 
-def test_an_unknown_kind_of_frame_is_an_event_that_leads_to_its_line_and_ends_nothing_R069_R077_L21() -> None:
+@pytest.mark.covers("R069", "R077", "L21")
+def test_an_unknown_kind_of_frame_is_an_event_that_leads_to_its_line_and_ends_nothing() -> None:
     talk = started()
     said = [INIT, ODD, delta("on"), RESULT]
     before = talk.frames
@@ -47,7 +49,8 @@ def test_an_unknown_kind_of_frame_is_an_event_that_leads_to_its_line_and_ends_no
     assert [type(event) for event in events][-2:] == [v.TextDelta, v.TurnEnded]
 
 
-def test_good_and_bad_lines_of_each_kind_are_told_apart_and_counted_R074_R079() -> None:
+@pytest.mark.covers("R074", "R079")
+def test_good_and_bad_lines_of_each_kind_are_told_apart_and_counted() -> None:
     talk = started()
     events = talk.receive(INIT + b"npm warn old\n" + ODD + LOST + delta("a") + b"[1]\n" + RESULT)
     assert [(event.reason) for event in events if isinstance(event, v.Garbled)] == ["not_json", "not_object"]
@@ -67,12 +70,14 @@ STREAMING: Sequence[tuple[Dialect, Launch, str]] = (
 )
 
 
+@pytest.mark.covers("R078")
 @pytest.mark.parametrize(("dialect", "wanted", "word"), STREAMING)
-def test_every_command_line_is_asked_for_a_stream_R078(dialect: Dialect, wanted: Launch, word: str) -> None:
+def test_every_command_line_is_asked_for_a_stream(dialect: Dialect, wanted: Launch, word: str) -> None:
     assert word in dialect.launch(wanted).argv
 
 
-def test_a_document_over_several_lines_is_no_event_of_the_stream_R078() -> None:
+@pytest.mark.covers("R078")
+def test_a_document_over_several_lines_is_no_event_of_the_stream() -> None:
     document = json.dumps({"type": "result", "result": "x"}, indent=1).encode() + b"\n"
     talk = started()
     assert {type(event) for event in talk.receive(INIT + document) if event.frame > 1} <= {
@@ -81,6 +86,7 @@ def test_a_document_over_several_lines_is_no_event_of_the_stream_R078() -> None:
     }
 
 
+@pytest.mark.covers("R015")
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
@@ -89,14 +95,13 @@ def test_a_document_over_several_lines_is_no_event_of_the_stream_R078() -> None:
         (("Read", "Bash(git log:*)", "Edit"), ["--allowedTools=Read,Bash(git log:*),Edit"]),
     ],
 )
-def test_allowed_tools_are_one_option_and_none_is_no_option_R015(
-    tools: tuple[str, ...], words: list[str]
-) -> None:
+def test_allowed_tools_are_one_option_and_none_is_no_option(tools: tuple[str, ...], words: list[str]) -> None:
     argv = claude_launch(Launch(executable=("claude",), allowed_tools=tools)).argv
     assert [word for word in argv if word.startswith("--allowedTools")] == words
 
 
-def test_a_command_line_without_an_option_for_allowed_tools_says_so_R015() -> None:
+@pytest.mark.covers("R015")
+def test_a_command_line_without_an_option_for_allowed_tools_says_so() -> None:
     wanted = Launch(executable=("x",), allowed_tools=("Read",))
     for dialect in (CODEX, SCRIPTED_WIRES["acp"].dialect):
         assert "allowed_tools" in dialect.launch(wanted).ignored
@@ -114,10 +119,9 @@ TOLD: Sequence[tuple[Play, str, set[type]]] = (
 )
 
 
+@pytest.mark.covers("R081", "R082")
 @pytest.mark.parametrize(("play", "name", "kinds"), TOLD, ids=[name for _, name, _ in TOLD])
-def test_starts_content_and_ends_of_a_recording_are_typed_R081_R082(
-    play: Play, name: str, kinds: set[type]
-) -> None:
+def test_starts_content_and_ends_of_a_recording_are_typed(play: Play, name: str, kinds: set[type]) -> None:
     _, events = play(name)
     [start, *_] = [event for event in events if isinstance(event, v.Started)]
     [begun, *_] = [event for event in events if isinstance(event, v.TurnStarted)]
@@ -129,8 +133,9 @@ GOOD = ((play_claude, "b_stream"), (play_codex, "app_text"), (play_opencode, "ru
 BAD = ((play_claude, "i_401"), (play_codex, "app_err_401"), (play_opencode, "run_err_401"))
 
 
+@pytest.mark.covers("R083")
 @pytest.mark.parametrize(("play", "name"), GOOD, ids=[name for _, name in GOOD])
-def test_a_good_end_says_tokens_and_session_R083(play: Play, name: str) -> None:
+def test_a_good_end_says_tokens_and_session(play: Play, name: str) -> None:
     _, events = play(name)
     [end] = [event for event in events if isinstance(event, v.TurnEnded)]
     assert (end.ending, end.error) == ("completed", None)
@@ -139,15 +144,17 @@ def test_a_good_end_says_tokens_and_session_R083(play: Play, name: str) -> None:
     assert end.session_id
 
 
+@pytest.mark.covers("R083")
 @pytest.mark.parametrize(("play", "name"), BAD, ids=[name for _, name in BAD])
-def test_a_bad_end_says_its_kind_and_its_reason_R083(play: Play, name: str) -> None:
+def test_a_bad_end_says_its_kind_and_its_reason(play: Play, name: str) -> None:
     _, events = play(name)
     end = [event for event in events if isinstance(event, v.TurnEnded)][-1]
     assert end.ending == "authentication"
     assert end.error
 
 
-def test_the_model_that_answered_is_told_and_not_the_one_that_was_asked_for_R021() -> None:
+@pytest.mark.covers("R021")
+def test_the_model_that_answered_is_told_and_not_the_one_that_was_asked_for() -> None:
     talk = session(launch=Launch(executable=("x",), model="sonnet"))
     talk.send(v.Prompt("p", "hi"))
     [end] = [event for event in talk.receive(INIT + RESULT) if isinstance(event, v.TurnEnded)]

@@ -64,7 +64,8 @@ def all_of(module: object, root: type[E]) -> set[type[E]]:
     return {kind for kind in kinds if issubclass(kind, root) and kind is not root}
 
 
-def test_each_failure_has_a_type_of_its_own_and_no_type_is_for_the_rest_R107() -> None:
+@pytest.mark.covers("R107")
+def test_each_failure_has_a_type_of_its_own_and_no_type_is_for_the_rest() -> None:
     assert len({*FAILURES.values()}) == len(FAILURES)
     known = all_of(process_errors, ProcessError) | all_of(errors, errors.AgentError)
     assert known >= {*FAILURES.values()}
@@ -72,7 +73,8 @@ def test_each_failure_has_a_type_of_its_own_and_no_type_is_for_the_rest_R107() -
     assert [kind.__name__ for kind in known if rest.search(kind.__name__)] == []
 
 
-def test_launching_fails_in_four_ways_that_are_told_apart_R025() -> None:
+@pytest.mark.covers("R025")
+def test_launching_fails_in_four_ways_that_are_told_apart() -> None:
     ways = (errors.NotInstalled, errors.NotExecutable, errors.VersionCheckFailed, errors.StartRefused)
     assert [one for one in ways for other in ways if one is not other and issubclass(one, other)] == []
 
@@ -88,8 +90,9 @@ def made(kind: type[ProcessError]) -> ProcessError:
     return kind("it failed", stage="stdin", argv0="prog", pid=77, elapsed=1.5)
 
 
+@pytest.mark.covers("R106", "R108")
 @pytest.mark.parametrize("kind", sorted(all_of(process_errors, ProcessError), key=str))
-def test_a_process_error_has_its_facts_and_says_them_R106_R108(kind: type[ProcessError]) -> None:
+def test_a_process_error_has_its_facts_and_says_them(kind: type[ProcessError]) -> None:
     error = made(kind)
     assert (error.argv0, error.stage in error.args[0]) == ("prog", True)
     assert "'prog'" in str(error)
@@ -100,7 +103,8 @@ def test_a_process_error_has_its_facts_and_says_them_R106_R108(kind: type[Proces
         assert "pid 77, after 1.50 s" in str(error)
 
 
-def test_a_start_that_failed_keeps_its_cause_R106() -> None:
+@pytest.mark.covers("R106")
+def test_a_start_that_failed_keeps_its_cause() -> None:
     cause = OSError(24, "Too many open files")
     error = SpawnFailed("did not start", stage="pipes", argv0="prog", cause=cause)
     assert (error.cause, error.pid, error.elapsed) == (cause, None, 0.0)

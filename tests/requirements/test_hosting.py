@@ -66,7 +66,8 @@ class Daemon:
         self.ends[end] = self.ends.get(end, 0) + 1
 
 
-async def test_a_daemon_survives_a_day_of_agents_that_fail_P08(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("P08")
+async def test_a_daemon_survives_a_day_of_agents_that_fail(autojump_clock: MockClock) -> None:
     tasks = trio.lowlevel.current_statistics().tasks_living
     async with proctor.open_supervisor(intensity=10_000, period=DAY_AND_NIGHT) as sup:
         daemon = Daemon(sup, random.Random(7))
@@ -85,7 +86,8 @@ def greeting_reply(said: bytes) -> bytes:
     return reply(frame["request_id"], pid=1)
 
 
-async def test_output_is_read_before_and_while_the_greeting_is_written_C17(
+@pytest.mark.covers("C17")
+async def test_output_is_read_before_and_while_the_greeting_is_written(
     autojump_clock: MockClock,
 ) -> None:
     async def talks_first(side: PeerStreams) -> int | None:
@@ -101,8 +103,9 @@ async def test_output_is_read_before_and_while_the_greeting_is_written_C17(
     assert (answer.outcome, answer.text) == ("ok", "ok")
 
 
+@pytest.mark.covers("C23")
 @pytest.mark.parametrize(("patience", "connects"), [(60.0, True), (30.0, False)])
-async def test_a_greeting_may_take_its_time_and_no_more_C23(
+async def test_a_greeting_may_take_its_time_and_no_more(
     patience: float, connects: bool, autojump_clock: MockClock
 ) -> None:
     async def slow(side: PeerStreams) -> int | None:
@@ -123,7 +126,8 @@ async def test_a_greeting_may_take_its_time_and_no_more_C23(
             await run(plan, "hi", timeout=300)
 
 
-async def test_a_callback_that_is_asked_may_call_back_C21(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("C21")
+async def test_a_callback_that_is_asked_may_call_back(autojump_clock: MockClock) -> None:
     seen = list[str]()
 
     async def asks(side: PeerStreams) -> int | None:
@@ -153,7 +157,8 @@ async def test_a_callback_that_is_asked_may_call_back_C21(autojump_clock: MockCl
     assert (answer.outcome, seen) == ("ok", ["blocked"])
 
 
-async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
+@pytest.mark.covers("R024")
+async def test_a_path_that_changes_changes_no_program_of_an_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     for folder in ("first", "second"):
@@ -175,7 +180,8 @@ async def test_a_path_that_changes_changes_no_program_of_an_agent_R024(
     assert starts == [str(tmp_path / "first" / "claude")] * 2
 
 
-def test_the_window_of_events_has_a_thousand_unless_it_is_told_another_R052() -> None:
+@pytest.mark.covers("R052")
+def test_the_window_of_events_has_a_thousand_unless_it_is_told_another() -> None:
     def window(**size: Any) -> int:
         log = EventLog(None, **size)
         for number in range(3000):
@@ -189,7 +195,8 @@ def test_the_window_of_events_has_a_thousand_unless_it_is_told_another_R052() ->
     assert window(window=100) <= 100 < window()
 
 
-async def test_a_write_that_fails_leaves_no_request_behind_and_its_asker_is_told_C20(tmp_path: Path) -> None:
+@pytest.mark.covers("C20")
+async def test_a_write_that_fails_leaves_no_request_behind_and_its_asker_is_told(tmp_path: Path) -> None:
     async def leaves(side: PeerStreams) -> int | None:
         await side.send_all(greeting_reply(await anext(side.lines())))
         return 0

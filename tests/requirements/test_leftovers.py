@@ -22,7 +22,7 @@ def test_that_waits():
 """
 
 
-# R191, P07
+@pytest.mark.covers("R191", "P07")
 def test_a_test_that_leaves_a_child_fails_and_the_next_does_not(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

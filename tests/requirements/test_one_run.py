@@ -42,7 +42,8 @@ def folder_of(root: Path) -> Path:
     return folder
 
 
-async def test_an_answer_has_all_that_was_told_and_the_recording_every_line_R011_R012_R083(
+@pytest.mark.covers("R011", "R012", "R083")
+async def test_an_answer_has_all_that_was_told_and_the_recording_every_line(
     tmp_path: Path,
 ) -> None:
     plan = plan_of(tmp_path, EVERYTHING, mode="oneshot", record=tmp_path / "runs")
@@ -68,7 +69,8 @@ async def test_an_answer_has_all_that_was_told_and_the_recording_every_line_R011
     assert {type(event) for event in events} >= {v.Thinking, v.TextDelta, v.Text, v.ToolCall, v.ToolResult}
 
 
-async def test_two_runs_are_two_processes_and_share_nothing_R010(tmp_path: Path) -> None:
+@pytest.mark.covers("R010")
+async def test_two_runs_are_two_processes_and_share_nothing(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"reply": "{prompt} of {incarnation}"}], mode="oneshot")
     untouched = attrs.evolve(plan)
     pids, texts = set[int | None](), list[str]()
@@ -81,7 +83,8 @@ async def test_two_runs_are_two_processes_and_share_nothing_R010(tmp_path: Path)
     assert plan == untouched
 
 
-async def test_after_its_last_event_nothing_of_a_run_is_left_R063(tmp_path: Path) -> None:
+@pytest.mark.covers("R063")
+async def test_after_its_last_event_nothing_of_a_run_is_left(tmp_path: Path) -> None:
     before, tasks = children(), trio.lowlevel.current_statistics().tasks_living
     async with stream(plan_of(tmp_path), "hi", timeout=30) as live:
         events = [event async for event in live]
@@ -91,7 +94,8 @@ async def test_after_its_last_event_nothing_of_a_run_is_left_R063(tmp_path: Path
     assert children() == before
 
 
-async def test_a_reader_who_goes_away_stops_the_run_and_that_is_no_failure_R061(tmp_path: Path) -> None:
+@pytest.mark.covers("R061")
+async def test_a_reader_who_goes_away_stops_the_run_and_that_is_no_failure(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, [{"say": "begun"}, {"sleep": 60}, {"reply": "never"}], shutdown=3.0)
     async with stream(plan, "hi", timeout=30) as live:
         async for event in live:
@@ -102,7 +106,8 @@ async def test_a_reader_who_goes_away_stops_the_run_and_that_is_no_failure_R061(
     assert live.incarnation.exit is not None
 
 
-async def test_a_reader_may_refuse_an_event_which_stops_the_run_before_the_next_R075(tmp_path: Path) -> None:
+@pytest.mark.covers("R075")
+async def test_a_reader_may_refuse_an_event_which_stops_the_run_before_the_next(tmp_path: Path) -> None:
     class NoTools(Exception):
         pass
 
@@ -121,7 +126,8 @@ async def test_a_reader_may_refuse_an_event_which_stops_the_run_before_the_next_
     await run(plan_of(tmp_path), "and one that nobody refuses", timeout=30)
 
 
-async def test_a_key_goes_by_environment_and_is_written_nowhere_R185_R186(tmp_path: Path) -> None:
+@pytest.mark.covers("R185", "R186")
+async def test_a_key_goes_by_environment_and_is_written_nowhere(tmp_path: Path) -> None:
     script: list[Step] = [
         {"tool": "Bash", "input": {}, "run": 'case "$ANTHROPIC_API_KEY" in sk-never*) echo has it;; esac'},
         {"end": "authentication", "text": "no"},
@@ -139,7 +145,8 @@ async def test_a_key_goes_by_environment_and_is_written_nowhere_R185_R186(tmp_pa
     assert KEY not in repr((plan, live.answer, meta["argv"]))
 
 
-async def test_the_text_of_a_failed_start_has_no_key_in_it_R186(tmp_path: Path) -> None:
+@pytest.mark.covers("R186")
+async def test_the_text_of_a_failed_start_has_no_key_in_it(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "exit:3@turn=0@line=0", env={"ANTHROPIC_API_KEY": KEY})
     with pytest.raises(StartRefused) as caught:
         await run(plan, PROMPT, timeout=30)
@@ -147,7 +154,8 @@ async def test_the_text_of_a_failed_start_has_no_key_in_it_R186(tmp_path: Path) 
     assert PROMPT not in str(caught.value)
 
 
-async def test_a_run_and_a_held_agent_start_with_the_same_arguments_R103(tmp_path: Path) -> None:
+@pytest.mark.covers("R103")
+async def test_a_run_and_a_held_agent_start_with_the_same_arguments(tmp_path: Path) -> None:
     options: dict[str, Any] = {"model": "sonnet", "allowed_tools": ("Read",), "add_dirs": (str(tmp_path),)}
     plan = plan_of(tmp_path, HELLO, record=tmp_path / "run", **options)
     await run(plan, "hi", timeout=30)
@@ -159,7 +167,8 @@ async def test_a_run_and_a_held_agent_start_with_the_same_arguments_R103(tmp_pat
     assert "--model=sonnet" in one["argv"]
 
 
-async def test_the_temporary_directory_is_there_until_the_stream_is_left_L09(tmp_path: Path) -> None:
+@pytest.mark.covers("L09")
+async def test_the_temporary_directory_is_there_until_the_stream_is_left(tmp_path: Path) -> None:
     script: list[Step] = [
         {"tool": "Bash", "input": {}, "run": 'touch "$TMPDIR/kept"; echo "$TMPDIR"'},
         {"reply": "done"},
@@ -173,7 +182,8 @@ async def test_the_temporary_directory_is_there_until_the_stream_is_left_L09(tmp
         os.listdir(told.strip())
 
 
-async def test_a_failure_before_the_first_message_has_no_turns_and_says_why_R091(tmp_path: Path) -> None:
+@pytest.mark.covers("R091")
+async def test_a_failure_before_the_first_message_has_no_turns_and_says_why(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, HELLO, "crash@line=0", mode="oneshot")
     async with stream(plan, "hi", timeout=30) as live:
         answer = await live.finish()
@@ -185,10 +195,11 @@ async def test_a_failure_before_the_first_message_has_no_turns_and_says_why_R091
     assert answer.error
 
 
+@pytest.mark.covers("C06")
 @pytest.mark.parametrize(
     "voice", ["claude", "claude-oneshot", "codex", "codex-exec", "opencode", "opencode-run"]
 )
-async def test_a_prompt_of_a_megabyte_reaches_every_command_line_C06(voice: str, tmp_path: Path) -> None:
+async def test_a_prompt_of_a_megabyte_reaches_every_command_line(voice: str, tmp_path: Path) -> None:
     prompt = "0123456789" * 100_000 + " the end"
     script = write_script(
         tmp_path, [{"turn": "whole", "when": f"^{prompt[:10]}.* the end$"}, {"reply": "whole"}]
@@ -198,6 +209,7 @@ async def test_a_prompt_of_a_megabyte_reaches_every_command_line_C06(voice: str,
     assert (answer.outcome, answer.text) == ("ok", "whole")
 
 
-def test_a_run_has_five_minutes_unless_it_is_told_R044() -> None:
+@pytest.mark.covers("R044")
+def test_a_run_has_five_minutes_unless_it_is_told() -> None:
     for function in (run, stream, proctor.ask, proctor.stream):
         assert inspect.signature(function).parameters["timeout"].default == 300.0

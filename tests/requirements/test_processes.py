@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from proctor.runtime import open_supervisor, process, supervisor_spec
@@ -44,7 +45,8 @@ AGENTS = int(os.environ.get("PROCTOR_REQUIREMENTS_AGENTS", "24"))
 """Asked for: 100. In the gate fewer; each is three processes."""
 
 
-async def test_a_leaf_that_is_killed_changes_nothing_outside_of_its_supervisor_P02(tmp_path: Path) -> None:
+@pytest.mark.covers("P02")
+async def test_a_leaf_that_is_killed_changes_nothing_outside_of_its_supervisor(tmp_path: Path) -> None:
     def leaf(name: str) -> ChildSpec:
         return process(["sh", "-c", f"echo $$ >> {tmp_path}/{name}; exec sleep 60"], id=name, shutdown=1)
 
@@ -63,9 +65,8 @@ async def test_a_leaf_that_is_killed_changes_nothing_outside_of_its_supervisor_P
             os.kill(int(before[name]), 0)
 
 
-async def test_fifty_megabytes_that_nobody_reads_harm_nobody_and_are_counted_R054_R055_R056_R057_C11_C13() -> (
-    None
-):
+@pytest.mark.covers("R054", "R055", "R056", "R057", "C11", "C13")
+async def test_fifty_megabytes_that_nobody_reads_harm_nobody_and_are_counted() -> None:
     loud = python(LOUD.format(fd=1, size=MEGABYTE))
     with trio.fail_after(30):
         async with open_process(loud, ladder=(Step("close_stdin", 25), Step("kill"))) as process_:
@@ -76,7 +77,8 @@ async def test_fifty_megabytes_that_nobody_reads_harm_nobody_and_are_counted_R05
     assert len(kept) + process_.discarded == 50 * MEGABYTE + len(b"the end")
 
 
-async def test_fifty_megabytes_on_stderr_keep_their_end_and_their_size_R054_R055_R057_C11() -> None:
+@pytest.mark.covers("R054", "R055", "R057", "C11")
+async def test_fifty_megabytes_on_stderr_keep_their_end_and_their_size() -> None:
     with trio.fail_after(30):
         async with open_process(python(LOUD.format(fd=2, size=MEGABYTE)), stderr_limit=1000) as process_:
             assert await process_.wait() == Normal()
@@ -84,7 +86,8 @@ async def test_fifty_megabytes_on_stderr_keep_their_end_and_their_size_R054_R055
     assert process_.stderr_total == 50 * MEGABYTE + len(b"the end")
 
 
-async def test_one_that_has_closed_its_output_and_lives_on_is_stopped_by_a_signal_C16() -> None:
+@pytest.mark.covers("C16")
+async def test_one_that_has_closed_its_output_and_lives_on_is_stopped_by_a_signal() -> None:
     async with open_process(
         sh("echo up; exec >&- 2>&-; trap 'exit 0' TERM; sleep 60 & wait"), ladder=QUICK
     ) as process_:
@@ -93,14 +96,16 @@ async def test_one_that_has_closed_its_output_and_lives_on_is_stopped_by_a_signa
     assert process_.exit in (Normal(), Shutdown())
 
 
-async def test_one_that_is_deaf_to_everything_is_killed_C15() -> None:
+@pytest.mark.covers("C15")
+async def test_one_that_is_deaf_to_everything_is_killed() -> None:
     async with open_process(sh("trap '' TERM; echo up; while :; do sleep 1; done"), ladder=QUICK) as process_:
         assert await process_.receive() == b"up\n"
     assert process_.exit == Killed()
     await gone(process_.pid)
 
 
-async def test_starts_at_the_same_time_have_each_their_own_environment_C24() -> None:
+@pytest.mark.covers("C24")
+async def test_starts_at_the_same_time_have_each_their_own_environment() -> None:
     ours = dict(os.environ)
     told = dict[int, bytes]()
 
@@ -116,7 +121,8 @@ async def test_starts_at_the_same_time_have_each_their_own_environment_C24() -> 
     assert dict(os.environ) == ours
 
 
-def test_as_process_one_it_leaves_nobody_unreaped_L17() -> None:
+@pytest.mark.covers("L17")
+def test_as_process_one_it_leaves_nobody_unreaped() -> None:
     program = AS_PROCESS_ONE.format(agents=AGENTS)
     done = subprocess.run(
         [sys.executable, "-c", program],

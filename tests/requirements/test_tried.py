@@ -65,7 +65,8 @@ def lines_of_code(path: Path) -> int:
     return sum(bool(text.strip()) and number not in told for number, text in lines)
 
 
-def test_a_script_compares_three_command_lines_in_few_lines_P10(home: Path, tmp_path: Path) -> None:
+@pytest.mark.covers("P10")
+def test_a_script_compares_three_command_lines_in_few_lines(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.ndjson"
     script.write_text('{"reply": "You said: {prompt}", "cost": 0.5}\n')
     named = dict[str, str]()
@@ -83,8 +84,9 @@ def test_a_script_compares_three_command_lines_in_few_lines_P10(home: Path, tmp_
     assert lines_of_code(COMPARISON) <= 20
 
 
+@pytest.mark.covers("R188")
 @pytest.mark.parametrize("words", [("run", "scripted:{script}", "hi"), ("doctor",), ("run", "claude", "hi")])
-def test_nothing_in_a_home_changes_by_itself_R188(words: tuple[str, ...], home: Path, tmp_path: Path) -> None:
+def test_nothing_in_a_home_changes_by_itself(words: tuple[str, ...], home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.ndjson"
     script.write_text('{"reply": "hello"}\n')
     done = run("-m", "proctor", *(word.format(script=script) for word in words), home=home)
@@ -92,7 +94,8 @@ def test_nothing_in_a_home_changes_by_itself_R188(words: tuple[str, ...], home: 
     assert contents(home) == USERS
 
 
-def test_one_command_line_can_be_used_without_what_serves_agents_R002(home: Path, tmp_path: Path) -> None:
+@pytest.mark.covers("R002")
+def test_one_command_line_can_be_used_without_what_serves_agents(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.ndjson"
     script.write_text('{"reply": "You said: {prompt}"}\n')
     program = (
@@ -109,7 +112,8 @@ def test_one_command_line_can_be_used_without_what_serves_agents_R002(home: Path
     assert done.stdout.splitlines() == ["You said: hi", "[]", "[]"]
 
 
+@pytest.mark.covers("R002")
 @pytest.mark.parametrize("name", ["claude", "codex", "opencode", "acp"])
-def test_one_protocol_can_be_used_without_an_event_loop_or_the_others_R002(name: str, home: Path) -> None:
+def test_one_protocol_can_be_used_without_an_event_loop_or_the_others(name: str, home: Path) -> None:
     done = run("-c", ALONE.format(name=name, src=ROOT / "src"), home=home)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")

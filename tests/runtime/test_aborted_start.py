@@ -55,7 +55,8 @@ async def interrupts(*, task_status: trio.TaskStatus[None]) -> None:
 ORDERLY = ["+a2", "+b2", "+a1", "+b1", "-b1", "-a1", "-b2", "-a2"]
 
 
-async def test_cancelling_the_start_of_nested_supervisors_stops_their_ready_children_in_order_S10_S72(
+@pytest.mark.covers("S10", "S72")
+async def test_cancelling_the_start_of_nested_supervisors_stops_their_ready_children_in_order(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -67,7 +68,8 @@ async def test_cancelling_the_start_of_nested_supervisors_stops_their_ready_chil
     assert trio.current_time() == 3 + 4
 
 
-async def test_an_interrupt_during_the_start_of_nested_supervisors_stops_their_ready_children_in_order_T5_S72(
+@pytest.mark.covers("T5", "S72")
+async def test_an_interrupt_during_the_start_of_nested_supervisors_stops_their_ready_children_in_order(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -77,7 +79,8 @@ async def test_an_interrupt_during_the_start_of_nested_supervisors_stops_their_r
     assert notes == ORDERLY
 
 
-async def test_a_stop_during_the_start_of_a_nested_supervisor_kills_the_starting_child_alone_S10_D5(
+@pytest.mark.covers("S10", "D5")
+async def test_a_stop_during_the_start_of_a_nested_supervisor_kills_the_starting_child_alone(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -101,7 +104,8 @@ async def test_a_stop_during_the_start_of_a_nested_supervisor_kills_the_starting
     assert notes == ["+a1", "+b1", "-b1", "-a1"]
 
 
-async def test_a_start_timeout_of_a_nested_supervisor_stops_its_ready_children_in_order_X4_S10(
+@pytest.mark.covers("X4", "S10")
+async def test_a_start_timeout_of_a_nested_supervisor_stops_its_ready_children_in_order(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -113,7 +117,8 @@ async def test_a_start_timeout_of_a_nested_supervisor_stops_its_ready_children_i
     assert trio.current_time() == 3 + 2
 
 
-async def test_a_stop_during_the_restart_of_a_nested_supervisor_stops_its_ready_children_in_order_S43_S72(
+@pytest.mark.covers("S43", "S72")
+async def test_a_stop_during_the_restart_of_a_nested_supervisor_stops_its_ready_children_in_order(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -133,8 +138,9 @@ async def test_a_stop_during_the_restart_of_a_nested_supervisor_stops_its_ready_
     assert notes == [*["+a", "+b"] * 2, "-b", "-a"]
 
 
+@pytest.mark.covers("S38", "D7")
 @pytest.mark.parametrize(("grace", "after"), [(2.5, 2.5), ("brutal_kill", 0), (0, 0)])
-async def test_the_grace_of_a_nested_supervisor_bounds_the_end_of_its_start_S38_D7(
+async def test_the_grace_of_a_nested_supervisor_bounds_the_end_of_its_start(
     grace: Grace, after: float, autojump_clock: MockClock
 ) -> None:
     class Hangs(Player):
@@ -155,7 +161,8 @@ async def test_the_grace_of_a_nested_supervisor_bounds_the_end_of_its_start_S38_
     assert notes == ["+a", "+b"] + (["-b", "?a"] if after else [])
 
 
-async def test_a_kill_ends_the_orderly_end_of_a_start_at_once_S45(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S45")
+async def test_a_kill_ends_the_orderly_end_of_a_start_at_once(autojump_clock: MockClock) -> None:
     notes, roots = Notes(), list[Supervisor]()
 
     def handle(core: Any) -> Supervisor:
@@ -186,9 +193,10 @@ ENDS: dict[str, Callable[[Supervisor], object]] = {
 }
 
 
+@pytest.mark.covers("T6", "S13")
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("is_shielded", [True, False])
-async def test_a_set_up_that_returns_in_the_tick_of_a_stop_starts_nothing_T6_S13(
+async def test_a_set_up_that_returns_in_the_tick_of_a_stop_starts_nothing(
     end: Callable[[Supervisor], object], is_shielded: bool
 ) -> None:
     notes, gate = Notes(), trio.Event()
@@ -236,10 +244,11 @@ REASONS: dict[str, ExitReason] = {
 }
 
 
+@pytest.mark.covers("S10")
 @pytest.mark.parametrize("reason", REASONS.values(), ids=REASONS.keys())
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("is_nested", [True, False])
-async def test_a_root_that_its_own_child_stops_during_the_start_has_not_started_S10(
+async def test_a_root_that_its_own_child_stops_during_the_start_has_not_started(
     reason: ExitReason, is_last: bool, is_nested: bool
 ) -> None:
     notes, roots = Notes(), list[Supervisor]()
@@ -261,7 +270,8 @@ async def test_a_root_that_its_own_child_stops_during_the_start_has_not_started_
     assert roots[0].ref.exit_reason == reason
 
 
-async def test_a_cancellation_of_a_start_that_was_stopped_comes_out_as_one_T2() -> None:
+@pytest.mark.covers("T2")
+async def test_a_cancellation_of_a_start_that_was_stopped_comes_out_as_one() -> None:
     roots = list[Supervisor]()
 
     def handle(core: Any) -> Supervisor:
@@ -284,7 +294,8 @@ async def done(*, task_status: trio.TaskStatus[None]) -> None:
     task_status.started()
 
 
-async def test_a_root_whose_work_was_done_during_the_start_was_ready_all_the_same_S7_S59(
+@pytest.mark.covers("S7", "S59")
+async def test_a_root_whose_work_was_done_during_the_start_was_ready_all_the_same(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()
@@ -304,7 +315,8 @@ async def test_a_root_whose_work_was_done_during_the_start_was_ready_all_the_sam
     assert sorted(notes) == ["+a", "-a", "body"]
 
 
-async def test_a_root_that_gives_up_over_an_end_during_the_start_never_runs_its_body_S35(
+@pytest.mark.covers("S35")
+async def test_a_root_that_gives_up_over_an_end_during_the_start_never_runs_its_body(
     autojump_clock: MockClock,
 ) -> None:
     notes = Notes()

@@ -80,7 +80,8 @@ async def test_a_supervisor_that_gives_up_leaves_the_others_and_starts_the_one_t
     assert notes[5:] == ["-b", "-x", "-a"]
 
 
-async def test_without_the_policy_children_end_with_their_supervisor_S45() -> None:
+@pytest.mark.covers("S45")
+async def test_without_the_policy_children_end_with_their_supervisor() -> None:
     notes: Notes = []
     async with open_supervisor([family(player("a", notes), orphans="stop")]) as sup:
         [before] = refs(sup, "a")
@@ -272,9 +273,10 @@ async def test_an_adopted_child_knows_the_supervisor_of_now() -> None:
         assert (above.ref, count) == (sup.supervisor("mid").ref, 1)
 
 
+@pytest.mark.covers("S56")
 @pytest.mark.parametrize("failures", [0, 1])
 @pytest.mark.parametrize("path", ["", "mid"])
-async def test_a_child_that_waits_for_a_supervisor_above_to_stop_would_deadlock_S56(
+async def test_a_child_that_waits_for_a_supervisor_above_to_stop_would_deadlock(
     failures: int, path: str
 ) -> None:
     class Stopper(Actor):

@@ -46,16 +46,19 @@ SECOND = Backoff(min_delay=1, max_delay=8, jitter=0)
 LONG = Backoff(min_delay=100, max_delay=100, jitter=0)
 
 
+@pytest.mark.covers("X1")
 @pytest.mark.parametrize(("k", "expected"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 8), (5000, 8)])
-def test_the_delay_grows_to_its_limit_X1(k: int, expected: float) -> None:
+def test_the_delay_grows_to_its_limit(k: int, expected: float) -> None:
     assert delay(SECOND, k, 0.5) == expected
 
 
-def test_a_delay_of_a_long_row_does_not_overflow_X1() -> None:
+@pytest.mark.covers("X1")
+def test_a_delay_of_a_long_row_does_not_overflow() -> None:
     assert delay(Backoff(max_delay=60, jitter=0), 10**6, 0) == 60
     assert delay(Backoff(factor=1, jitter=0), 10**6, 0) == 1
 
 
+@pytest.mark.covers("X1")
 @given(
     k=st.integers(0, 10**4),
     chance=st.floats(0, 1),
@@ -63,7 +66,7 @@ def test_a_delay_of_a_long_row_does_not_overflow_X1() -> None:
     factor=st.floats(1, 100),
     min_delay=st.floats(0.001, 60),
 )
-def test_a_delay_lies_between_its_bounds_and_never_above_the_limit_X1(
+def test_a_delay_lies_between_its_bounds_and_never_above_the_limit(
     k: int, chance: float, jitter: float, factor: float, min_delay: float
 ) -> None:
     backoff = Backoff(min_delay=min_delay, max_delay=60, factor=factor, jitter=jitter)
@@ -72,6 +75,7 @@ def test_a_delay_lies_between_its_bounds_and_never_above_the_limit_X1(
     assert longest * (1 - jitter) * (1 - 1e-9) <= delay(backoff, k, chance) <= longest
 
 
+@pytest.mark.covers("X2")
 @pytest.mark.parametrize(
     ("backoff", "ready_for", "ends"),
     [
@@ -82,11 +86,12 @@ def test_a_delay_lies_between_its_bounds_and_never_above_the_limit_X1(
         (Backoff(reset_after=3), 3.0, True),
     ],
 )
-def test_a_row_ends_with_long_readiness_X2(backoff: Backoff | None, ready_for: float, ends: bool) -> None:
+def test_a_row_ends_with_long_readiness(backoff: Backoff | None, ready_for: float, ends: bool) -> None:
     assert ends_row(backoff, ready_for) == ends
 
 
-def test_a_row_may_be_limited_X3() -> None:
+@pytest.mark.covers("X3")
+def test_a_row_may_be_limited() -> None:
     assert not is_too_long(Backoff(), 10**6)
     assert not is_too_long(Backoff(max_in_row=2), 2)
     assert is_too_long(Backoff(max_in_row=2), 3)
@@ -106,7 +111,8 @@ async def crash_at_once(sup: Supervisor, name: str, times: int) -> None:
         await settled()
 
 
-async def test_every_restart_is_put_off_the_first_too_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X1")
+async def test_every_restart_is_put_off_the_first_too(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, backoff=SECOND)], intensity=10) as sup:
         with sup.events() as events:
@@ -117,7 +123,8 @@ async def test_every_restart_is_put_off_the_first_too_X1(autojump_clock: MockClo
             assert restarts(events) == [("a", 1, 1), ("a", 2, 2), ("a", 3, 4), ("a", 4, 8), ("a", 5, 8)]
 
 
-async def test_a_restart_put_off_is_decided_told_and_shown_at_once_X1_X11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X1", "X11")
+async def test_a_restart_put_off_is_decided_told_and_shown_at_once(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, backoff=LONG)]) as sup:
         with sup.events() as events:
@@ -134,7 +141,8 @@ async def test_a_restart_put_off_is_decided_told_and_shown_at_once_X1_X11(autoju
             assert await picture(sup) == {"a": 2}
 
 
-async def test_a_supervisor_serves_during_a_backoff_and_siblings_run_on_X1_S55(
+@pytest.mark.covers("X1", "S55")
+async def test_a_supervisor_serves_during_a_backoff_and_siblings_run_on(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -149,6 +157,7 @@ async def test_a_supervisor_serves_during_a_backoff_and_siblings_run_on_X1_S55(
         assert notes == ["+a", "+b", "+c"]  # the strategy is applied when the wait is over
 
 
+@pytest.mark.covers("X1", "S21", "S22", "S23")
 @pytest.mark.parametrize(
     ("strategy", "after"),
     [
@@ -157,7 +166,7 @@ async def test_a_supervisor_serves_during_a_backoff_and_siblings_run_on_X1_S55(
         ("rest_for_one", ["-c", "+b", "+c"]),
     ],
 )
-async def test_the_strategy_is_applied_after_the_wait_X1_S21_S22_S23(
+async def test_the_strategy_is_applied_after_the_wait(
     strategy: Strategy, after: Notes, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -170,7 +179,8 @@ async def test_the_strategy_is_applied_after_the_wait_X1_S21_S22_S23(
         assert notes[3:] == after
 
 
-async def test_the_same_seed_gives_the_same_delays_X1_X16(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X1", "X16")
+async def test_the_same_seed_gives_the_same_delays(autojump_clock: MockClock) -> None:
     async def delays(seed: int | None) -> list[float]:
         notes: Notes = []
         shaky = Backoff(min_delay=1, max_delay=8, jitter=0.5)
@@ -187,7 +197,8 @@ async def test_the_same_seed_gives_the_same_delays_X1_X16(autojump_clock: MockCl
         assert longest / 2 <= seconds <= longest
 
 
-async def test_a_row_begins_anew_after_long_readiness_X2(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X2")
+async def test_a_row_begins_anew_after_long_readiness(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, backoff=SECOND)], intensity=10) as sup:
         with sup.events() as events:
@@ -201,7 +212,8 @@ async def test_a_row_begins_anew_after_long_readiness_X2(autojump_clock: MockClo
             assert [seconds for _, _, seconds in restarts(events)] == [1, 2, 4, 8, 1]
 
 
-async def test_readiness_counts_to_the_exit_and_not_to_when_it_is_seen_X2(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X2")
+async def test_readiness_counts_to_the_exit_and_not_to_when_it_is_seen(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, backoff=SECOND)], intensity=10) as sup:
         await crash_at_once(sup, "a", 1)
@@ -216,7 +228,8 @@ async def test_readiness_counts_to_the_exit_and_not_to_when_it_is_seen_X2(autoju
             assert restarts(events) == [("a", 2, 2)]
 
 
-async def test_a_start_that_fails_does_not_end_a_row_and_its_retry_is_put_off_too_S28_D10_X1(
+@pytest.mark.covers("S28", "D10", "X1")
+async def test_a_start_that_fails_does_not_end_a_row_and_its_retry_is_put_off_too(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -239,7 +252,8 @@ async def test_a_start_that_fails_does_not_end_a_row_and_its_retry_is_put_off_to
             assert await picture(sup) == {"a": 4}
 
 
-async def test_each_restart_put_off_is_counted_once_when_it_is_decided_S30_S31_X1(
+@pytest.mark.covers("S30", "S31", "X1")
+async def test_each_restart_put_off_is_counted_once_when_it_is_decided(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -253,7 +267,8 @@ async def test_each_restart_put_off_is_counted_once_when_it_is_decided_S30_S31_X
     assert notes.count("+a") == 4
 
 
-async def test_too_many_restarts_in_a_row_give_up_though_no_window_is_full_X3_S33_S35(
+@pytest.mark.covers("X3", "S33", "S35")
+async def test_too_many_restarts_in_a_row_give_up_though_no_window_is_full(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -277,7 +292,8 @@ async def test_too_many_restarts_in_a_row_give_up_though_no_window_is_full_X3_S3
     ]
 
 
-async def test_no_restart_at_all_may_be_allowed_in_a_row_X3() -> None:
+@pytest.mark.covers("X3")
+async def test_no_restart_at_all_may_be_allowed_in_a_row() -> None:
     notes: Notes = []
     never = Backoff(max_in_row=0)
     with pytest.raises(MaxRestartsExceeded):  # noqa: PT012
@@ -287,7 +303,8 @@ async def test_no_restart_at_all_may_be_allowed_in_a_row_X3() -> None:
     assert notes == ["+a"]
 
 
-async def test_a_reset_allows_as_many_restarts_again_X2_X3(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X2", "X3")
+async def test_a_reset_allows_as_many_restarts_again(autojump_clock: MockClock) -> None:
     notes: Notes = []
     limited = Backoff(min_delay=1, max_delay=1, jitter=0, reset_after=20, max_in_row=1)
     async with open_supervisor([player("a", notes, backoff=limited)], intensity=1) as sup:
@@ -298,7 +315,8 @@ async def test_a_reset_allows_as_many_restarts_again_X2_X3(autojump_clock: MockC
         assert await picture(sup) == {"a": 5}
 
 
-async def test_a_nested_supervisor_that_gives_up_by_a_row_is_an_exit_for_its_parent_X3_S34(
+@pytest.mark.covers("X3", "S34")
+async def test_a_nested_supervisor_that_gives_up_by_a_row_is_an_exit_for_its_parent(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -310,7 +328,8 @@ async def test_a_nested_supervisor_that_gives_up_by_a_row_is_an_exit_for_its_par
         assert await sup.name("a").call("incarnation") == 1
 
 
-async def test_a_nested_supervisor_is_put_off_like_any_child_X1_S34(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X1", "S34")
+async def test_a_nested_supervisor_is_put_off_like_any_child(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], intensity=0, backoff=SECOND)
     async with open_supervisor([inner]) as sup:
@@ -321,10 +340,9 @@ async def test_a_nested_supervisor_is_put_off_like_any_child_X1_S34(autojump_clo
         assert trio.current_time() - begun == 1
 
 
+@pytest.mark.covers("S41", "S43", "X1")
 @pytest.mark.parametrize("how", ["stop", "leave", "cancel", "kill"])
-async def test_a_stop_during_a_backoff_is_immediate_and_final_S41_S43_X1(
-    how: str, autojump_clock: MockClock
-) -> None:
+async def test_a_stop_during_a_backoff_is_immediate_and_final(how: str, autojump_clock: MockClock) -> None:
     notes: Notes = []
     begun = trio.current_time()
     with trio.CancelScope() as scope:
@@ -342,7 +360,8 @@ async def test_a_stop_during_a_backoff_is_immediate_and_final_S41_S43_X1(
     assert notes == (["+a", "+b"] if how == "kill" else ["+a", "+b", "-b"])
 
 
-async def test_a_parents_stop_ends_a_nested_backoff_at_once_S43_S72_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S43", "S72", "X1")
+async def test_a_parents_stop_ends_a_nested_backoff_at_once(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([supervisor_spec("s", [player("a", notes, backoff=LONG)])]) as sup:
         await end(sup.name("a"), Killed())
@@ -351,7 +370,8 @@ async def test_a_parents_stop_ends_a_nested_backoff_at_once_S43_S72_X1(autojump_
     assert trio.current_time() == begun
 
 
-async def test_terminate_cancels_a_restart_put_off_and_frees_for_the_rest_S49_S50_S51_X1(
+@pytest.mark.covers("S49", "S50", "S51", "X1")
+async def test_terminate_cancels_a_restart_put_off_and_frees_for_the_rest(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -372,7 +392,8 @@ async def test_terminate_cancels_a_restart_put_off_and_frees_for_the_rest_S49_S5
     assert notes == ["+a", "+a", "-a"]
 
 
-async def test_an_old_wait_does_not_restart_a_child_that_was_started_meanwhile_S17_X1(
+@pytest.mark.covers("S17", "X1")
+async def test_an_old_wait_does_not_restart_a_child_that_was_started_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -393,7 +414,8 @@ async def test_an_old_wait_does_not_restart_a_child_that_was_started_meanwhile_S
             assert len(restarts(events)) == 2
 
 
-async def test_a_deleted_child_leaves_its_wait_behind_and_its_id_to_another_S51_X1(
+@pytest.mark.covers("S51", "X1")
+async def test_a_deleted_child_leaves_its_wait_behind_and_its_id_to_another(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -410,7 +432,8 @@ async def test_a_deleted_child_leaves_its_wait_behind_and_its_id_to_another_S51_
         assert await picture(sup) == {"a": "restarting"}
 
 
-async def test_a_group_restart_starts_a_waiting_child_at_once_S22_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S22", "X1")
+async def test_a_group_restart_starts_a_waiting_child_at_once(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [player("a", notes, backoff=LONG), player("b", notes)]
     async with open_supervisor(children, strategy="one_for_all", intensity=5) as sup:
@@ -424,7 +447,8 @@ async def test_a_group_restart_starts_a_waiting_child_at_once_S22_X1(autojump_cl
             assert restarts(events) == [("a", 1, 100), ("b", 1, 0)]
 
 
-async def test_a_child_before_the_group_goes_on_waiting_S23_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S23", "X1")
+async def test_a_child_before_the_group_goes_on_waiting(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [player("a", notes, backoff=LONG), player("b", notes)]
     async with open_supervisor(children, strategy="rest_for_one", intensity=5) as sup:
@@ -436,7 +460,8 @@ async def test_a_child_before_the_group_goes_on_waiting_S23_X1(autojump_clock: M
         assert await picture(sup) == {"a": 2, "b": 3}
 
 
-async def test_two_waits_of_one_group_are_over_with_the_first_S22_S31_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S22", "S31", "X1")
+async def test_two_waits_of_one_group_are_over_with_the_first(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [
         player("a", notes, backoff=LONG),
@@ -452,7 +477,8 @@ async def test_two_waits_of_one_group_are_over_with_the_first_S22_S31_X1(autojum
         assert await picture(sup) == {"a": 2, "b": 2}
 
 
-async def test_a_waiting_child_goes_down_with_a_supervisor_that_gives_up_S33_X1(
+@pytest.mark.covers("S33", "X1")
+async def test_a_waiting_child_goes_down_with_a_supervisor_that_gives_up(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -470,7 +496,8 @@ async def test_a_waiting_child_goes_down_with_a_supervisor_that_gives_up_S33_X1(
         assert notes == ["+a", "+b"]
 
 
-async def test_a_failed_group_restart_waits_for_the_one_that_failed_and_then_starts_all_S28_X1(
+@pytest.mark.covers("S28", "X1")
+async def test_a_failed_group_restart_waits_for_the_one_that_failed_and_then_starts_all(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -482,7 +509,8 @@ async def test_a_failed_group_restart_waits_for_the_one_that_failed_and_then_sta
         assert await picture(sup) == {"a": 3, "b": 3, "c": 2}
 
 
-async def test_a_sibling_that_dies_while_a_retry_waits_restarts_the_group_S22_S28_X1(
+@pytest.mark.covers("S22", "S28", "X1")
+async def test_a_sibling_that_dies_while_a_retry_waits_restarts_the_group(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -496,7 +524,8 @@ async def test_a_sibling_that_dies_while_a_retry_waits_restarts_the_group_S22_S2
         assert await picture(sup) == {"a": 3, "b": 3, "c": 2}
 
 
-async def test_a_restart_after_a_wait_may_be_ignored_S9_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S9", "X1")
+async def test_a_restart_after_a_wait_may_be_ignored(autojump_clock: MockClock) -> None:
     notes: Notes = []
     ignores = player("a", notes, lambda n: IGNORE if n > 1 else None, backoff=SECOND)
     async with open_supervisor([ignores]) as sup:
@@ -505,8 +534,9 @@ async def test_a_restart_after_a_wait_may_be_ignored_S9_X1(autojump_clock: MockC
         assert await picture(sup) == {"a": "down"}
 
 
+@pytest.mark.covers("S15", "S16", "X1")
 @pytest.mark.parametrize("restart", ["transient", "temporary"])
-async def test_an_end_that_is_not_followed_by_a_restart_waits_for_nothing_S15_S16_X1(restart: str) -> None:
+async def test_an_end_that_is_not_followed_by_a_restart_waits_for_nothing(restart: str) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart=restart, backoff=LONG)]) as sup:
         with sup.events() as events:
@@ -515,7 +545,8 @@ async def test_an_end_that_is_not_followed_by_a_restart_waits_for_nothing_S15_S1
             assert restarts(events) == []
 
 
-async def test_a_significant_child_that_waits_is_active_S60_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S60", "X1")
+async def test_a_significant_child_that_waits_is_active(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [
         player("a", notes, restart="transient", significant=True, backoff=LONG),
@@ -531,7 +562,8 @@ async def test_a_significant_child_that_waits_is_active_S60_X1(autojump_clock: M
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
-async def test_a_waiting_significant_child_that_is_terminated_ends_nothing_S61_X1(
+@pytest.mark.covers("S61", "X1")
+async def test_a_waiting_significant_child_that_is_terminated_ends_nothing(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -544,7 +576,8 @@ async def test_a_waiting_significant_child_that_is_terminated_ends_nothing_S61_X
         assert sup.ref.is_alive()
 
 
-async def test_a_request_in_the_tick_in_which_a_wait_ends_is_served_and_the_restart_follows_T12_X1(
+@pytest.mark.covers("T12", "X1")
+async def test_a_request_in_the_tick_in_which_a_wait_ends_is_served_and_the_restart_follows(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -558,7 +591,8 @@ async def test_a_request_in_the_tick_in_which_a_wait_ends_is_served_and_the_rest
                 await sup.terminate_child("z")
 
 
-async def test_a_stop_in_the_tick_in_which_a_wait_ends_starts_nobody_it_does_not_stop_T12_S41_X1(
+@pytest.mark.covers("T12", "S41", "X1")
+async def test_a_stop_in_the_tick_in_which_a_wait_ends_starts_nobody_it_does_not_stop(
     autojump_clock: MockClock,
 ) -> None:
     for _ in range(20):
@@ -569,7 +603,8 @@ async def test_a_stop_in_the_tick_in_which_a_wait_ends_starts_nobody_it_does_not
         assert notes in (["+a"], ["+a", "+a"], ["+a", "+a", "-a"])
 
 
-async def test_a_failed_start_by_hand_is_not_put_off_S50_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S50", "X1")
+async def test_a_failed_start_by_hand_is_not_put_off(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, fails_at(2), backoff=LONG)]) as sup:
         begun = trio.current_time()
@@ -580,7 +615,8 @@ async def test_a_failed_start_by_hand_is_not_put_off_S50_X1(autojump_clock: Mock
         assert trio.current_time() == begun
 
 
-async def test_many_waits_need_no_task_each_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X1")
+async def test_many_waits_need_no_task_each(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [player(f"a{n}", notes, backoff=LONG) for n in range(50)]
 
@@ -599,11 +635,13 @@ async def test_many_waits_need_no_task_each_X1(autojump_clock: MockClock) -> Non
         assert set((await picture(sup)).values()) == {2}
 
 
-def test_nothing_is_infinite_about_a_delay_X1() -> None:
+@pytest.mark.covers("X1")
+def test_nothing_is_infinite_about_a_delay() -> None:
     assert math.isfinite(delay(Backoff(min_delay=1e300, max_delay=1e308, factor=1e300), 9, 0))
 
 
-async def test_terminating_a_child_whose_retry_waits_leaves_the_rest_of_its_group_down_and_at_rest_S49_S28_X17(
+@pytest.mark.covers("S49", "S28", "X17")
+async def test_terminating_a_child_whose_retry_waits_leaves_the_rest_of_its_group_down_and_at_rest(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []

@@ -137,9 +137,10 @@ HOOKS = (
 )
 
 
+@pytest.mark.covers("T4")
 @aliens
 @pytest.mark.parametrize("place", HOOKS)
-async def test_any_exception_of_an_actor_is_its_crash_and_touches_nobody_else_T4(
+async def test_any_exception_of_an_actor_is_its_crash_and_touches_nobody_else(
     place: str, make: Callable[[], BaseException]
 ) -> None:
     notes, error = Notes(), make()
@@ -172,8 +173,9 @@ def are_crashes_by(error: BaseException, reasons: Sequence[ExitReason], number: 
     return len(reasons) == number and found == number * [leaves(error)]
 
 
+@pytest.mark.covers("T4", "S10")
 @aliens
-async def test_any_exception_in_init_is_a_start_that_failed_T4_S10(make: Callable[[], BaseException]) -> None:
+async def test_any_exception_in_init_is_a_start_that_failed(make: Callable[[], BaseException]) -> None:
     notes, error = Notes(), make()
     with pytest.raises(StartError) as caught:
         async with open_supervisor([player("a", notes), ChildSpec("f", Fragile, ("init", error))]):
@@ -183,8 +185,9 @@ async def test_any_exception_in_init_is_a_start_that_failed_T4_S10(make: Callabl
     assert notes == ["+a", "-a"]
 
 
+@pytest.mark.covers("T4")
 @aliens
-async def test_any_exception_of_a_function_is_its_crash_T4(make: Callable[[], BaseException]) -> None:
+async def test_any_exception_of_a_function_is_its_crash(make: Callable[[], BaseException]) -> None:
     notes, error = Notes(), make()
 
     async def body(*, task_status: trio.TaskStatus[None]) -> None:
@@ -199,8 +202,9 @@ async def test_any_exception_of_a_function_is_its_crash_T4(make: Callable[[], Ba
         assert notes == ["+a"]
 
 
+@pytest.mark.covers("T4", "S13")
 @aliens
-async def test_any_exception_of_a_set_up_is_a_start_that_failed_T4_S13(
+async def test_any_exception_of_a_set_up_is_a_start_that_failed(
     make: Callable[[], BaseException],
 ) -> None:
     error = make()
@@ -214,8 +218,9 @@ async def test_any_exception_of_a_set_up_is_a_start_that_failed_T4_S13(
         assert caught.value.reason == Crash(error)
 
 
+@pytest.mark.covers("T4", "X7")
 @aliens
-async def test_any_exception_of_a_probe_is_a_failed_probe_T4_X7(
+async def test_any_exception_of_a_probe_is_a_failed_probe(
     make: Callable[[], BaseException], autojump_clock: MockClock
 ) -> None:
     error = make()
@@ -246,8 +251,9 @@ class Leaving(Actor):
         raise self.error
 
 
+@pytest.mark.covers("T4")
 @aliens
-async def test_any_exception_of_what_a_child_left_to_be_called_is_an_event_T4(
+async def test_any_exception_of_what_a_child_left_to_be_called_is_an_event(
     make: Callable[[], BaseException],
 ) -> None:
     notes, error = Notes(), make()
@@ -260,8 +266,9 @@ async def test_any_exception_of_what_a_child_left_to_be_called_is_an_event_T4(
         assert notes == ["+a"]
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-async def test_an_interrupt_in_what_a_child_left_to_be_called_stops_the_tree_T5(
+async def test_an_interrupt_in_what_a_child_left_to_be_called_stops_the_tree(
     kind: type[BaseException],
 ) -> None:
     notes, error = Notes(), group(Boom("beside"), kind(7))
@@ -274,8 +281,9 @@ async def test_an_interrupt_in_what_a_child_left_to_be_called_stops_the_tree_T5(
     assert notes == ["+a", "-a"]
 
 
+@pytest.mark.covers("T4")
 @aliens
-async def test_any_exception_of_a_dynamic_child_or_task_is_its_crash_T4(
+async def test_any_exception_of_a_dynamic_child_or_task_is_its_crash(
     make: Callable[[], BaseException],
 ) -> None:
     error = make()
@@ -306,8 +314,9 @@ async def task_crashes(tasks: TaskSupervisor, fail: Callable[[], Any], error: Ba
     assert caught.value.__cause__ is error
 
 
+@pytest.mark.covers("T4", "S35")
 @aliens
-async def test_a_root_that_gives_up_names_any_exception_as_a_cause_T4_S35(
+async def test_a_root_that_gives_up_names_any_exception_as_a_cause(
     make: Callable[[], BaseException],
 ) -> None:
     notes, error = Notes(), make()
@@ -334,7 +343,8 @@ async def stray() -> trio.Cancelled:
     raise AssertionError
 
 
-async def test_a_cancellation_of_another_scope_that_a_function_raises_is_its_crash_T3_T4() -> None:
+@pytest.mark.covers("T3", "T4")
+async def test_a_cancellation_of_another_scope_that_a_function_raises_is_its_crash() -> None:
     notes, error = Notes(), await stray()
 
     async def body(*, task_status: trio.TaskStatus[None]) -> None:
@@ -353,8 +363,9 @@ async def test_a_cancellation_of_another_scope_that_a_function_raises_is_its_cra
     assert notes == ["+a", "-a"]
 
 
+@pytest.mark.covers("T3", "T4")
 @pytest.mark.parametrize("place", ["handle_cast", "nursery", "background", "terminate"])
-async def test_a_cancellation_of_another_scope_that_an_actor_raises_ends_it_alone_T3_T4(place: str) -> None:
+async def test_a_cancellation_of_another_scope_that_an_actor_raises_ends_it_alone(place: str) -> None:
     notes, error = Notes(), await stray()
     async with open_supervisor([player("a", notes)]) as sup:
         events = sup.events()
@@ -403,7 +414,8 @@ except trio.TrioInternalError:
 """
 
 
-def test_a_child_that_is_collected_without_its_event_loop_does_not_go_on_T4() -> None:
+@pytest.mark.covers("T4")
+def test_a_child_that_is_collected_without_its_event_loop_does_not_go_on() -> None:
     env = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, "-c", BROKEN], check=False, env=env, capture_output=True, timeout=60

@@ -76,15 +76,15 @@ def desk(*shelf: list[Call], **spec: Any) -> ChildSpec:
     return ChildSpec("desk", Desk, shelf, **(fields | spec))
 
 
-# P05
-async def test_a_call_is_answered_by_value_or_reply_M13() -> None:
+@pytest.mark.covers("M13", "P05")
+async def test_a_call_is_answered_by_value_or_reply() -> None:
     async with open_supervisor([desk()]) as sup:
         assert await sup.name("desk").call(7) == 7
         assert await sup.name("desk").ref().call(None) is None
 
 
-# P05
-async def test_a_call_waits_five_seconds_or_as_told_M13_M16(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M13", "M16", "P05")
+async def test_a_call_waits_five_seconds_or_as_told(autojump_clock: MockClock) -> None:
     async with open_supervisor([desk()]) as sup:
         name = sup.name("desk")
         begun = trio.current_time()
@@ -96,7 +96,8 @@ async def test_a_call_waits_five_seconds_or_as_told_M13_M16(autojump_clock: Mock
             await name.call(("sleep", 1), timeout=0)
 
 
-async def test_the_callee_of_a_call_that_timed_out_goes_on_M16_M17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M16", "M17")
+async def test_the_callee_of_a_call_that_timed_out_goes_on(autojump_clock: MockClock) -> None:
     async with open_supervisor([desk()]) as sup:
         with sup.events() as events:
             with pytest.raises(CallTimeout):
@@ -105,7 +106,8 @@ async def test_the_callee_of_a_call_that_timed_out_goes_on_M16_M17(autojump_cloc
             assert [event.msg for event in heard(events) if isinstance(event, LateReply)] == ["slept"]
 
 
-async def test_nobody_there_is_told_at_once_M14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M14")
+async def test_nobody_there_is_told_at_once(autojump_clock: MockClock) -> None:
     async with open_supervisor([desk(restart="temporary")]) as sup:
         ref = sup.name("desk").ref()
         await end(ref, Killed())
@@ -116,8 +118,9 @@ async def test_nobody_there_is_told_at_once_M14(autojump_clock: MockClock) -> No
         assert trio.current_time() == begun
 
 
+@pytest.mark.covers("M15")
 @pytest.mark.parametrize("how", ["killed", "crashed", "stopped"])
-async def test_a_target_that_ends_first_is_told_with_its_reason_M15(how: str) -> None:
+async def test_a_target_that_ends_first_is_told_with_its_reason(how: str) -> None:
     async with open_supervisor([desk(restart="temporary")]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()
         reasons: list[object] = []
@@ -137,7 +140,8 @@ async def test_a_target_that_ends_first_is_told_with_its_reason_M15(how: str) ->
         assert reasons == [ref.exit_reason]
 
 
-async def test_an_answer_may_come_later_from_any_task_M19() -> None:
+@pytest.mark.covers("M19")
+async def test_an_answer_may_come_later_from_any_task() -> None:
     shelf: list[Call] = []
     answers: list[object] = []
     async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
@@ -155,7 +159,8 @@ async def test_an_answer_may_come_later_from_any_task_M19() -> None:
         assert sorted(map(str, answers)) == ["0", "1", "2"]
 
 
-async def test_a_second_answer_is_dropped_M17() -> None:
+@pytest.mark.covers("M17")
+async def test_a_second_answer_is_dropped() -> None:
     async with open_supervisor([desk()]) as sup:
         with sup.events() as events:
             assert await sup.name("desk").call("twice") == "once"
@@ -163,7 +168,8 @@ async def test_a_second_answer_is_dropped_M17() -> None:
             assert [event.msg for event in heard(events) if isinstance(event, LateReply)] == ["twice"]
 
 
-async def test_an_answer_for_a_caller_that_is_gone_is_dropped_M17() -> None:
+@pytest.mark.covers("M17")
+async def test_an_answer_for_a_caller_that_is_gone_is_dropped() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf)]) as sup:
         with trio.CancelScope() as scope:
@@ -176,8 +182,8 @@ async def test_an_answer_for_a_caller_that_is_gone_is_dropped_M17() -> None:
         assert await sup.name("desk").call("next") == "next"
 
 
-# L35
-async def test_an_answer_after_the_actors_end_is_dropped_M17() -> None:
+@pytest.mark.covers("M17", "L35")
+async def test_an_answer_after_the_actors_end_is_dropped() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, restart="temporary")]) as sup, trio.open_nursery() as nursery:
 
@@ -192,8 +198,9 @@ async def test_an_answer_after_the_actors_end_is_dropped_M17() -> None:
         reply(shelf[0], "late")
 
 
+@pytest.mark.covers("M18")
 @pytest.mark.parametrize("how", ["self", "self by name"])
-async def test_calling_oneself_is_refused_at_once_M18(how: str) -> None:
+async def test_calling_oneself_is_refused_at_once(how: str) -> None:
     async with open_supervisor([desk(restart="temporary")]) as sup:
         ref = sup.name("desk").ref()
         with ref.monitor() as monitor:
@@ -203,12 +210,14 @@ async def test_calling_oneself_is_refused_at_once_M18(how: str) -> None:
     assert isinstance(getattr(reason, "error", None), CallingSelf)
 
 
-async def test_an_actors_own_task_may_call_it_M18() -> None:
+@pytest.mark.covers("M18")
+async def test_an_actors_own_task_may_call_it() -> None:
     async with open_supervisor([desk()]) as sup:
         assert await sup.name("desk").call("from a task") == "through myself"
 
 
-async def test_an_error_can_be_an_answer_M10() -> None:
+@pytest.mark.covers("M10")
+async def test_an_error_can_be_an_answer() -> None:
     async with open_supervisor([desk()]) as sup:
         ref = sup.name("desk").ref()
         with pytest.raises(Boom, match="an answer"):
@@ -216,7 +225,8 @@ async def test_an_error_can_be_an_answer_M10() -> None:
         assert ref.is_alive()
 
 
-async def test_a_handler_may_answer_and_stop_M20() -> None:
+@pytest.mark.covers("M20")
+async def test_a_handler_may_answer_and_stop() -> None:
     async with open_supervisor([desk(restart="temporary")]) as sup:
         ref = sup.name("desk").ref()
         assert await ref.call("stop") == "bye"
@@ -224,7 +234,8 @@ async def test_a_handler_may_answer_and_stop_M20() -> None:
         assert ref.exit_reason == Shutdown("asked")
 
 
-async def test_a_call_waits_out_a_restart_if_told_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_call_waits_out_a_restart_if_told(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup, trio.open_nursery() as nursery:
         await sup.terminate_child("a")
@@ -242,7 +253,8 @@ async def test_a_call_waits_out_a_restart_if_told_X17(autojump_clock: MockClock)
         assert await sup.name("a").wait(1) is sup.name("a").ref()
 
 
-async def test_the_time_of_a_call_counts_from_the_end_of_its_wait_X17_M13(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17", "M13")
+async def test_the_time_of_a_call_counts_from_the_end_of_its_wait(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
         await sup.terminate_child("desk")
@@ -258,7 +270,8 @@ async def test_the_time_of_a_call_counts_from_the_end_of_its_wait_X17_M13(autoju
         assert trio.current_time() - begun == 5
 
 
-async def test_a_wait_goes_on_when_who_came_back_is_gone_before_the_caller_runs_X17(
+@pytest.mark.covers("X17")
+async def test_a_wait_goes_on_when_who_came_back_is_gone_before_the_caller_runs(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -282,7 +295,8 @@ async def test_a_wait_goes_on_when_who_came_back_is_gone_before_the_caller_runs_
         assert got == [2]
 
 
-async def test_a_call_that_waited_learns_of_an_end_after_it_was_sent_X17_M15(
+@pytest.mark.covers("X17", "M15")
+async def test_a_call_that_waited_learns_of_an_end_after_it_was_sent(
     autojump_clock: MockClock,
 ) -> None:
     shelf: list[Call] = []
@@ -299,7 +313,8 @@ async def test_a_call_that_waited_learns_of_an_end_after_it_was_sent_X17_M15(
             await sup.name("desk").call("later", wait_for=10)
 
 
-async def test_a_ref_never_comes_back_however_long_one_waits_X17() -> None:
+@pytest.mark.covers("X17")
+async def test_a_ref_never_comes_back_however_long_one_waits() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         ref = sup.name("a").ref()
@@ -308,7 +323,8 @@ async def test_a_ref_never_comes_back_however_long_one_waits_X17() -> None:
             await ref.call("incarnation", wait_for=100)
 
 
-async def test_an_answer_that_came_in_the_tick_of_the_deadline_is_not_lost_T15() -> None:
+@pytest.mark.covers("T15")
+async def test_an_answer_that_came_in_the_tick_of_the_deadline_is_not_lost() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
         got: list[object] = []
@@ -339,7 +355,8 @@ async def test_a_cancelled_caller_sends_nothing() -> None:
         assert sup.name("a").ref().exit_reason is None
 
 
-async def test_a_cancelled_caller_leaves_the_room_that_it_did_not_need_M4() -> None:
+@pytest.mark.covers("M4")
+async def test_a_cancelled_caller_leaves_the_room_that_it_did_not_need() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()
@@ -356,8 +373,9 @@ async def test_a_cancelled_caller_leaves_the_room_that_it_did_not_need_M4() -> N
         assert shelf == []
 
 
+@pytest.mark.covers("M16")
 @pytest.mark.parametrize("by", ["another task", "a deadline"])
-async def test_a_caller_cancelled_once_it_has_asked_has_asked_M16(by: str, autojump_clock: MockClock) -> None:
+async def test_a_caller_cancelled_once_it_has_asked_has_asked(by: str, autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf)]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()
@@ -379,7 +397,8 @@ async def test_a_caller_cancelled_once_it_has_asked_has_asked_M16(by: str, autoj
         assert [call.settled for call in shelf] == [True]
 
 
-async def test_a_cancelled_caller_of_nobody_is_cancelled_M14() -> None:
+@pytest.mark.covers("M14")
+async def test_a_cancelled_caller_of_nobody_is_cancelled() -> None:
     async with open_supervisor([desk([])]) as sup:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -387,7 +406,8 @@ async def test_a_cancelled_caller_of_nobody_is_cancelled_M14() -> None:
         assert scope.cancelled_caught
 
 
-async def test_a_deadline_covers_the_wait_for_room_T14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T14")
+async def test_a_deadline_covers_the_wait_for_room(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()
@@ -401,7 +421,8 @@ async def test_a_deadline_covers_the_wait_for_room_T14(autojump_clock: MockClock
         assert trio.current_time() - begun == 3
 
 
-async def test_the_callee_can_see_the_deadline_T14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T14")
+async def test_the_callee_can_see_the_deadline(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf)]) as sup:
         begun = trio.current_time()
@@ -411,7 +432,8 @@ async def test_the_callee_can_see_the_deadline_T14(autojump_clock: MockClock) ->
         assert shelf[0].settled
 
 
-async def test_a_caller_cancelled_while_it_waits_for_room_has_sent_nothing_M4() -> None:
+@pytest.mark.covers("M4")
+async def test_a_caller_cancelled_while_it_waits_for_room_has_sent_nothing() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()
@@ -431,7 +453,8 @@ async def test_a_caller_cancelled_while_it_waits_for_room_has_sent_nothing_M4() 
         assert shelf == []
 
 
-async def test_an_answer_before_the_sender_that_waited_for_room_runs_is_not_lost_T15_M4() -> None:
+@pytest.mark.covers("T15", "M4")
+async def test_an_answer_before_the_sender_that_waited_for_room_runs_is_not_lost() -> None:
     shelf: list[Call] = []
     async with open_supervisor([desk(shelf, mailbox=1)]) as sup, trio.open_nursery() as nursery:
         ref = sup.name("desk").ref()

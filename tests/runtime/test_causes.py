@@ -79,8 +79,9 @@ def told_whole(reason: object) -> None:
 PLACES = ["handle_continue", "handle_cast", "nursery", "background", "terminate"]
 
 
+@pytest.mark.covers("M10")
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_crash_keeps_what_it_was_raised_from_M10(place: str) -> None:
+async def test_a_crash_keeps_what_it_was_raised_from(place: str) -> None:
     async with open_supervisor([]) as sup:
         ref = await sup.start_child(ChildSpec("a", Frail, (place,), restart="temporary"))
         with ref.monitor() as monitor:
@@ -89,14 +90,16 @@ async def test_a_crash_keeps_what_it_was_raised_from_M10(place: str) -> None:
         told_whole(ref.exit_reason)
 
 
-async def test_a_function_that_crashes_keeps_what_it_was_raised_from_T4() -> None:
+@pytest.mark.covers("T4")
+async def test_a_function_that_crashes_keeps_what_it_was_raised_from() -> None:
     async with open_supervisor([]) as sup:
         ref = await sup.start_child(ChildSpec("a", failing_function, restart="temporary"))
         await settled()
         told_whole(ref.exit_reason)
 
 
-async def test_a_failed_start_keeps_what_it_was_raised_from_M10_S10() -> None:
+@pytest.mark.covers("M10", "S10")
+async def test_a_failed_start_keeps_what_it_was_raised_from() -> None:
     class Frail(Actor):
         async def init(self) -> None:
             fail()
@@ -107,7 +110,8 @@ async def test_a_failed_start_keeps_what_it_was_raised_from_M10_S10() -> None:
     told_whole(caught.value.reason)
 
 
-async def test_a_failed_readiness_keeps_what_it_was_raised_from_X5_S74() -> None:
+@pytest.mark.covers("X5", "S74")
+async def test_a_failed_readiness_keeps_what_it_was_raised_from() -> None:
     def looks(data: bytes) -> bool:
         return fail()
 

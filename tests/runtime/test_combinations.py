@@ -67,7 +67,8 @@ def slow(id: str, notes: Notes, seconds: float = 10) -> ChildSpec:
 # set-up of a supervisor
 
 
-async def test_a_supervisors_set_up_may_ignore_S13() -> None:
+@pytest.mark.covers("S13")
+async def test_a_supervisors_set_up_may_ignore() -> None:
     async def set_up() -> Ignore:
         return IGNORE
 
@@ -76,7 +77,8 @@ async def test_a_supervisors_set_up_may_ignore_S13() -> None:
         assert await picture(sup) == {"s": "down", "a": 1}
 
 
-async def test_a_supervisors_set_up_may_fail_and_nothing_of_it_has_started_S13() -> None:
+@pytest.mark.covers("S13")
+async def test_a_supervisors_set_up_may_fail_and_nothing_of_it_has_started() -> None:
     async def set_up() -> Sequence[ChildSpec]:
         raise Boom("set-up")
 
@@ -88,7 +90,8 @@ async def test_a_supervisors_set_up_may_fail_and_nothing_of_it_has_started_S13()
     assert notes == ["+a", "-a"]
 
 
-async def test_a_set_up_that_names_wrong_children_fails_before_any_starts_S13_S2_S3() -> None:
+@pytest.mark.covers("S13", "S2", "S3")
+async def test_a_set_up_that_names_wrong_children_fails_before_any_starts() -> None:
     async def set_up() -> Sequence[ChildSpec]:
         return [player("b", notes), player("b", notes)]
 
@@ -100,7 +103,8 @@ async def test_a_set_up_that_names_wrong_children_fails_before_any_starts_S13_S2
     assert notes == []
 
 
-async def test_a_set_up_is_asked_again_at_each_restart_S13_S27() -> None:
+@pytest.mark.covers("S13", "S27")
+async def test_a_set_up_is_asked_again_at_each_restart() -> None:
     async def set_up() -> Sequence[ChildSpec]:
         return [player(id, notes) for id in ids]
 
@@ -113,7 +117,8 @@ async def test_a_set_up_is_asked_again_at_each_restart_S13_S27() -> None:
         assert [node.id for node in sup.tree().children[0].children] == ["b", "c"]
 
 
-async def test_a_stop_ends_a_set_up_at_once_S13_S43(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S13", "S43")
+async def test_a_stop_ends_a_set_up_at_once(autojump_clock: MockClock) -> None:
     async def set_up() -> Sequence[ChildSpec]:
         await trio.sleep(1000)
         return []
@@ -124,7 +129,8 @@ async def test_a_stop_ends_a_set_up_at_once_S13_S43(autojump_clock: MockClock) -
     assert trio.current_time() == 3
 
 
-def test_one_id_twice_is_invalid_in_a_nested_supervisor_too_S3() -> None:
+@pytest.mark.covers("S3")
+def test_one_id_twice_is_invalid_in_a_nested_supervisor_too() -> None:
     with pytest.raises(InvalidSpec, match="id is 'a'"):
         supervisor_spec("s", [ChildSpec("a", forever), ChildSpec("a", forever)])
 
@@ -132,7 +138,8 @@ def test_one_id_twice_is_invalid_in_a_nested_supervisor_too_S3() -> None:
 # deaths in one tick
 
 
-async def test_two_deaths_in_one_tick_are_two_restarts_where_children_are_apart_S21_S31_T12() -> None:
+@pytest.mark.covers("S21", "S31", "T12")
+async def test_two_deaths_in_one_tick_are_two_restarts_where_children_are_apart() -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "ab"], intensity=2) as sup:
         for id in "ab":
@@ -146,7 +153,8 @@ async def test_two_deaths_in_one_tick_are_two_restarts_where_children_are_apart_
     assert len(caught.value.exceptions) == 2
 
 
-async def test_an_offender_and_a_later_sibling_in_one_tick_under_rest_for_one_S23_S29_T12() -> None:
+@pytest.mark.covers("S23", "S29", "T12")
+async def test_an_offender_and_a_later_sibling_in_one_tick_under_rest_for_one() -> None:
     notes: Notes = []
     for _ in range(30):
         children = [player(id, notes) for id in "abc"]
@@ -159,7 +167,8 @@ async def test_an_offender_and_a_later_sibling_in_one_tick_under_rest_for_one_S2
             assert (now, restarts) in [({"a": 2, "b": 2, "c": 2}, 1), ({"a": 2, "b": 3, "c": 3}, 2)]
 
 
-async def test_a_death_in_the_stop_phase_is_consumed_and_not_counted_S29_S31(
+@pytest.mark.covers("S29", "S31")
+async def test_a_death_in_the_stop_phase_is_consumed_and_not_counted(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -174,7 +183,8 @@ async def test_a_death_in_the_stop_phase_is_consumed_and_not_counted_S29_S31(
             assert kinds(events).count("child_exited root/a") == 1
 
 
-async def test_a_temporary_bystander_that_dies_in_the_stop_phase_is_gone_S24_S29(
+@pytest.mark.covers("S24", "S29")
+async def test_a_temporary_bystander_that_dies_in_the_stop_phase_is_gone(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -187,7 +197,8 @@ async def test_a_temporary_bystander_that_dies_in_the_stop_phase_is_gone_S24_S29
         assert await picture(sup) == {"b": 2, "c": 2}
 
 
-async def test_a_death_before_the_group_is_handled_after_its_restart_S29_S55(
+@pytest.mark.covers("S29", "S55")
+async def test_a_death_before_the_group_is_handled_after_its_restart(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -201,7 +212,8 @@ async def test_a_death_before_the_group_is_handled_after_its_restart_S29_S55(
         assert notes == ["+a", "+b", "+c", "-c", "+b", "?c", "+c", "-c", "-b", "+a", "+b", "?c", "+c"]
 
 
-async def test_a_member_that_dies_right_after_its_start_in_a_group_is_the_next_exit_S25_S55(
+@pytest.mark.covers("S25", "S55")
+async def test_a_member_that_dies_right_after_its_start_in_a_group_is_the_next_exit(
     autojump_clock: MockClock,
 ) -> None:
     class Brief(Player):
@@ -218,8 +230,9 @@ async def test_a_member_that_dies_right_after_its_start_in_a_group_is_the_next_e
         assert await picture(sup) == {"a": 3, "b": 3}
 
 
+@pytest.mark.covers("S29", "S61")
 @pytest.mark.parametrize("auto", ["any_significant", "all_significant"])
-async def test_a_significant_death_in_the_stop_phase_of_a_restart_ends_nothing_S29_S61(
+async def test_a_significant_death_in_the_stop_phase_of_a_restart_ends_nothing(
     auto: AutoShutdown, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -239,8 +252,9 @@ async def test_a_significant_death_in_the_stop_phase_of_a_restart_ends_nothing_S
 # starts within a group restart
 
 
+@pytest.mark.covers("D5", "S41", "S43")
 @pytest.mark.parametrize("how", ["stop", "kill", "cancel"])
-async def test_a_start_that_hangs_in_a_group_restart_is_aborted_by_a_stop_D5_S41_S43(
+async def test_a_start_that_hangs_in_a_group_restart_is_aborted_by_a_stop(
     how: str, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -259,7 +273,8 @@ async def test_a_start_that_hangs_in_a_group_restart_is_aborted_by_a_stop_D5_S41
     assert notes == ["+a", "+b", "+c", "-c", "-b", "+a", "?b"] + (["-a"] if how != "kill" else [])
 
 
-async def test_a_parents_stop_aborts_a_start_in_a_nested_group_restart_D5_S43_S72(
+@pytest.mark.covers("D5", "S43", "S72")
+async def test_a_parents_stop_aborts_a_start_in_a_nested_group_restart(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -271,7 +286,8 @@ async def test_a_parents_stop_aborts_a_start_in_a_nested_group_restart_D5_S43_S7
     assert trio.current_time() == begun
 
 
-async def test_a_start_that_takes_too_long_in_a_group_restart_is_tried_again_X4_S28_S31(
+@pytest.mark.covers("X4", "S28", "S31")
+async def test_a_start_that_takes_too_long_in_a_group_restart_is_tried_again(
     autojump_clock: MockClock,
 ) -> None:
     class Once(Player):
@@ -291,7 +307,8 @@ async def test_a_start_that_takes_too_long_in_a_group_restart_is_tried_again_X4_
             assert [(event.path, event.time) for event in failed] == [("root/b", 3)]
 
 
-async def test_a_terminate_that_waits_behind_a_group_restart_is_done_after_it_S49_S55(
+@pytest.mark.covers("S49", "S55")
+async def test_a_terminate_that_waits_behind_a_group_restart_is_done_after_it(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -305,7 +322,8 @@ async def test_a_terminate_that_waits_behind_a_group_restart_is_done_after_it_S4
         assert notes[-2:] == ["+c", "-c"]
 
 
-async def test_requests_that_wait_behind_a_restart_are_done_in_their_order_S55_M2(
+@pytest.mark.covers("S55", "M2")
+async def test_requests_that_wait_behind_a_restart_are_done_in_their_order(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -331,7 +349,8 @@ async def test_requests_that_wait_behind_a_restart_are_done_in_their_order_S55_M
         assert await picture(sup) == {"a": 2}
 
 
-async def test_an_ignored_start_in_a_group_restart_is_no_failure_S9_S22() -> None:
+@pytest.mark.covers("S9", "S22")
+async def test_an_ignored_start_in_a_group_restart_is_no_failure() -> None:
     notes: Notes = []
     children = [
         player("a", notes),
@@ -347,7 +366,8 @@ async def test_an_ignored_start_in_a_group_restart_is_no_failure_S9_S22() -> Non
 # intensity
 
 
-async def test_retries_of_one_child_and_exits_of_another_fill_one_window_S28_S31_S32() -> None:
+@pytest.mark.covers("S28", "S31", "S32")
+async def test_retries_of_one_child_and_exits_of_another_fill_one_window() -> None:
     notes: Notes = []
     children = [player("a", notes, fails_at(2, 3)), player("b", notes)]
     with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
@@ -359,7 +379,8 @@ async def test_retries_of_one_child_and_exits_of_another_fill_one_window_S28_S31
     assert list(map(str, caught.value.exceptions)) == ["crash", "start 2", "start 3", "crash"]
 
 
-async def test_giving_up_between_two_attempts_leaves_the_child_down_S28_S33() -> None:
+@pytest.mark.covers("S28", "S33")
+async def test_giving_up_between_two_attempts_leaves_the_child_down() -> None:
     notes: Notes = []
     inner = supervisor_spec(
         "s",
@@ -376,7 +397,8 @@ async def test_giving_up_between_two_attempts_leaves_the_child_down_S28_S33() ->
     assert notes == ["+a", "+b", "-b", "+b", "+b", "-a", "+a", "+b", "-b", "-a"]
 
 
-async def test_each_supervisor_has_a_window_of_its_own_S32_S34() -> None:
+@pytest.mark.covers("S32", "S34")
+async def test_each_supervisor_has_a_window_of_its_own() -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], intensity=1)
     async with open_supervisor([inner, player("b", notes)], intensity=3) as sup:
@@ -384,7 +406,8 @@ async def test_each_supervisor_has_a_window_of_its_own_S32_S34() -> None:
         assert await picture(sup) == {"s": 2, "b": 3}
 
 
-async def test_a_request_that_waits_while_the_supervisor_gives_up_learns_of_it_S33_S54(
+@pytest.mark.covers("S33", "S54")
+async def test_a_request_that_waits_while_the_supervisor_gives_up_learns_of_it(
     autojump_clock: MockClock,
 ) -> None:
     async def ask() -> None:
@@ -409,7 +432,8 @@ async def test_a_request_that_waits_while_the_supervisor_gives_up_learns_of_it_S
     assert notes == ["+a"]
 
 
-async def test_an_offenders_siblings_are_stopped_with_their_own_grace_when_it_gives_up_S33_S38(
+@pytest.mark.covers("S33", "S38")
+async def test_an_offenders_siblings_are_stopped_with_their_own_grace_when_it_gives_up(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -424,7 +448,8 @@ async def test_an_offenders_siblings_are_stopped_with_their_own_grace_when_it_gi
 # automatic shutdown
 
 
-async def test_a_significant_child_that_is_tried_again_is_active_S28_S60(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S28", "S60")
+async def test_a_significant_child_that_is_tried_again_is_active(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     def later(incarnation: int) -> None:
@@ -445,7 +470,8 @@ async def test_a_significant_child_that_is_tried_again_is_active_S28_S60(autojum
         assert sup.ref.is_alive()  # S61
 
 
-async def test_automatic_shutdown_climbs_through_significant_supervisors_S62(
+@pytest.mark.covers("S62")
+async def test_automatic_shutdown_climbs_through_significant_supervisors(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -459,7 +485,8 @@ async def test_automatic_shutdown_climbs_through_significant_supervisors_S62(
     assert notes == ["+z", "+a", "+x", "+y", "-a", "-x", "-y", "-z"]
 
 
-async def test_a_significant_supervisor_that_gives_up_is_a_significant_end_S33_S58_S62() -> None:
+@pytest.mark.covers("S33", "S58", "S62")
+async def test_a_significant_supervisor_that_gives_up_is_a_significant_end() -> None:
     notes: Notes = []
     inner = supervisor_spec(
         "s", [player("a", notes)], intensity=0, restart="transient", significant=True
@@ -469,7 +496,8 @@ async def test_a_significant_supervisor_that_gives_up_is_a_significant_end_S33_S
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
-async def test_a_root_that_shuts_itself_down_leaves_its_body_and_raises_nothing_S59_D6() -> None:
+@pytest.mark.covers("S59", "D6")
+async def test_a_root_that_shuts_itself_down_leaves_its_body_and_raises_nothing() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player("a", notes, restart="temporary", significant=True)], auto_shutdown="any_significant"
@@ -483,7 +511,8 @@ async def test_a_root_that_shuts_itself_down_leaves_its_body_and_raises_nothing_
 # requests, stops
 
 
-async def test_a_stop_overtakes_requests_and_retries_that_wait_D4_S41(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("D4", "S41")
+async def test_a_stop_overtakes_requests_and_retries_that_wait(autojump_clock: MockClock) -> None:
     notes: Notes = []
     errors: list[ExitReason] = []
 
@@ -505,7 +534,8 @@ async def test_a_stop_overtakes_requests_and_retries_that_wait_D4_S41(autojump_c
     assert trio.current_time() == 0
 
 
-async def test_a_nested_supervisors_children_are_asked_plainly_whatever_its_own_reason_S36_S42() -> None:
+@pytest.mark.covers("S36", "S42")
+async def test_a_nested_supervisors_children_are_asked_plainly_whatever_its_own_reason() -> None:
     reasons: list[ExitReason] = []
 
     class Tells(Actor):
@@ -521,7 +551,8 @@ async def test_a_nested_supervisors_children_are_asked_plainly_whatever_its_own_
     assert reasons == [Shutdown()]
 
 
-async def test_no_deadline_of_a_stop_is_ever_laid_around_a_child_T9(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T9")
+async def test_no_deadline_of_a_stop_is_ever_laid_around_a_child(autojump_clock: MockClock) -> None:
     deadlines: list[float] = []
 
     class Looks(Actor):
@@ -534,7 +565,8 @@ async def test_no_deadline_of_a_stop_is_ever_laid_around_a_child_T9(autojump_clo
     assert deadlines == [math.inf] * 2
 
 
-async def test_counts_are_by_spec_dead_or_alive_S53() -> None:
+@pytest.mark.covers("S53")
+async def test_counts_are_by_spec_dead_or_alive() -> None:
     notes: Notes = []
     children = [supervisor_spec("s"), supervisor_spec("t"), player("a", notes), player("b", notes)]
     async with open_supervisor(children) as sup:
@@ -544,7 +576,8 @@ async def test_counts_are_by_spec_dead_or_alive_S53() -> None:
         assert (counts.specs, counts.active, counts.supervisors, counts.workers) == (4, 2, 2, 2)
 
 
-async def test_a_start_child_that_fails_leaves_place_and_name_free_S11_S47() -> None:
+@pytest.mark.covers("S11", "S47")
+async def test_a_start_child_that_fails_leaves_place_and_name_free() -> None:
     notes: Notes = []
     async with open_supervisor() as sup:
         for _ in range(2):
@@ -557,7 +590,8 @@ async def test_a_start_child_that_fails_leaves_place_and_name_free_S11_S47() -> 
         assert await picture(sup) == {"a": 1}
 
 
-async def test_messages_do_not_disturb_a_supervisor_that_is_busy_or_stopping_S57(
+@pytest.mark.covers("S57")
+async def test_messages_do_not_disturb_a_supervisor_that_is_busy_or_stopping(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -575,7 +609,8 @@ async def test_messages_do_not_disturb_a_supervisor_that_is_busy_or_stopping_S57
     assert sup.ref.exit_reason == Shutdown()
 
 
-async def test_a_childs_crash_while_the_supervisor_stops_is_a_report_and_no_restart_S39_S40(
+@pytest.mark.covers("S39", "S40")
+async def test_a_childs_crash_while_the_supervisor_stops_is_a_report_and_no_restart(
     autojump_clock: MockClock,
 ) -> None:
     async def falls(*, task_status: ChildStatus) -> None:

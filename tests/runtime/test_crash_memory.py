@@ -54,8 +54,9 @@ class Crashes(Actor):
         raise Boom("on purpose")
 
 
+@pytest.mark.covers("T4")
 @pytest.mark.parametrize("msg", ["alone", "group"])
-async def test_a_crash_that_is_remembered_keeps_no_local_of_the_dead_child_T4(msg: str) -> None:
+async def test_a_crash_that_is_remembered_keeps_no_local_of_the_dead_child(msg: str) -> None:
     held: weakref.WeakSet[Large] = weakref.WeakSet()
     spec = ChildSpec("c", Crashes, (held,), name="c", restart="transient")
     async with open_supervisor([spec], intensity=5) as sup:
@@ -100,7 +101,8 @@ def lines(error: Exception) -> list[tuple[str, int | None, str]]:
     return [(entry.filename, entry.lineno, entry.name) for entry in traceback.extract_tb(error.__traceback__)]
 
 
-async def test_an_error_that_was_an_answer_ends_nothing_in_the_frames_it_came_from_M10() -> None:
+@pytest.mark.covers("M10")
+async def test_an_error_that_was_an_answer_ends_nothing_in_the_frames_it_came_from() -> None:
     answered = trio.Event()
 
     class Answers(Actor):
@@ -139,8 +141,9 @@ async def parks(large: Large, *, task_status: trio.TaskStatus[None]) -> None:
     await trio.sleep_forever()
 
 
+@pytest.mark.covers("S16")
 @pytest.mark.parametrize("start", [Parks, parks])
-async def test_a_temporary_childs_arguments_are_not_kept_while_it_runs_S16(start: Any) -> None:
+async def test_a_temporary_childs_arguments_are_not_kept_while_it_runs(start: Any) -> None:
     held: weakref.WeakSet[Large] = weakref.WeakSet()
     async with open_supervisor() as sup:
         held.add(large := Large())
@@ -152,7 +155,8 @@ async def test_a_temporary_childs_arguments_are_not_kept_while_it_runs_S16(start
         assert ref.exit_reason is None
 
 
-async def test_a_tasks_arguments_are_not_kept_while_it_runs_S16_S70() -> None:
+@pytest.mark.covers("S16", "S70")
+async def test_a_tasks_arguments_are_not_kept_while_it_runs() -> None:
     held: weakref.WeakSet[Large] = weakref.WeakSet()
 
     async def stays(large: Large) -> None:

@@ -64,11 +64,12 @@ def chain(seen: list[Any]) -> list[ChildSpec]:
     ]
 
 
+@pytest.mark.covers("X14", "T14")
 @pytest.mark.parametrize("kind", ["relay", "request"])
 @pytest.mark.parametrize(
     ("outer", "inner", "left"), [(3, 5, 3), (5, 3, 3), (3, None, 3), (None, 4, 4), (None, None, math.inf)]
 )
-async def test_a_call_made_while_handling_a_call_takes_no_longer_X14_T14(
+async def test_a_call_made_while_handling_a_call_takes_no_longer(
     kind: str, outer: float | None, inner: float | None, left: float, autojump_clock: MockClock
 ) -> None:
     seen: list[Any] = []
@@ -78,7 +79,8 @@ async def test_a_call_made_while_handling_a_call_takes_no_longer_X14_T14(
     assert seen[1] == ("b", "end", begun + left)
 
 
-async def test_what_is_left_is_less_than_there_was_X14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X14")
+async def test_what_is_left_is_less_than_there_was(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with open_supervisor(chain(seen)) as sup, trio.open_nursery() as nursery:
         begun = trio.current_time()
@@ -88,8 +90,9 @@ async def test_what_is_left_is_less_than_there_was_X14(autojump_clock: MockClock
     assert seen[-1] == ("b", "end", begun + 3)
 
 
+@pytest.mark.covers("X14")
 @pytest.mark.parametrize(("how", "deadline"), [("in a task", math.inf), ("in the actor's nursery", math.inf)])
-async def test_a_task_of_its_own_is_free_of_the_deadline_X14(
+async def test_a_task_of_its_own_is_free_of_the_deadline(
     how: str, deadline: float, autojump_clock: MockClock
 ) -> None:
     seen: list[Any] = []
@@ -99,7 +102,8 @@ async def test_a_task_of_its_own_is_free_of_the_deadline_X14(
     assert seen[1] == ("b", "end", deadline)
 
 
-async def test_a_call_made_after_the_call_or_by_a_cast_is_free_X14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X14")
+async def test_a_call_made_after_the_call_or_by_a_cast_is_free(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with open_supervisor(chain(seen)) as sup:
         await sup.name("a").call("x", 3)
@@ -108,7 +112,8 @@ async def test_a_call_made_after_the_call_or_by_a_cast_is_free_X14(autojump_cloc
     assert seen[-1] == ("b", "end", math.inf)
 
 
-async def test_the_wait_for_a_name_ends_with_the_call_being_handled_X14_X17(
+@pytest.mark.covers("X14", "X17")
+async def test_the_wait_for_a_name_ends_with_the_call_being_handled(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -123,7 +128,8 @@ async def test_the_wait_for_a_name_ends_with_the_call_being_handled_X14_X17(
         assert trio.current_time() - begun == 3
 
 
-async def test_a_call_whose_time_was_up_before_its_turn_is_not_handled_X14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X14")
+async def test_a_call_whose_time_was_up_before_its_turn_is_not_handled(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with open_supervisor(chain(seen)) as sup, trio.open_nursery() as nursery:
         await sup.name("b").cast(10.0)
@@ -138,7 +144,8 @@ async def test_a_call_whose_time_was_up_before_its_turn_is_not_handled_X14(autoj
     assert [msg for _, msg, _ in seen] == [10.0, "in time"]
 
 
-async def test_a_call_behind_a_handler_that_blocked_the_loop_is_not_handled_either_X14(
+@pytest.mark.covers("X14")
+async def test_a_call_behind_a_handler_that_blocked_the_loop_is_not_handled_either(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -155,7 +162,8 @@ async def test_a_call_behind_a_handler_that_blocked_the_loop_is_not_handled_eith
     assert seen == []
 
 
-async def test_a_caller_that_gave_up_while_its_call_was_queued_is_served_all_the_same_X14_M16(
+@pytest.mark.covers("X14", "M16")
+async def test_a_caller_that_gave_up_while_its_call_was_queued_is_served_all_the_same(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -177,7 +185,8 @@ class Asked:
         self._ended.append(trio.current_time())
 
 
-async def test_each_deadline_is_kept_whatever_the_order_of_the_time_outs_T14(
+@pytest.mark.covers("T14")
+async def test_each_deadline_is_kept_whatever_the_order_of_the_time_outs(
     autojump_clock: MockClock,
 ) -> None:
     deadlines, ended = Deadlines(), list[float]()
@@ -193,7 +202,8 @@ async def test_each_deadline_is_kept_whatever_the_order_of_the_time_outs_T14(
     assert ended == sorted(wanted)
 
 
-async def test_a_call_that_waited_for_room_is_expired_before_those_made_meanwhile_T14_M4(
+@pytest.mark.covers("T14", "M4")
+async def test_a_call_that_waited_for_room_is_expired_before_those_made_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     ended: dict[str, float] = {}
@@ -214,7 +224,8 @@ async def test_a_call_that_waited_for_room_is_expired_before_those_made_meanwhil
     assert ended == {"4.0": 10, "queued": 10, "waits for room": 10, "later": 15}
 
 
-async def test_what_is_taken_out_is_not_expired_T14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T14")
+async def test_what_is_taken_out_is_not_expired(autojump_clock: MockClock) -> None:
     deadlines, ended = Deadlines(), list[float]()
     begun = trio.current_time()
     async with trio.open_nursery() as nursery:
@@ -254,7 +265,8 @@ class Large:
     """An answer that somebody would notice."""
 
 
-async def test_an_answer_is_freed_when_its_caller_is_done_with_it_beside_a_call_that_waits_T14() -> None:
+@pytest.mark.covers("T14")
+async def test_an_answer_is_freed_when_its_caller_is_done_with_it_beside_a_call_that_waits() -> None:
     answers: weakref.WeakSet[Large] = weakref.WeakSet()
 
     class Answers(Keeps):
@@ -277,7 +289,8 @@ async def test_an_answer_is_freed_when_its_caller_is_done_with_it_beside_a_call_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_is_freed_when_its_caller_has_given_up_T14_M16() -> None:
+@pytest.mark.covers("T14", "M16")
+async def test_a_question_is_freed_when_its_caller_has_given_up() -> None:
     questions: weakref.WeakSet[Large] = weakref.WeakSet()
 
     class Drops(Actor):
@@ -299,8 +312,9 @@ async def test_a_question_is_freed_when_its_caller_has_given_up_T14_M16() -> Non
         assert len(questions) == 0
 
 
+@pytest.mark.covers("T14")
 @pytest.mark.parametrize("answered", [True, False])
-def test_calls_with_time_outs_of_their_own_do_about_the_work_of_calls_with_one_T14(answered: bool) -> None:
+def test_calls_with_time_outs_of_their_own_do_about_the_work_of_calls_with_one(answered: bool) -> None:
     async def main(distinct: bool, clock: MockClock) -> None:
         async with open_supervisor([ChildSpec("q", Keeps, name="q", mailbox=10_000)]) as sup:
             target = sup.name("q").ref()
@@ -321,7 +335,8 @@ def test_calls_with_time_outs_of_their_own_do_about_the_work_of_calls_with_one_T
     assert work(distinct=True) <= 2 * work(distinct=False)
 
 
-def test_deadlines_that_are_taken_out_leave_a_bounded_number_of_places_T14() -> None:
+@pytest.mark.covers("T14")
+def test_deadlines_that_are_taken_out_leave_a_bounded_number_of_places() -> None:
     heap = Heap()
     heap.push(Asked(0, []))
     for n in range(100 * SLACK):
@@ -330,7 +345,8 @@ def test_deadlines_that_are_taken_out_leave_a_bounded_number_of_places_T14() -> 
         assert heap.places <= 2 + SLACK + 1
 
 
-async def test_an_idle_clock_stops_at_most_once_for_calls_that_were_answered_T14(
+@pytest.mark.covers("T14")
+async def test_an_idle_clock_stops_at_most_once_for_calls_that_were_answered(
     autojump_clock: MockClock,
 ) -> None:
     stops: list[float] = []

@@ -37,7 +37,8 @@ from proctor.runtime.supervision.decide import (
 KINDS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
 
 
-def test_the_restart_table_has_every_cell_S14_S15_S16() -> None:
+@pytest.mark.covers("S14", "S15", "S16")
+def test_the_restart_table_has_every_cell() -> None:
     assert set(RESTARTS) == set(product(KINDS, CLASSES.values()))
 
 
@@ -56,13 +57,15 @@ FATES: Mapping[ExitReason, tuple[Action, Action, Action]] = {
 }
 
 
+@pytest.mark.covers("S14", "S15", "S16")
 @pytest.mark.parametrize("reason", FATES, ids=str)
-def test_what_becomes_of_a_child_that_ended_by_itself_S14_S15_S16(reason: ExitReason) -> None:
+def test_what_becomes_of_a_child_that_ended_by_itself(reason: ExitReason) -> None:
     assert tuple(after_exit(kind, reason) for kind in KINDS) == FATES[reason]
 
 
+@pytest.mark.covers("S28")
 @pytest.mark.parametrize("reason", FATES, ids=str)
-def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses_S28(reason: ExitReason) -> None:
+def test_a_restart_that_failed_is_tried_again_unless_the_child_refuses(reason: ExitReason) -> None:
     refuses = isinstance(reason, FinalShutdown | TreeShutdown)
     for kind in KINDS:
         assert after_failed_restart(kind, reason) == (after_exit(kind, reason) if refuses else "restart")
@@ -73,7 +76,8 @@ def test_only_a_final_shutdown_is_final(reason: ExitReason | None) -> None:
     assert is_final(reason) == isinstance(reason, FinalShutdown)
 
 
-def test_exit_status_0_is_treated_as_normal_T19() -> None:
+@pytest.mark.covers("T19")
+def test_exit_status_0_is_treated_as_normal() -> None:
     assert after_exit("transient", ExitStatus(0)) == "keep"
     assert after_exit("transient", ExitStatus(signal=15)) == "restart"
 
@@ -86,12 +90,13 @@ members_of = st.lists(
 )
 
 
+@pytest.mark.covers("S21", "S22", "S23", "S24")
 @given(
     members=members_of,
     strategy=st.sampled_from(["one_for_one", "one_for_all", "rest_for_one"]),
     data=st.data(),
 )
-def test_a_group_plan_keeps_its_promises_S21_S22_S23_S24(
+def test_a_group_plan_keeps_its_promises(
     members: list[Member], strategy: Strategy, data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(members) - 1))
@@ -111,12 +116,13 @@ def test_a_group_plan_keeps_its_promises_S21_S22_S23_S24(
     assert set(plan.start) == reach - set(plan.drop) - resting
 
 
+@pytest.mark.covers("S30")
 @given(
     gaps=st.lists(st.integers(0, 6), max_size=40),
     intensity=st.integers(0, 4),
     period=st.integers(1, 10),
 )
-def test_the_window_counts_what_a_plain_count_does_S30(gaps: list[int], intensity: int, period: int) -> None:
+def test_the_window_counts_what_a_plain_count_does(gaps: list[int], intensity: int, period: int) -> None:
     window, past, now = Window(intensity, float(period)), list[int](), 0
     for gap in gaps:
         now += gap
@@ -126,7 +132,8 @@ def test_the_window_counts_what_a_plain_count_does_S30(gaps: list[int], intensit
         assert len(window.causes()) == len(inside)
 
 
-def test_an_entry_exactly_one_period_old_still_counts_S30_D1() -> None:
+@pytest.mark.covers("S30", "D1")
+def test_an_entry_exactly_one_period_old_still_counts() -> None:
     window = Window(1, 5.0)
     assert window.add(0.0, Killed())
     assert not window.add(5.0, Killed())
@@ -135,10 +142,12 @@ def test_an_entry_exactly_one_period_old_still_counts_S30_D1() -> None:
     assert later.add(5.001, Killed())
 
 
-def test_intensity_0_allows_no_restart_S30() -> None:
+@pytest.mark.covers("S30")
+def test_intensity_0_allows_no_restart() -> None:
     assert not Window(0, 5.0).add(0.0, Killed())
 
 
+@pytest.mark.covers("S37", "S39")
 @pytest.mark.parametrize(
     ("kind", "grace", "reason", "error"),
     [
@@ -163,26 +172,28 @@ def test_intensity_0_allows_no_restart_S30() -> None:
         ("transient", 5.0, FinalShutdown(), False),
     ],
 )
-def test_a_stop_that_ended_otherwise_than_asked_is_an_error_S37_S39(
+def test_a_stop_that_ended_otherwise_than_asked_is_an_error(
     kind: Restart, grace: Grace, reason: ExitReason, error: bool
 ) -> None:
     assert is_shutdown_error(kind, grace, reason) == error
 
 
+@pytest.mark.covers("S19")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "reason",
     [Normal(), Shutdown(), Killed(), CRASH, ExitStatus(1), ExitStatus(0), FinalShutdown(), TreeShutdown()],
     ids=str,
 )
-def test_abnormal_exits_and_those_of_permanent_children_are_reported_S19(
+def test_abnormal_exits_and_those_of_permanent_children_are_reported(
     kind: Restart, reason: ExitReason
 ) -> None:
     clean = reason in (Normal(), Shutdown(), ExitStatus(0), FinalShutdown(), TreeShutdown())
     assert is_reported(kind, reason) == (kind == "permanent" or not clean)
 
 
-def test_automatic_shutdown_by_significant_ends_S59_S60() -> None:
+@pytest.mark.covers("S59", "S60")
+def test_automatic_shutdown_by_significant_ends() -> None:
     alive, down, bystander = Peer(True, True), Peer(True, False), Peer(False, True)
     assert not ends_supervisor("never", True, [])
     assert ends_supervisor("any_significant", True, [alive])

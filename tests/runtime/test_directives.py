@@ -134,8 +134,9 @@ async def test_do_not_restart_leaves_siblings_alone_and_costs_no_intensity() -> 
         assert await picture(sup) == {"x": "down", "b": 1}
 
 
+@pytest.mark.covers("S58")
 @pytest.mark.parametrize(("rule", "ends"), [("any_significant", True), ("all_significant", False)])
-async def test_do_not_restart_is_a_significant_end_S58(rule: AutoShutdown, ends: bool) -> None:
+async def test_do_not_restart_is_a_significant_end(rule: AutoShutdown, ends: bool) -> None:
     children = [
         raiser("x", restart="transient", significant=True),
         raiser("y", restart="transient", significant=True),
@@ -157,7 +158,8 @@ async def test_a_restart_whose_start_raises_do_not_restart_is_not_tried_again() 
         assert await picture(sup) == {"x": 3, "y": 2}
 
 
-async def test_a_restart_that_will_not_be_tried_again_is_a_significant_end_S58() -> None:
+@pytest.mark.covers("S58")
+async def test_a_restart_that_will_not_be_tried_again_is_a_significant_end() -> None:
     start = {2: DoNotRestart("gone")}
     child = raiser("x", start=start, restart="transient", significant=True)
     async with open_supervisor([child], auto_shutdown="any_significant") as sup:
@@ -185,7 +187,8 @@ async def test_a_supervisor_that_is_asked_to_end_for_good_is_not_restarted() -> 
         assert await picture(sup) == {"mid": "down"}
 
 
-async def test_a_child_that_is_stopped_and_raises_do_not_restart_is_no_error_S39() -> None:
+@pytest.mark.covers("S39")
+async def test_a_child_that_is_stopped_and_raises_do_not_restart_is_no_error() -> None:
     class Last(Actor):
         async def terminate(self, reason: object) -> None:
             raise DoNotRestart
@@ -196,7 +199,8 @@ async def test_a_child_that_is_stopped_and_raises_do_not_restart_is_no_error_S39
             assert not [event for event in heard(events) if isinstance(event, ShutdownFailed)]
 
 
-async def test_a_link_passes_the_end_on_but_not_the_wish_to_stay_down_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_a_link_passes_the_end_on_but_not_the_wish_to_stay_down() -> None:
     async with open_supervisor([raiser("x"), raiser("y")]) as sup:
         link(sup.name("x"), sup.name("y"))
         await end(sup.name("x"), FinalShutdown("done"))

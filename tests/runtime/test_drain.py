@@ -25,7 +25,8 @@ def works(id: str, notes: Notes, shutdown: float) -> ChildSpec:
     return ChildSpec(id, Works, (notes,), name=id, drain=True, shutdown=shutdown)
 
 
-async def test_a_drain_refuses_then_finishes_then_stops_X8_M8(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X8", "M8")
+async def test_a_drain_refuses_then_finishes_then_stops(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([works("a", notes, 10)]) as sup, trio.open_nursery() as nursery:
         a, begun = sup.name("a").ref(), trio.current_time()
@@ -43,7 +44,8 @@ async def test_a_drain_refuses_then_finishes_then_stops_X8_M8(autojump_clock: Mo
     assert a.exit_reason == Shutdown()
 
 
-async def test_a_drain_lasts_no_longer_than_the_grace_X8_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X8", "S38")
+async def test_a_drain_lasts_no_longer_than_the_grace(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([works("a", notes, 2.5)]) as sup:
         a, begun = sup.name("a").ref(), trio.current_time()
@@ -55,7 +57,8 @@ async def test_a_drain_lasts_no_longer_than_the_grace_X8_S38(autojump_clock: Moc
     assert a.exit_reason == Killed()
 
 
-async def test_a_child_that_was_not_asked_yet_takes_more_while_another_drains_X8_S36(
+@pytest.mark.covers("X8", "S36")
+async def test_a_child_that_was_not_asked_yet_takes_more_while_another_drains(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []

@@ -29,7 +29,8 @@ async def waits_out(name: Name, results: list[object]) -> None:
         results.append("nobody")
 
 
-async def test_names_below_a_supervisor_are_due_during_its_back_off_X17_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17", "X1")
+async def test_names_below_a_supervisor_are_due_during_its_back_off(autojump_clock: MockClock) -> None:
     notes: Notes = []
     deep = supervisor_spec("t", [player("a", notes)])
     inner = supervisor_spec("s", [deep, player("b", notes)], name="s", backoff=LONG)
@@ -45,7 +46,8 @@ async def test_names_below_a_supervisor_are_due_during_its_back_off_X17_X1(autoj
         assert set(results) == {sup.name(name).ref() for name in "sab"}
 
 
-async def test_a_call_can_wait_out_the_restart_of_the_supervisor_above_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_call_can_wait_out_the_restart_of_the_supervisor_above(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], intensity=0, backoff=LONG)
     async with open_supervisor([inner]) as sup:
@@ -53,7 +55,8 @@ async def test_a_call_can_wait_out_the_restart_of_the_supervisor_above_X17(autoj
         assert await sup.name("a").call("incarnation", wait_for=200) == 1
 
 
-async def test_names_below_a_supervisor_settle_when_it_comes_to_rest_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_names_below_a_supervisor_settle_when_it_comes_to_rest(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [supervisor_spec("t", [player("a", notes)])], backoff=LONG)
     results: list[object] = []
@@ -68,8 +71,9 @@ async def test_names_below_a_supervisor_settle_when_it_comes_to_rest_X17(autojum
         assert not sup.name("a").is_due()
 
 
+@pytest.mark.covers("X17")
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
-async def test_names_below_a_supervisor_settle_with_its_end_when_no_restart_is_owed_X17(restart: str) -> None:
+async def test_names_below_a_supervisor_settle_with_its_end_when_no_restart_is_owed(restart: str) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], restart=restart)
     async with open_supervisor([inner]) as sup:
@@ -80,7 +84,8 @@ async def test_names_below_a_supervisor_settle_with_its_end_when_no_restart_is_o
             await sup.name("a").wait_out()
 
 
-async def test_names_stay_due_while_a_supervisor_fails_to_restart_X17_S28(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17", "S28")
+async def test_names_stay_due_while_a_supervisor_fails_to_restart(autojump_clock: MockClock) -> None:
     notes: Notes = []
     failures = [Boom(), Boom()]
 
@@ -100,7 +105,8 @@ async def test_names_stay_due_while_a_supervisor_fails_to_restart_X17_S28(autoju
         assert sup.name("a").is_alive()
 
 
-async def test_a_name_that_does_not_come_back_with_its_supervisor_settles_X17_S27(
+@pytest.mark.covers("X17", "S27")
+async def test_a_name_that_does_not_come_back_with_its_supervisor_settles(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -117,7 +123,8 @@ async def test_a_name_that_does_not_come_back_with_its_supervisor_settles_X17_S2
         assert not sup.name("later").is_due()
 
 
-async def test_a_child_that_was_down_below_a_supervisor_is_not_due_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_child_that_was_down_below_a_supervisor_is_not_due(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], backoff=LONG)
     async with open_supervisor([inner]) as sup:
@@ -125,7 +132,8 @@ async def test_a_child_that_was_down_below_a_supervisor_is_not_due_X17(autojump_
         assert not sup.name("a").is_due()
 
 
-async def test_a_name_taken_by_another_child_meanwhile_is_that_ones_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_name_taken_by_another_child_meanwhile_is_that_ones(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], backoff=LONG)
     async with open_supervisor([inner]) as sup:
@@ -139,7 +147,8 @@ async def test_a_name_taken_by_another_child_meanwhile_is_that_ones_X17(autojump
         assert not sup.name("a").is_due()
 
 
-async def test_names_are_due_in_the_stop_phase_of_a_group_restart_X17_S25(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17", "S25")
+async def test_names_are_due_in_the_stop_phase_of_a_group_restart(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [
         ChildSpec("slow", Stubborn, (4,)),
@@ -155,8 +164,9 @@ async def test_names_are_due_in_the_stop_phase_of_a_group_restart_X17_S25(autoju
         assert trio.current_time() == 4
 
 
+@pytest.mark.covers("X17")
 @pytest.mark.parametrize("deep", [False, True])
-async def test_who_waits_is_told_of_the_end_of_the_tree_X17(deep: bool, autojump_clock: MockClock) -> None:
+async def test_who_waits_is_told_of_the_end_of_the_tree(deep: bool, autojump_clock: MockClock) -> None:
     notes: Notes = []
     child = player("a", notes, backoff=LONG)
     results: list[object] = []
@@ -174,7 +184,8 @@ async def test_who_waits_is_told_of_the_end_of_the_tree_X17(deep: bool, autojump
         assert results == ["nobody"]
 
 
-async def test_a_child_whose_name_was_taken_owes_nothing_X17_S12() -> None:
+@pytest.mark.covers("X17", "S12")
+async def test_a_child_whose_name_was_taken_owes_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         with pytest.raises(Exception, match="already started"):
@@ -185,6 +196,7 @@ async def test_a_child_whose_name_was_taken_owes_nothing_X17_S12() -> None:
         assert not sup.name("c").is_due()
 
 
+@pytest.mark.covers("X17", "S73")
 @pytest.mark.parametrize(
     "change",
     [
@@ -193,7 +205,7 @@ async def test_a_child_whose_name_was_taken_owes_nothing_X17_S12() -> None:
     ],
     ids=str,
 )
-async def test_a_change_that_leaves_no_restart_due_ends_the_wait_for_the_rest_of_the_group_X17_S73(
+async def test_a_change_that_leaves_no_restart_due_ends_the_wait_for_the_rest_of_the_group(
     change: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -216,7 +228,8 @@ async def test_a_change_that_leaves_no_restart_due_ends_the_wait_for_the_rest_of
         await sup.restart_child("b")
 
 
-async def test_a_change_leaves_due_what_will_still_be_started_X17_S73(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17", "S73")
+async def test_a_change_leaves_due_what_will_still_be_started(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes, fails_at(2), backoff=LONG), player("c", notes)]
     results: list[object] = []
@@ -232,8 +245,9 @@ async def test_a_change_leaves_due_what_will_still_be_started_X17_S73(autojump_c
         assert results == [sup.name("c").ref()]
 
 
+@pytest.mark.covers("X17")
 @pytest.mark.parametrize("verb", ["wait_out", "wait"])
-async def test_a_wait_after_the_end_of_the_tree_raises_at_once_X17(verb: str) -> None:
+async def test_a_wait_after_the_end_of_the_tree_raises_at_once(verb: str) -> None:
     async with open_supervisor([player("a", [])]) as sup:
         await sup.stop()
         with pytest.raises(NoProc, match="no such actor: a"):

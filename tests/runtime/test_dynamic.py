@@ -67,7 +67,8 @@ def ignores_at(ignoring: int) -> Callable[[int], object]:
     return start
 
 
-async def test_the_handle_is_what_the_caller_asks_for_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_the_handle_is_what_the_caller_asks_for() -> None:
     class Fleet(DynamicSupervisor):
         async def enlist(self) -> Ref:
             return await self.start_child(ChildSpec("w", forever))
@@ -77,7 +78,8 @@ async def test_the_handle_is_what_the_caller_asks_for_S63() -> None:
         assert await fleet.count_children() == ChildCounts(0, 0, 0, 0)
 
 
-async def test_ids_need_not_be_unique_but_places_are_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_ids_need_not_be_unique_but_places_are() -> None:
     async with open_dynamic_supervisor(name="pool") as sup:
         refs = [await sup.start_child(ChildSpec("w", forever)) for _ in range(3)]
         assert [ref.path for ref in refs] == ["pool/w", "pool/w-2", "pool/w-3"]
@@ -86,14 +88,16 @@ async def test_ids_need_not_be_unique_but_places_are_S63() -> None:
         assert [node.path for node in sup.tree().children] == [ref.path for ref in refs]
 
 
-async def test_a_place_that_somebody_asked_for_by_its_number_is_passed_over_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_a_place_that_somebody_asked_for_by_its_number_is_passed_over() -> None:
     async with open_dynamic_supervisor() as sup:
         for id in ("w-2", "w", "w"):
             await sup.start_child(ChildSpec(id, forever))
         assert [child.id for child in sup.tree().children] == ["w-2", "w", "w-3"]
 
 
-async def test_a_restarted_child_keeps_its_place_and_gets_a_new_ref_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_a_restarted_child_keeps_its_place_and_gets_a_new_ref() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:
         await sup.start_child(nameless("w", notes))
@@ -105,7 +109,8 @@ async def test_a_restarted_child_keeps_its_place_and_gets_a_new_ref_S63() -> Non
         assert await picture(sup) == {"w": 1, "w-2": 2}
 
 
-async def test_only_the_child_that_exited_is_restarted_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_only_the_child_that_exited_is_restarted() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:
         first, *_ = [await sup.start_child(nameless(id, notes)) for id in "abc"]
@@ -115,7 +120,8 @@ async def test_only_the_child_that_exited_is_restarted_S63() -> None:
         assert notes == ["-a", "+a"]
 
 
-async def test_extra_arguments_come_first_at_the_start_and_at_a_restart_S63() -> None:
+@pytest.mark.covers("S63")
+async def test_extra_arguments_come_first_at_the_start_and_at_a_restart() -> None:
     seen: list[tuple[object, ...]] = []
 
     class Keen(Actor):
@@ -129,7 +135,8 @@ async def test_extra_arguments_come_first_at_the_start_and_at_a_restart_S63() ->
     assert seen == [("x", 1, "own")] * 3
 
 
-async def test_a_name_that_is_taken_refuses_the_start_and_nothing_stays_S12_S63() -> None:
+@pytest.mark.covers("S12", "S63")
+async def test_a_name_that_is_taken_refuses_the_start_and_nothing_stays() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=2) as sup:
         holder = await sup.start_child(player("w", notes, name="n"))
@@ -140,7 +147,8 @@ async def test_a_name_that_is_taken_refuses_the_start_and_nothing_stays_S12_S63(
         await sup.start_child(player("w", notes, name="m"))
 
 
-async def test_a_start_begins_when_the_one_before_is_ready_S55(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S55")
+async def test_a_start_begins_when_the_one_before_is_ready(autojump_clock: MockClock) -> None:
     times: list[float] = []
 
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
@@ -154,7 +162,8 @@ async def test_a_start_begins_when_the_one_before_is_ready_S55(autojump_clock: M
     assert times == [0, 2, 4]
 
 
-async def test_a_start_that_fails_is_raised_and_nothing_stays_S47_S63() -> None:
+@pytest.mark.covers("S47", "S63")
+async def test_a_start_that_fails_is_raised_and_nothing_stays() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:
         with pytest.raises(StartError):
@@ -163,7 +172,8 @@ async def test_a_start_that_fails_is_raised_and_nothing_stays_S47_S63() -> None:
         assert not sup.child("w").is_alive()
 
 
-async def test_one_more_than_max_children_is_refused_before_it_starts_S64() -> None:
+@pytest.mark.covers("S64")
+async def test_one_more_than_max_children_is_refused_before_it_starts() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=2) as sup:
         first = await sup.start_child(nameless("w", notes))
@@ -175,7 +185,8 @@ async def test_one_more_than_max_children_is_refused_before_it_starts_S64() -> N
         await sup.start_child(nameless("w", notes))
 
 
-async def test_a_restarting_child_counts_S64_S53() -> None:
+@pytest.mark.covers("S64", "S53")
+async def test_a_restarting_child_counts() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=1, intensity=100) as sup:
         ref = await sup.start_child(nameless("w", notes, fails_from(2)))
@@ -189,7 +200,8 @@ async def test_a_restarting_child_counts_S64_S53() -> None:
         await sup.start_child(nameless("x", notes))
 
 
-async def test_a_lower_limit_stops_nobody_and_a_higher_one_makes_room_S73_S64() -> None:
+@pytest.mark.covers("S73", "S64")
+async def test_a_lower_limit_stops_nobody_and_a_higher_one_makes_room() -> None:
     async with open_dynamic_supervisor(max_children=2) as sup:
         first, second = [await sup.start_child(ChildSpec("w", forever)) for _ in range(2)]
         await sup.change(max_children=1)
@@ -205,7 +217,8 @@ async def test_a_lower_limit_stops_nobody_and_a_higher_one_makes_room_S73_S64() 
         assert (await sup.start_child(ChildSpec("w", forever))).is_alive()
 
 
-async def test_a_new_intensity_counts_from_the_next_exit_on_S73_S30() -> None:
+@pytest.mark.covers("S73", "S30")
+async def test_a_new_intensity_counts_from_the_next_exit_on() -> None:
     async def kill_thrice() -> None:
         async with open_dynamic_supervisor(intensity=0) as sup:
             await sup.change(intensity=2, period=60)
@@ -219,8 +232,9 @@ async def test_a_new_intensity_counts_from_the_next_exit_on_S73_S30() -> None:
         await kill_thrice()
 
 
+@pytest.mark.covers("S73", "S4")
 @pytest.mark.parametrize("given", [{"max_children": -1}, {"intensity": -1}, {"period": 0}])
-async def test_an_invalid_change_changes_nothing_S73_S4(given: dict[str, Any]) -> None:
+async def test_an_invalid_change_changes_nothing(given: dict[str, Any]) -> None:
     async with open_dynamic_supervisor(max_children=1) as sup:
         ref = await sup.start_child(ChildSpec("w", forever))
         with pytest.raises(InvalidSpec, match=next(iter(given))):
@@ -230,9 +244,10 @@ async def test_an_invalid_change_changes_nothing_S73_S4(given: dict[str, Any]) -
         assert ref.is_alive()
 
 
+@pytest.mark.covers("S64", "S66")
 @pytest.mark.parametrize("reason", EXITS.values(), ids=EXITS)
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
-async def test_who_is_not_restarted_leaves_room_for_another_S64_S66(restart: Restart, reason: Any) -> None:
+async def test_who_is_not_restarted_leaves_room_for_another(restart: Restart, reason: Any) -> None:
     notes: Notes = []
     comes_back = restart == "permanent" or (restart == "transient" and str(reason) in ABNORMAL)
     async with open_dynamic_supervisor(max_children=1) as sup:
@@ -245,7 +260,8 @@ async def test_who_is_not_restarted_leaves_room_for_another_S64_S66(restart: Res
 ABNORMAL = {"crash: Boom('crash')", "killed", "exit status 1"}
 
 
-async def test_children_are_stopped_all_together_each_by_its_own_time_S65(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S65")
+async def test_children_are_stopped_all_together_each_by_its_own_time(autojump_clock: MockClock) -> None:
     refs: list[Ref] = []
     async with open_dynamic_supervisor() as sup:
         for seconds in (0.1, 0.2, 0.3):
@@ -265,7 +281,8 @@ async def test_children_are_stopped_all_together_each_by_its_own_time_S65(autoju
     ]
 
 
-async def test_a_kill_cuts_a_common_stop_short_S65_S45(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S65", "S45")
+async def test_a_kill_cuts_a_common_stop_short(autojump_clock: MockClock) -> None:
     async with open_supervisor([dynamic_supervisor_spec("d")]) as top:
         sup = top.supervisor("d", DynamicSupervisor)
         refs = [await sup.start_child(ChildSpec("s", Stubborn, (9,), shutdown=60)) for _ in range(3)]
@@ -278,7 +295,8 @@ async def test_a_kill_cuts_a_common_stop_short_S65_S45(autojump_clock: MockClock
         assert [ref.exit_reason for ref in refs] == [Killed()] * 3
 
 
-async def test_a_child_that_asks_its_stopping_supervisor_is_refused_at_once_S56_S65(
+@pytest.mark.covers("S56", "S65")
+async def test_a_child_that_asks_its_stopping_supervisor_is_refused_at_once(
     autojump_clock: MockClock,
 ) -> None:
     errors: list[type[Exception]] = []
@@ -298,7 +316,8 @@ async def test_a_child_that_asks_its_stopping_supervisor_is_refused_at_once_S56_
     assert trio.current_time() == begun
 
 
-async def test_a_terminated_child_is_stopped_by_its_time_and_forgotten_S66(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S66")
+async def test_a_terminated_child_is_stopped_by_its_time_and_forgotten(autojump_clock: MockClock) -> None:
     async with open_dynamic_supervisor() as sup:
         ref = await sup.start_child(ChildSpec("s", Stubborn, (9,), shutdown=2))
         begun = trio.current_time()
@@ -308,7 +327,8 @@ async def test_a_terminated_child_is_stopped_by_its_time_and_forgotten_S66(autoj
         assert await sup.which_children() == ()
 
 
-async def test_a_child_that_is_gone_or_another_supervisors_is_not_found_S66() -> None:
+@pytest.mark.covers("S66")
+async def test_a_child_that_is_gone_or_another_supervisors_is_not_found() -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("w", forever), dynamic_supervisor_spec("d")]) as top:
         sup = top.supervisor("d", DynamicSupervisor)
@@ -320,7 +340,8 @@ async def test_a_child_that_is_gone_or_another_supervisors_is_not_found_S66() ->
             await sup.terminate_child(ref)
 
 
-async def test_what_is_no_ref_is_refused_in_its_caller_and_the_tree_lives_on_S66() -> None:
+@pytest.mark.covers("S66")
+async def test_what_is_no_ref_is_refused_in_its_caller_and_the_tree_lives_on() -> None:
     async with open_dynamic_supervisor() as sup:
         ref = await sup.start_child(ChildSpec("w", forever))
         wrong: Any = "w"
@@ -329,8 +350,8 @@ async def test_what_is_no_ref_is_refused_in_its_caller_and_the_tree_lives_on_S66
         assert [child.ref for child in await sup.which_children()] == [ref]
 
 
-# L35
-async def test_the_ref_of_an_earlier_incarnation_is_not_found_S66_S17() -> None:
+@pytest.mark.covers("S66", "S17", "L35")
+async def test_the_ref_of_an_earlier_incarnation_is_not_found() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor() as sup:
         ref = await sup.start_child(nameless("w", notes))
@@ -342,7 +363,8 @@ async def test_the_ref_of_an_earlier_incarnation_is_not_found_S66_S17() -> None:
         assert await sup.which_children() == ()
 
 
-async def test_a_restarting_child_is_terminated_by_its_last_ref_S66_S43() -> None:
+@pytest.mark.covers("S66", "S43")
+async def test_a_restarting_child_is_terminated_by_its_last_ref() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(intensity=100) as sup:
         ref = await sup.start_child(nameless("w", notes, fails_from(2)))
@@ -355,11 +377,13 @@ async def test_a_restarting_child_is_terminated_by_its_last_ref_S66_S43() -> Non
         assert (len(notes), await sup.which_children()) == (attempts, ())
 
 
-def test_there_is_no_restart_child_and_no_delete_child_S66() -> None:
+@pytest.mark.covers("S66")
+def test_there_is_no_restart_child_and_no_delete_child() -> None:
     assert not {"restart_child", "delete_child", "get_childspec"} & set(dir(DynamicSupervisor))
 
 
-async def test_a_child_that_ignores_at_first_is_dropped_S67() -> None:
+@pytest.mark.covers("S67")
+async def test_a_child_that_ignores_at_first_is_dropped() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=1) as sup:
         ref = await sup.start_child(nameless("w", notes, ignores_at(1)))
@@ -367,7 +391,8 @@ async def test_a_child_that_ignores_at_first_is_dropped_S67() -> None:
         assert await sup.which_children() == ()
 
 
-async def test_a_child_that_ignores_at_a_restart_is_dropped_S67() -> None:
+@pytest.mark.covers("S67")
+async def test_a_child_that_ignores_at_a_restart_is_dropped() -> None:
     notes: Notes = []
     async with open_dynamic_supervisor(max_children=1) as sup:
         await end(await sup.start_child(nameless("w", notes, ignores_at(2))), Killed())
@@ -376,40 +401,46 @@ async def test_a_child_that_ignores_at_a_restart_is_dropped_S67() -> None:
         await sup.start_child(nameless("w", notes))
 
 
+@pytest.mark.covers("S5")
 @pytest.mark.parametrize("word", ["any_significant", "all_significant", "sometimes"])
-def test_a_dynamic_supervisor_never_ends_by_itself_S5(word: Any) -> None:
+def test_a_dynamic_supervisor_never_ends_by_itself(word: Any) -> None:
     with pytest.raises(InvalidSpec, match="auto_shutdown"):
         open_dynamic_supervisor(auto_shutdown=word)
     with pytest.raises(InvalidSpec, match="auto_shutdown"):
         dynamic_supervisor_spec("d", auto_shutdown=word)
 
 
+@pytest.mark.covers("S4", "S64")
 @pytest.mark.parametrize(
     ("field", "value"), [("max_children", -1), ("max_children", 1.5), ("intensity", -1), ("period", 0)]
 )
-def test_wrong_flags_are_refused_before_anything_starts_S4_S64(field: str, value: Any) -> None:
+def test_wrong_flags_are_refused_before_anything_starts(field: str, value: Any) -> None:
     with pytest.raises(InvalidSpec, match=field):
         open_dynamic_supervisor(**{field: value})
 
 
-def test_another_strategy_is_refused_S63() -> None:
+@pytest.mark.covers("S63")
+def test_another_strategy_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="strategy is 'one_for_all': expected 'one_for_one'"):
         DynamicFlags(strategy="one_for_all")
 
 
-async def test_a_significant_child_is_refused_S5() -> None:
+@pytest.mark.covers("S5")
+async def test_a_significant_child_is_refused() -> None:
     async with open_dynamic_supervisor() as sup:
         with pytest.raises(InvalidSpec, match="significant"):
             await sup.start_child(ChildSpec("w", forever, restart="temporary", significant=True))
 
 
-async def test_no_room_is_no_room_at_all_S64() -> None:
+@pytest.mark.covers("S64")
+async def test_no_room_is_no_room_at_all() -> None:
     async with open_dynamic_supervisor(max_children=0) as sup:
         with pytest.raises(MaxChildren):
             await sup.start_child(ChildSpec("w", forever))
 
 
-async def test_giving_up_ends_the_other_children_and_raises_S33_S35() -> None:
+@pytest.mark.covers("S33", "S35")
+async def test_giving_up_ends_the_other_children_and_raises() -> None:
     notes: Notes = []
     others: list[Ref] = []
     with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
@@ -422,7 +453,8 @@ async def test_giving_up_ends_the_other_children_and_raises_S33_S35() -> None:
     assert others[0].exit_reason == Shutdown()
 
 
-async def test_giving_up_is_an_exit_like_any_other_for_the_supervisor_above_S34() -> None:
+@pytest.mark.covers("S34")
+async def test_giving_up_is_an_exit_like_any_other_for_the_supervisor_above() -> None:
     notes: Notes = []
     async with open_supervisor([dynamic_supervisor_spec("d", intensity=0)]) as top:
         sup = top.supervisor("d", DynamicSupervisor)
@@ -433,7 +465,8 @@ async def test_giving_up_is_an_exit_like_any_other_for_the_supervisor_above_S34(
         assert await sup.which_children() == ()
 
 
-async def test_a_start_child_that_is_pending_when_the_supervisor_ends_is_told_S54_D5() -> None:
+@pytest.mark.covers("S54", "D5")
+async def test_a_start_child_that_is_pending_when_the_supervisor_ends_is_told() -> None:
     caught: list[ActorExited] = []
 
     async def ask(spec: ChildSpec) -> None:
@@ -457,7 +490,8 @@ async def test_the_handle_on_a_nested_one_is_asked_for_by_its_kind() -> None:
             top.supervisor("d")
 
 
-async def test_a_child_starts_another_beside_itself_but_not_while_it_starts_itself_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_child_starts_another_beside_itself_but_not_while_it_starts_itself() -> None:
     class Parent(Player):
         async def init(self, *args: Any, **kwargs: Any) -> None:
             assert isinstance(self.supervisor, DynamicSupervisor)
@@ -473,7 +507,8 @@ async def test_a_child_starts_another_beside_itself_but_not_while_it_starts_itse
         assert await ref.call("go") == "root/x"
 
 
-async def test_a_child_may_ask_its_supervisor_as_soon_as_it_is_ready_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_child_may_ask_its_supervisor_as_soon_as_it_is_ready() -> None:
     counted: list[int] = []
 
     async def asks(*, task_status: trio.TaskStatus[None]) -> None:
@@ -490,7 +525,8 @@ def of_children() -> list[Incarnation | Slot | Ref]:
     return [thing for thing in gc.get_objects() if isinstance(thing, Incarnation | Slot | Ref)]
 
 
-async def test_ten_thousand_finished_temporary_children_leave_nothing_S68() -> None:
+@pytest.mark.covers("S68")
+async def test_ten_thousand_finished_temporary_children_leave_nothing() -> None:
     others = {id(thing): thing for thing in of_children()}  # held, so that no id is given twice
     async with open_dynamic_supervisor() as sup:
         await finish(sup, 200)
@@ -501,7 +537,8 @@ async def test_ten_thousand_finished_temporary_children_leave_nothing_S68() -> N
         assert sup.tree().children == ()
 
 
-async def test_a_later_child_costs_the_work_of_the_first_S68() -> None:
+@pytest.mark.covers("S68")
+async def test_a_later_child_costs_the_work_of_the_first() -> None:
     async with open_dynamic_supervisor() as sup:
         keep = [await sup.start_child(ChildSpec("w", forever)) for _ in range(3)]
         await finish(sup, 50)
@@ -511,7 +548,8 @@ async def test_a_later_child_costs_the_work_of_the_first_S68() -> None:
         assert all(ref.is_alive() for ref in keep)
 
 
-async def test_children_that_live_cost_those_that_come_and_go_nothing_S68() -> None:
+@pytest.mark.covers("S68")
+async def test_children_that_live_cost_those_that_come_and_go_nothing() -> None:
     async with open_dynamic_supervisor(intensity=1000) as sup:
         notes: Notes = []
         await finish(sup, 50)

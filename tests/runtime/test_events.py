@@ -8,7 +8,8 @@ from proctor.runtime import ChildSpec, ChildStarted, Killed, SupervisorEvent, op
 from tests.runtime.stage import Notes, crash, end, forever, heard, kinds, player, settled
 
 
-async def test_events_are_numbered_stamped_and_placed_X11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X11")
+async def test_events_are_numbered_stamped_and_placed(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("fixers", [player("fixer", notes)])
     async with open_supervisor([inner], name="fleet") as sup:
@@ -22,7 +23,8 @@ async def test_events_are_numbered_stamped_and_placed_X11(autojump_clock: MockCl
     assert {event.time for event in told} == {now}
 
 
-async def test_an_event_follows_the_state_it_describes_X11() -> None:
+@pytest.mark.covers("X11")
+async def test_an_event_follows_the_state_it_describes() -> None:
     notes: Notes = []
     states: list[tuple[str, str]] = []
     async with (
@@ -45,7 +47,8 @@ async def test_an_event_follows_the_state_it_describes_X11() -> None:
     assert states == [("child_exited", "down"), ("child_started", "running")]
 
 
-async def test_a_slow_subscriber_loses_the_oldest_and_slows_nobody_T20() -> None:
+@pytest.mark.covers("T20")
+async def test_a_slow_subscriber_loses_the_oldest_and_slows_nobody() -> None:
     async with open_supervisor() as sup:
         slow, quick = sup.events(buffer=3), sup.events()
         for n in range(5):
@@ -54,7 +57,8 @@ async def test_a_slow_subscriber_loses_the_oldest_and_slows_nobody_T20() -> None
         assert (slow.dropped, quick.dropped, len(heard(quick))) == (2, 0, 5)
 
 
-async def test_a_subscription_ends_with_the_tree_after_what_it_holds_T20() -> None:
+@pytest.mark.covers("T20")
+async def test_a_subscription_ends_with_the_tree_after_what_it_holds() -> None:
     seen: list[SupervisorEvent] = []
     async with trio.open_nursery() as nursery, open_supervisor([ChildSpec("a", forever)]) as sup:
         events = sup.events()
@@ -79,7 +83,8 @@ async def test_a_closed_subscription_is_forgotten() -> None:
             await anext(events)
 
 
-async def test_a_clean_exit_of_another_kind_is_told_once_S19() -> None:
+@pytest.mark.covers("S19")
+async def test_a_clean_exit_of_another_kind_is_told_once() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary"), player("b", notes)]) as sup:
         with sup.events() as events:

@@ -77,15 +77,18 @@ def ended(what: str, times: int = 0) -> tuple[list[str], int, str]:
 INTERRUPTED = (130, -signal.SIGINT)
 
 
-def test_a_child_that_calls_sys_exit_gives_the_program_its_status_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_child_that_calls_sys_exit_gives_the_program_its_status() -> None:
     assert ended("exit") == (["stopped b", "stopped a"], 3, "")
 
 
-def test_a_child_that_exits_with_words_leaves_them_alone_on_stderr_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_child_that_exits_with_words_leaves_them_alone_on_stderr() -> None:
     assert ended("words") == (["stopped b", "stopped a"], 1, "these are the reasons\n")
 
 
-def test_a_child_that_raises_keyboard_interrupt_ends_the_program_as_ctrl_c_does_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_child_that_raises_keyboard_interrupt_ends_the_program_as_ctrl_c_does() -> None:
     lines, status, errors = ended("interrupt")
     assert (lines, status in INTERRUPTED) == (["stopped b", "stopped a"], True)
     assert errors.rstrip().splitlines()[-1] == "KeyboardInterrupt"
@@ -98,7 +101,8 @@ async def exits(status: object, *, task_status: trio.TaskStatus[None]) -> None:
     raise SystemExit(status)
 
 
-def test_an_exit_of_one_of_several_roots_stops_all_and_comes_out_bare_T5() -> None:
+@pytest.mark.covers("T5")
+def test_an_exit_of_one_of_several_roots_stops_all_and_comes_out_bare() -> None:
     notes: Notes = []
 
     async def tree(*children: ChildSpec) -> None:
@@ -118,7 +122,8 @@ def test_an_exit_of_one_of_several_roots_stops_all_and_comes_out_bare_T5() -> No
     assert notes == ["+a", "+b", "-b", "-a"]
 
 
-def test_what_fails_beside_an_exit_is_its_cause_T5() -> None:
+@pytest.mark.covers("T5")
+def test_what_fails_beside_an_exit_is_its_cause() -> None:
     async def fail() -> None:
         try:
             await trio.sleep_forever()
@@ -138,7 +143,8 @@ def test_what_fails_beside_an_exit_is_its_cause_T5() -> None:
     assert [str(error) for error in group.exceptions] == ["beside"]
 
 
-def test_an_exit_of_the_program_itself_comes_out_bare_from_any_depth_T5() -> None:
+@pytest.mark.covers("T5")
+def test_an_exit_of_the_program_itself_comes_out_bare_from_any_depth() -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery, open_supervisor([ChildSpec("a", forever)]):
             nursery.start_soon(trio.sleep_forever)
@@ -149,7 +155,8 @@ def test_an_exit_of_the_program_itself_comes_out_bare_from_any_depth_T5() -> Non
     assert caught.value.code == 4
 
 
-def test_a_signal_decides_the_status_though_a_child_exits_while_it_is_stopped_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_signal_decides_the_status_though_a_child_exits_while_it_is_stopped() -> None:
     class Leaves(Actor):
         async def terminate(self, reason: ExitReason) -> None:
             raise SystemExit(9)
@@ -176,27 +183,32 @@ def test_an_error_of_the_programs_own_is_raised_though_a_signal_came() -> None:
         run(main)
 
 
-def test_a_signal_that_comes_while_a_child_computes_stops_the_children_in_order_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_signal_that_comes_while_a_child_computes_stops_the_children_in_order() -> None:
     lines, status, _ = ended("signal")
     assert (lines, status in INTERRUPTED) == (["stopped b", "stopped a"], True)
 
 
-def test_a_second_ctrl_c_ends_a_child_that_never_comes_to_a_checkpoint_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_second_ctrl_c_ends_a_child_that_never_comes_to_a_checkpoint() -> None:
     lines, status, errors = ended("spin", 2)
     assert (lines, status in INTERRUPTED) == ([], True)
     assert errors.rstrip().splitlines()[-1] == "KeyboardInterrupt"
 
 
-def test_a_second_sigterm_ends_a_child_that_never_comes_to_a_checkpoint_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_second_sigterm_ends_a_child_that_never_comes_to_a_checkpoint() -> None:
     assert ended("term", 2) == ([], 128 + signal.SIGTERM, "")
 
 
-def test_a_second_signal_ends_a_terminate_that_never_comes_to_a_checkpoint_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_second_signal_ends_a_terminate_that_never_comes_to_a_checkpoint() -> None:
     lines, status, _ = ended("terminate", 1)
     assert (lines, status in INTERRUPTED) == (["busy"], True)
 
 
-def test_a_third_ctrl_c_ends_the_process_though_a_child_swallows_the_second_T5() -> None:
+@pytest.mark.covers("T5")
+def test_a_third_ctrl_c_ends_the_process_though_a_child_swallows_the_second() -> None:
     assert ended("deaf", 3) == ([], -signal.SIGINT, "")
 
 

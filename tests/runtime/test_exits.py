@@ -37,7 +37,8 @@ def test_a_reason_prints_and_is_clean_or_not(reason: ExitReason, text: str, clea
     assert (str(reason), is_clean(reason)) == (text, clean)
 
 
-def test_exit_status_0_is_normal_T19() -> None:
+@pytest.mark.covers("T19")
+def test_exit_status_0_is_normal() -> None:
     assert normalised(ExitStatus(0)) == Normal()
     assert normalised(ExitStatus(1)) == ExitStatus(1)
     assert normalised(ExitStatus(0, signal=15)) == ExitStatus(0, signal=15)

@@ -37,7 +37,8 @@ class Crashes:
         return ChildSpec("crashes", self)
 
 
-async def test_a_crash_loop_keeps_no_request_waiting_M6_S55() -> None:
+@pytest.mark.covers("M6", "S55")
+async def test_a_crash_loop_keeps_no_request_waiting() -> None:
     crashes = Crashes()
     async with open_supervisor([crashes.spec(), ChildSpec("a", forever)], intensity=ENOUGH) as sup:
         for request in range(1, 4):
@@ -48,7 +49,8 @@ async def test_a_crash_loop_keeps_no_request_waiting_M6_S55() -> None:
         assert crashes.number < 50
 
 
-async def test_a_crash_loop_of_a_group_keeps_no_request_waiting_M6_S22() -> None:
+@pytest.mark.covers("M6", "S22")
+async def test_a_crash_loop_of_a_group_keeps_no_request_waiting() -> None:
     crashes = Crashes()
     children = [crashes.spec(), ChildSpec("a", forever)]
     async with open_supervisor(children, strategy="one_for_all", intensity=ENOUGH) as sup:
@@ -56,7 +58,8 @@ async def test_a_crash_loop_of_a_group_keeps_no_request_waiting_M6_S22() -> None
         assert crashes.number < 8
 
 
-async def test_several_requests_are_answered_in_their_order_in_a_crash_loop_S55() -> None:
+@pytest.mark.covers("S55")
+async def test_several_requests_are_answered_in_their_order_in_a_crash_loop() -> None:
     crashes, order = Crashes(), list[int]()
     async with open_supervisor([crashes.spec()], intensity=ENOUGH) as sup, trio.open_nursery() as nursery:
 
@@ -71,7 +74,8 @@ async def test_several_requests_are_answered_in_their_order_in_a_crash_loop_S55(
     assert crashes.number < 50
 
 
-async def test_a_crash_loop_does_not_hold_up_a_siblings_back_off_X1_M6(mock_clock: MockClock) -> None:
+@pytest.mark.covers("X1", "M6")
+async def test_a_crash_loop_does_not_hold_up_a_siblings_back_off(mock_clock: MockClock) -> None:
     notes: Notes = []
     crashes, backoff = Crashes(), Backoff(min_delay=5, jitter=0)
     seen: list[int] = []
@@ -86,8 +90,9 @@ async def test_a_crash_loop_does_not_hold_up_a_siblings_back_off_X1_M6(mock_cloc
         assert seen[1] < 50
 
 
+@pytest.mark.covers("D4")
 @pytest.mark.parametrize("how", ["stop", "exit"])
-async def test_a_stop_ends_a_crash_loop_at_once_D4(how: str) -> None:
+async def test_a_stop_ends_a_crash_loop_at_once(how: str) -> None:
     crashes = Crashes()
     low = supervisor_spec("low", [crashes.spec()], intensity=ENOUGH, restart="temporary")
     async with open_supervisor([low]) as sup:
@@ -101,7 +106,8 @@ async def test_a_stop_ends_a_crash_loop_at_once_D4(how: str) -> None:
         assert nested.ref.exit_reason == Shutdown()
 
 
-async def test_exits_of_several_children_are_seen_before_a_request_while_nothing_is_restarted_M6() -> None:
+@pytest.mark.covers("M6")
+async def test_exits_of_several_children_are_seen_before_a_request_while_nothing_is_restarted() -> None:
     async with open_supervisor([dynamic_supervisor_spec("pool")]) as sup:
         pool = sup.supervisor("pool", DynamicSupervisor)
         refs = [await pool.start_child(ChildSpec("a", forever, restart="temporary")) for _ in range(20)]

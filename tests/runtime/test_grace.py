@@ -83,8 +83,9 @@ BEGINS: list[Begin] = [by_exit, by_a_link, by_a_stop_of_its_own, by_a_crash]
 begins = pytest.mark.parametrize("begin", BEGINS)
 
 
+@pytest.mark.covers("S38")
 @begins
-async def test_the_shutdown_clock_runs_from_the_beginning_of_an_end_whoever_began_it_S38(
+async def test_the_shutdown_clock_runs_from_the_beginning_of_an_end_whoever_began_it(
     begin: Begin, autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([hangs()]) as sup:
@@ -99,10 +100,11 @@ async def test_the_shutdown_clock_runs_from_the_beginning_of_an_end_whoever_bega
         await sup.terminate_child("a")
 
 
+@pytest.mark.covers("S14", "S15", "S16")
 @pytest.mark.parametrize(
     ("restart", "after"), [("permanent", {"a": 2}), ("transient", {"a": 2}), ("temporary", {})]
 )
-async def test_the_supervisor_treats_an_end_after_the_clock_as_any_kill_S14_S15_S16(
+async def test_the_supervisor_treats_an_end_after_the_clock_as_any_kill(
     restart: Any, after: dict[str, int], autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([hangs(restart=restart)]) as sup:
@@ -113,9 +115,10 @@ async def test_the_supervisor_treats_an_end_after_the_clock_as_any_kill_S14_S15_
         assert await picture(sup) == after
 
 
+@pytest.mark.covers("S37", "S38")
 @begins
 @pytest.mark.parametrize("shutdown", [0, "brutal_kill"])
-async def test_one_that_its_supervisor_gives_no_time_has_the_default_where_its_end_begins_otherwise_S37_S38(
+async def test_one_that_its_supervisor_gives_no_time_has_the_default_where_its_end_begins_otherwise(
     shutdown: Any, begin: Begin, autojump_clock: MockClock
 ) -> None:
     for seconds in (4, 1000):
@@ -129,9 +132,10 @@ async def test_one_that_its_supervisor_gives_no_time_has_the_default_where_its_e
                 assert reason == (Normal() if seconds == 4 else Killed())
 
 
+@pytest.mark.covers("S37", "S38")
 @begins
 @pytest.mark.parametrize("shutdown", [0, "brutal_kill"])
-async def test_a_supervisor_that_gives_no_time_kills_one_whose_end_has_begun_S37_S38(
+async def test_a_supervisor_that_gives_no_time_kills_one_whose_end_has_begun(
     shutdown: Any, begin: Begin, autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([hangs(shutdown, 4, restart="temporary")]) as sup:
@@ -140,8 +144,9 @@ async def test_a_supervisor_that_gives_no_time_kills_one_whose_end_has_begun_S37
     assert trio.current_time() == 1
 
 
+@pytest.mark.covers("S38")
 @begins
-async def test_an_infinite_grace_has_no_clock_S38(begin: Begin, autojump_clock: MockClock) -> None:
+async def test_an_infinite_grace_has_no_clock(begin: Begin, autojump_clock: MockClock) -> None:
     async with open_supervisor([hangs(math.inf, restart="temporary")]) as sup:
         with sup.name("a").monitor() as monitor:
             await begin(sup)
@@ -149,7 +154,8 @@ async def test_an_infinite_grace_has_no_clock_S38(begin: Begin, autojump_clock: 
         assert trio.current_time() == 1000
 
 
-async def test_a_drain_is_part_of_the_grace_whoever_began_it_X8_M8(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X8", "M8")
+async def test_a_drain_is_part_of_the_grace_whoever_began_it(autojump_clock: MockClock) -> None:
     class Drains(Hangs):
         async def handle_cast(self, msg: Any) -> None:
             await trio.sleep(2)
@@ -163,8 +169,9 @@ async def test_a_drain_is_part_of_the_grace_whoever_began_it_X8_M8(autojump_cloc
         assert trio.current_time() == 5
 
 
+@pytest.mark.covers("S38")
 @begins
-async def test_a_supervisor_that_stops_one_whose_end_has_begun_grants_no_second_grace_S38(
+async def test_a_supervisor_that_stops_one_whose_end_has_begun_grants_no_second_grace(
     begin: Begin, autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([hangs()]) as sup:
@@ -176,14 +183,16 @@ async def test_a_supervisor_that_stops_one_whose_end_has_begun_grants_no_second_
         assert not ref.is_alive()
 
 
-async def test_a_stop_of_one_with_no_end_to_its_grace_waits_for_it_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S38")
+async def test_a_stop_of_one_with_no_end_to_its_grace_waits_for_it(autojump_clock: MockClock) -> None:
     async with open_supervisor([hangs(math.inf, 50)]) as sup:
         sup.name("a").exit(Shutdown("first"))
         await trio.sleep(20)
     assert trio.current_time() == 50
 
 
-async def test_a_changed_shutdown_holds_for_an_end_that_begins_later_S73(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73")
+async def test_a_changed_shutdown_holds_for_an_end_that_begins_later(autojump_clock: MockClock) -> None:
     async with open_supervisor([hangs(100)]) as sup:
         await sup.change([hangs(7)])
         with sup.name("a").monitor() as monitor:
@@ -192,8 +201,9 @@ async def test_a_changed_shutdown_holds_for_an_end_that_begins_later_S73(autojum
         assert trio.current_time() == 7
 
 
+@pytest.mark.covers("D7")
 @pytest.mark.parametrize("how", ["exit", "gives up"])
-async def test_a_nested_supervisor_that_ends_has_its_grace_for_the_whole_subtree_D7(
+async def test_a_nested_supervisor_that_ends_has_its_grace_for_the_whole_subtree(
     how: str, autojump_clock: MockClock
 ) -> None:
     children = [hangs(100), player("b", [])]
@@ -213,7 +223,8 @@ async def test_a_nested_supervisor_that_ends_has_its_grace_for_the_whole_subtree
         sup.name("a").kill()
 
 
-async def test_tasks_of_an_actor_that_hang_before_its_terminate_are_on_the_clock_too_S38(
+@pytest.mark.covers("S38")
+async def test_tasks_of_an_actor_that_hang_before_its_terminate_are_on_the_clock_too(
     autojump_clock: MockClock,
 ) -> None:
     class Keeps(Actor):
@@ -241,7 +252,8 @@ async def test_tasks_of_an_actor_that_hang_before_its_terminate_are_on_the_clock
         assert any("linger" in line for line in unresponsive.doing)
 
 
-async def test_a_kill_by_anybody_that_does_not_take_is_reported_once_T10(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T10")
+async def test_a_kill_by_anybody_that_does_not_take_is_reported_once(autojump_clock: MockClock) -> None:
     async with open_supervisor([ChildSpec("a", shielded, name="a", restart="temporary")]) as sup:
         with sup.events() as events, sup.name("a").monitor() as monitor:
             for _ in range(3):
@@ -329,7 +341,8 @@ async def test_the_events_of_a_report_are_those_that_a_subscriber_sees(autojump_
             assert late[0] in heard(events)
 
 
-async def test_many_that_hang_are_stopped_together_each_by_its_own_clock_S65(
+@pytest.mark.covers("S65")
+async def test_many_that_hang_are_stopped_together_each_by_its_own_clock(
     autojump_clock: MockClock,
 ) -> None:
     async with open_dynamic_supervisor() as sup:
@@ -371,7 +384,8 @@ def leaves(*args: Any, **spec: Any) -> ChildSpec:
     return ChildSpec("a", Leaves, args, restart="temporary", name="a", **spec)
 
 
-async def test_the_reply_of_a_stop_comes_when_terminate_is_through_M20(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M20")
+async def test_the_reply_of_a_stop_comes_when_terminate_is_through(autojump_clock: MockClock) -> None:
     async with open_supervisor([leaves(2)]) as sup:
         ref = sup.name("a").ref()
         assert await ref.call("stop") == "bye"
@@ -380,15 +394,17 @@ async def test_the_reply_of_a_stop_comes_when_terminate_is_through_M20(autojump_
         assert not sup.name("a").is_alive()  # M30
 
 
-async def test_the_reply_of_a_stop_comes_though_terminate_crashes_M20(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M20")
+async def test_the_reply_of_a_stop_comes_though_terminate_crashes(autojump_clock: MockClock) -> None:
     async with open_supervisor([leaves(2, Boom("in terminate"))]) as sup:
         ref = sup.name("a").ref()
         assert await ref.call("stop") == "bye"
         assert isinstance(ref.exit_reason, Crash)
 
 
+@pytest.mark.covers("M20", "M15")
 @pytest.mark.parametrize("how", ["kill", "grace"])
-async def test_who_asked_for_a_stop_gets_the_end_of_one_that_is_killed_in_its_terminate_M20_M15(
+async def test_who_asked_for_a_stop_gets_the_end_of_one_that_is_killed_in_its_terminate(
     how: str, autojump_clock: MockClock
 ) -> None:
     async with open_supervisor([leaves(1000, shutdown=3)]) as sup, trio.open_nursery() as nursery:
@@ -406,7 +422,8 @@ async def test_who_asked_for_a_stop_gets_the_end_of_one_that_is_killed_in_its_te
         assert trio.current_time() == (1 if how == "kill" else 3)
 
 
-async def test_a_call_that_asked_for_a_stop_has_its_time_out_and_the_late_reply_is_dropped_M16_M17(
+@pytest.mark.covers("M16", "M17")
+async def test_a_call_that_asked_for_a_stop_has_its_time_out_and_the_late_reply_is_dropped(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([leaves(3)]) as sup, trio.open_nursery() as nursery:

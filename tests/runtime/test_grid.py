@@ -119,19 +119,17 @@ async def seen(kind: Restart, how: str, strategy: Strategy, restarts: RestartTab
         return {}, notes[-3:]
 
 
-# P03
+@pytest.mark.covers("P03")
 def test_the_grid_is_complete() -> None:
     assert set(FATE) == set(product(KINDS, EXITS))
     assert len(list(product(FATE, STRATEGIES))) == 72
 
 
-# P03
+@pytest.mark.covers("S14", "S15", "S16", "S20", "P03")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("how", EXITS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_exit_has_the_effect_of_its_cell_S14_S15_S16_S20(
-    kind: Restart, how: str, strategy: Strategy
-) -> None:
+async def test_an_exit_has_the_effect_of_its_cell(kind: Restart, how: str, strategy: Strategy) -> None:
     assert await seen(kind, how, strategy) == expected(kind, how, strategy)
 
 
@@ -146,7 +144,7 @@ async def holds(kind: Restart, how: str, restarts: RestartTable) -> bool:
         return False
 
 
-# P03
+@pytest.mark.covers("P03")
 @pytest.mark.parametrize(("kind", "exit_class", "action"), FLIPS, ids=str)
 async def test_the_grid_finds_a_wrong_cell(kind: Restart, exit_class: ExitClass, action: Action) -> None:
     wrong: dict[Any, Action] = {**RESTARTS, (kind, exit_class): action}

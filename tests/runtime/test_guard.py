@@ -44,11 +44,10 @@ async def test_the_exit_is_the_programs_own(script: str, reason: ExitReason) -> 
         assert await process.wait() == reason
 
 
+@pytest.mark.covers("L33")
 @pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
 @pytest.mark.parametrize("how", ["kill", "stop", "exit", "program killed"])
-async def test_nothing_survives_whatever_session_it_hides_in(
-    marker: str, program: str, how: str
-) -> None:  # L33
+async def test_nothing_survives_whatever_session_it_hides_in(marker: str, program: str, how: str) -> None:
     last = "" if how == "exit" else "time.sleep(60)"
     async with open_process(python(program + last), guard=True, marker=marker, ladder=QUICK) as process:
         await ready(process)
@@ -73,8 +72,9 @@ async def test_nothing_survives_whatever_session_it_hides_in(
     assert reason == expected[how]
 
 
+@pytest.mark.covers("L23")
 @pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
-async def test_nothing_survives_a_runtime_that_is_killed_L23(tmp_path: Path, program: str) -> None:
+async def test_nothing_survives_a_runtime_that_is_killed(tmp_path: Path, program: str) -> None:
     async with host(tmp_path, program, guarded=True) as victim:
         key = key_in(tmp_path)
         await some_marked(key, 2)
@@ -129,7 +129,8 @@ async def test_a_frozen_guard_is_woken_to_kill(marker: str) -> None:
         assert marked(marker) == []
 
 
-async def test_a_guard_that_does_not_answer_is_killed_with_the_group() -> None:  # T10
+@pytest.mark.covers("T10")
+async def test_a_guard_that_does_not_answer_is_killed_with_the_group() -> None:
     told: list[float] = []
     ladder = (Step("kill", 0.2),)
     script = "echo ready; sleep 60"
@@ -140,7 +141,8 @@ async def test_a_guard_that_does_not_answer_is_killed_with_the_group() -> None: 
     assert len(told) == 1
 
 
-async def test_the_end_of_the_output_is_the_programs_doing() -> None:  # R040
+@pytest.mark.covers("R040")
+async def test_the_end_of_the_output_is_the_programs_doing() -> None:
     async with open_process(sh("exec >&- 2>&-; read line; exit 5"), guard=True) as process:
         assert await process.receive() == b""
         assert process.exit is None

@@ -78,10 +78,11 @@ async def ended(sup: Supervisor) -> tuple[float, object]:
         return trio.current_time(), down.reason
 
 
+@pytest.mark.covers("X6")
 @pytest.mark.parametrize(
     ("beats", "at"), [((), 2), ((1,), 3), ((1.9, 3.8), 5.8), ((0.1, 0.2, 0.3), 2.3), ((3,), 2)]
 )
-async def test_a_child_that_does_not_beat_in_time_is_stopped_and_crashed_X6(
+async def test_a_child_that_does_not_beat_in_time_is_stopped_and_crashed(
     beats: tuple[float, ...], at: float, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -94,17 +95,19 @@ async def test_a_child_that_does_not_beat_in_time_is_stopped_and_crashed_X6(
         assert notes == ["+a", "-a crash: WatchdogTimeout('no beat within 2 s')"]
 
 
-async def test_a_child_that_beats_lives_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_child_that_beats_lives(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([beating(notes, *range(1, 500))]) as sup:
         await trio.sleep(499)
         assert await picture(sup) == {"a": 1}
 
 
+@pytest.mark.covers("X6", "S14", "S15", "S16")
 @pytest.mark.parametrize(
     ("restart", "after"), [("permanent", {"a": 2}), ("transient", {"a": 2}), ("temporary", {})]
 )
-async def test_a_miss_is_followed_by_a_restart_by_type_X6_S14_S15_S16(
+async def test_a_miss_is_followed_by_a_restart_by_type(
     restart: Restart, after: dict[str, int], autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -116,7 +119,8 @@ async def test_a_miss_is_followed_by_a_restart_by_type_X6_S14_S15_S16(
             assert [type(getattr(event.reason, "error", None)) for event in terminated] == [WatchdogTimeout]
 
 
-async def test_misses_are_counted_as_restarts_X6_S30(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6", "S30")
+async def test_misses_are_counted_as_restarts(autojump_clock: MockClock) -> None:
     notes: Notes = []
     begun = trio.current_time()
     with pytest.raises(ExceptionGroup) as caught:
@@ -126,14 +130,16 @@ async def test_misses_are_counted_as_restarts_X6_S30(autojump_clock: MockClock) 
     assert trio.current_time() - begun == 6
 
 
-async def test_the_watchdog_waits_for_ready_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_the_watchdog_waits_for_ready(autojump_clock: MockClock) -> None:
     async with open_supervisor(
         [ChildSpec("a", ready_after(50), watchdog=2, name="a", restart="temporary")]
     ) as sup:
         assert (await ended(sup))[0] == 52
 
 
-async def test_a_function_child_beats_by_its_status_or_by_its_context_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_function_child_beats_by_its_status_or_by_its_context(autojump_clock: MockClock) -> None:
     async def by_status(*, task_status: ChildStatus) -> None:
         task_status.started()
         while True:
@@ -152,6 +158,7 @@ async def test_a_function_child_beats_by_its_status_or_by_its_context_X6(autojum
         assert await picture(sup) == {"a": 1, "b": 1}
 
 
+@pytest.mark.covers("X6", "S37", "S38")
 @pytest.mark.parametrize(
     ("grace", "seconds", "took", "terminates"),
     [
@@ -162,7 +169,7 @@ async def test_a_function_child_beats_by_its_status_or_by_its_context_X6(autojum
         (math.inf, 900, 900, True),
     ],
 )
-async def test_a_miss_stops_by_the_childs_shutdown_and_keeps_its_reason_X6_S37_S38(
+async def test_a_miss_stops_by_the_childs_shutdown_and_keeps_its_reason(
     grace: Any, seconds: float, took: float, terminates: bool, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -174,7 +181,8 @@ async def test_a_miss_stops_by_the_childs_shutdown_and_keeps_its_reason_X6_S37_S
         assert (len(notes) == 2) == terminates
 
 
-async def test_the_supervisor_serves_while_a_condemned_child_takes_its_time_X6_S55(
+@pytest.mark.covers("X6", "S55")
+async def test_the_supervisor_serves_while_a_condemned_child_takes_its_time(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -187,7 +195,8 @@ async def test_the_supervisor_serves_while_a_condemned_child_takes_its_time_X6_S
         assert [child.ref is None for child in await sup.which_children()] == [False, False]
 
 
-async def test_a_beat_of_a_condemned_child_comes_too_late_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_beat_of_a_condemned_child_comes_too_late(autojump_clock: MockClock) -> None:
     class Late(Beating):
         async def terminate(self, reason: ExitReason) -> None:
             self.beat()
@@ -201,7 +210,8 @@ async def test_a_beat_of_a_condemned_child_comes_too_late_X6(autojump_clock: Moc
         assert isinstance(reason.error, WatchdogTimeout)
 
 
-async def test_a_crash_while_a_condemned_child_cleans_up_is_the_context_of_its_reason_X6(
+@pytest.mark.covers("X6")
+async def test_a_crash_while_a_condemned_child_cleans_up_is_the_context_of_its_reason(
     autojump_clock: MockClock,
 ) -> None:
     class Messy(Beating):
@@ -218,7 +228,8 @@ async def test_a_crash_while_a_condemned_child_cleans_up_is_the_context_of_its_r
         assert isinstance(reason.error.__context__, Boom)
 
 
-async def test_a_child_being_stopped_need_not_beat_X6_S18(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6", "S18")
+async def test_a_child_being_stopped_need_not_beat(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([beating(notes, 1, seconds=4, restart="permanent")]) as sup:
         ref = sup.name("a").ref()
@@ -229,14 +240,16 @@ async def test_a_child_being_stopped_need_not_beat_X6_S18(autojump_clock: MockCl
         assert notes == ["+a", "-a shutdown"]
 
 
-async def test_a_child_that_ends_by_itself_need_not_beat_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_child_that_ends_by_itself_need_not_beat(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([beating(notes, seconds=4)]) as sup:
         down = await end(sup.name("a"), Normal())
         assert (down.reason, trio.current_time()) == (Normal(), 4)
 
 
-async def test_terminate_of_a_condemned_child_grants_it_no_second_grace_X6_S49(
+@pytest.mark.covers("X6", "S49")
+async def test_terminate_of_a_condemned_child_grants_it_no_second_grace(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -249,7 +262,8 @@ async def test_terminate_of_a_condemned_child_grants_it_no_second_grace_X6_S49(
             assert kinds(events) == ["child_overdue root/a", "child_exited root/a", "shutdown_error root/a"]
 
 
-async def test_a_stop_takes_a_condemned_child_over_X6_S36(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6", "S36")
+async def test_a_stop_takes_a_condemned_child_over(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([beating(notes, seconds=4, restart="permanent")]):
         await trio.sleep(3)
@@ -257,7 +271,8 @@ async def test_a_stop_takes_a_condemned_child_over_X6_S36(autojump_clock: MockCl
     assert notes == ["+a", "-a crash: WatchdogTimeout('no beat within 2 s')"]
 
 
-async def test_a_group_restart_takes_a_condemned_child_with_it_X6_S22_S29(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6", "S22", "S29")
+async def test_a_group_restart_takes_a_condemned_child_with_it(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [beating(notes, seconds=4, restart="permanent"), player("b", notes)]
     async with open_supervisor(children, strategy="one_for_all", intensity=1) as sup:
@@ -267,7 +282,8 @@ async def test_a_group_restart_takes_a_condemned_child_with_it_X6_S22_S29(autoju
         assert await picture(sup) == {"a": 2, "b": 2}
 
 
-async def test_a_condemned_child_that_cannot_be_killed_is_reported_once_and_has_no_successor_X6_T10(
+@pytest.mark.covers("X6", "T10")
+async def test_a_condemned_child_that_cannot_be_killed_is_reported_once_and_has_no_successor(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([ChildSpec("a", shielded, watchdog=2, shutdown=3, name="a")]) as sup:
@@ -282,7 +298,8 @@ async def test_a_condemned_child_that_cannot_be_killed_is_reported_once_and_has_
             assert await picture(sup) == {"a": 2}
 
 
-async def test_a_stall_of_the_whole_program_is_no_miss_X6(mock_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_stall_of_the_whole_program_is_no_miss(mock_clock: MockClock) -> None:
     class Punctual(Actor):
         async def init(self) -> None:
             self.nursery.start_soon(self.keep_beating)
@@ -299,7 +316,8 @@ async def test_a_stall_of_the_whole_program_is_no_miss_X6(mock_clock: MockClock)
             assert await picture(sup) == {"a": 1}
 
 
-async def test_a_new_incarnation_is_watched_anew_and_the_old_watch_is_over_X6(
+@pytest.mark.covers("X6")
+async def test_a_new_incarnation_is_watched_anew_and_the_old_watch_is_over(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -312,7 +330,8 @@ async def test_a_new_incarnation_is_watched_anew_and_the_old_watch_is_over_X6(
         assert when == begun + 3 + 2
 
 
-async def test_many_watchdogs_need_no_task_each_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_many_watchdogs_need_no_task_each(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     def tasks() -> int:
@@ -326,6 +345,7 @@ async def test_many_watchdogs_need_no_task_each_X6(autojump_clock: MockClock) ->
     assert notes == []
 
 
+@pytest.mark.covers("X6", "S2")
 @pytest.mark.parametrize(
     "made",
     [
@@ -335,7 +355,7 @@ async def test_many_watchdogs_need_no_task_each_X6(autojump_clock: MockClock) ->
         partial(partition_supervisor_spec, spec=ChildSpec("w", forever)),
     ],
 )
-def test_a_watchdog_on_a_nested_supervisor_of_any_kind_is_refused_X6_S2(made: Callable[..., object]) -> None:
+def test_a_watchdog_on_a_nested_supervisor_of_any_kind_is_refused(made: Callable[..., object]) -> None:
     with pytest.raises(InvalidSpec, match="watchdog of 's' is 3"):
         made("s", watchdog=3)
 
@@ -369,7 +389,8 @@ def probed(
     return player("a", notes, probe=probe, restart=restart)
 
 
-async def test_probes_start_when_ready_and_come_every_period_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_probes_start_when_ready_and_come_every_period(autojump_clock: MockClock) -> None:
     check, times = failing()
     async with open_supervisor([ChildSpec("a", ready_after(50), probe=Probe(check=check, period=10))]) as sup:
         await trio.sleep(35)
@@ -377,6 +398,7 @@ async def test_probes_start_when_ready_and_come_every_period_X7(autojump_clock: 
         assert await picture(sup) == {"a": 1}
 
 
+@pytest.mark.covers("X7")
 @pytest.mark.parametrize(
     ("outcome", "text"),
     [
@@ -388,7 +410,7 @@ async def test_probes_start_when_ready_and_come_every_period_X7(autojump_clock: 
     ],
     ids=repr,
 )
-async def test_failures_in_a_row_are_a_crash_with_the_last_error_X7(
+async def test_failures_in_a_row_are_a_crash_with_the_last_error(
     outcome: object, text: str, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -405,7 +427,8 @@ async def test_failures_in_a_row_are_a_crash_with_the_last_error_X7(
         assert notes == ["+a", "-a"]
 
 
-async def test_a_probe_that_succeeds_ends_a_row_of_failures_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_a_probe_that_succeeds_ends_a_row_of_failures(autojump_clock: MockClock) -> None:
     notes: Notes = []
     check, times = failing(Boom(), False, None, 5.0, Boom(), True, 0, "")
     async with open_supervisor([probed(notes, check)]) as sup:
@@ -414,7 +437,8 @@ async def test_a_probe_that_succeeds_ends_a_row_of_failures_X7(autojump_clock: M
         assert await picture(sup) == {"a": 1}
 
 
-async def test_a_probes_own_bug_is_a_failed_probe_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_a_probes_own_bug_is_a_failed_probe(autojump_clock: MockClock) -> None:
     def no_coroutine() -> Any:
         return 7
 
@@ -426,7 +450,8 @@ async def test_a_probes_own_bug_is_a_failed_probe_X7(autojump_clock: MockClock) 
         assert sup.ref.is_alive()
 
 
-async def test_there_are_never_two_probes_at_once_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_there_are_never_two_probes_at_once(autojump_clock: MockClock) -> None:
     notes: Notes = []
     running: list[int] = [0, 0]
 
@@ -444,7 +469,8 @@ async def test_there_are_never_two_probes_at_once_X7(autojump_clock: MockClock) 
         assert await picture(sup) == {"a": 1}
 
 
-async def test_a_check_knows_whom_it_checks_and_may_call_it_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_a_check_knows_whom_it_checks_and_may_call_it(autojump_clock: MockClock) -> None:
     seen: list[object] = []
 
     async def check() -> None:
@@ -459,7 +485,8 @@ async def test_a_check_knows_whom_it_checks_and_may_call_it_X7(autojump_clock: M
         assert seen == [("a", 1, "pong"), ("a", 2, "pong")]
 
 
-async def test_probes_end_with_the_incarnation_and_never_delay_its_stop_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7")
+async def test_probes_end_with_the_incarnation_and_never_delay_its_stop(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     async def check() -> None:
@@ -477,8 +504,9 @@ async def test_probes_end_with_the_incarnation_and_never_delay_its_stop_X7(autoj
         assert notes == ["+a", "check over", "-a"] or notes == ["+a", "-a", "check over"]
 
 
+@pytest.mark.covers("X7")
 @pytest.mark.parametrize("reason", [Normal(), Killed(), Crash(Boom("crash"))], ids=str)
-async def test_no_probe_follows_an_end_X7(reason: ExitReason, autojump_clock: MockClock) -> None:
+async def test_no_probe_follows_an_end(reason: ExitReason, autojump_clock: MockClock) -> None:
     notes: Notes = []
     check, times = failing()
     async with open_supervisor([probed(notes, check)]) as sup:
@@ -488,7 +516,8 @@ async def test_no_probe_follows_an_end_X7(reason: ExitReason, autojump_clock: Mo
         assert times == [0, 10]
 
 
-async def test_a_failed_probe_restarts_by_type_and_the_new_one_is_probed_X7(
+@pytest.mark.covers("X7")
+async def test_a_failed_probe_restarts_by_type_and_the_new_one_is_probed(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -499,7 +528,8 @@ async def test_a_failed_probe_restarts_by_type_and_the_new_one_is_probed_X7(
         assert times == [0, 10, 10, 20]
 
 
-async def test_a_nested_supervisor_may_be_probed_X7_S72(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X7", "S72")
+async def test_a_nested_supervisor_may_be_probed(autojump_clock: MockClock) -> None:
     notes: Notes = []
     check, _ = failing(False)
     inner = supervisor_spec("s", [player("a", notes)], probe=Probe(check=check, failures=1))
@@ -510,7 +540,8 @@ async def test_a_nested_supervisor_may_be_probed_X7_S72(autojump_clock: MockCloc
         assert notes == ["+a", "-a", "+a"]
 
 
-async def test_probe_and_watchdog_together_condemn_once_X6_X7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6", "X7")
+async def test_probe_and_watchdog_together_condemn_once(autojump_clock: MockClock) -> None:
     notes: Notes = []
     check, _ = failing(False)
     spec = beating(notes, seconds=4, probe=Probe(check=check, failures=1))
@@ -521,7 +552,8 @@ async def test_probe_and_watchdog_together_condemn_once_X6_X7(autojump_clock: Mo
         assert when == 4
 
 
-async def test_an_interrupt_in_a_check_stops_the_tree_X7_T5() -> None:
+@pytest.mark.covers("X7", "T5")
+async def test_an_interrupt_in_a_check_stops_the_tree() -> None:
     notes: Notes = []
     check, _ = failing(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -530,7 +562,8 @@ async def test_an_interrupt_in_a_check_stops_the_tree_X7_T5() -> None:
     assert notes == ["+a", "-a"]
 
 
-async def test_a_start_can_be_extended_X4(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X4")
+async def test_a_start_can_be_extended(autojump_clock: MockClock) -> None:
     async def slow(seconds: float, *, task_status: ChildStatus) -> None:
         await trio.sleep(2)
         task_status.extend(5)
@@ -549,7 +582,8 @@ async def test_a_start_can_be_extended_X4(autojump_clock: MockClock) -> None:
         assert await picture(sup) == {"a": 1, "c": 1}
 
 
-async def test_an_actor_can_extend_its_start_X4(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X4")
+async def test_an_actor_can_extend_its_start(autojump_clock: MockClock) -> None:
     class Slow(Actor):
         async def init(self) -> None:
             for _ in range(5):
@@ -562,7 +596,8 @@ async def test_an_actor_can_extend_its_start_X4(autojump_clock: MockClock) -> No
         assert trio.current_time() == 7.5
 
 
-async def test_a_stop_ends_an_extended_start_at_once_X4_S43(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X4", "S43")
+async def test_a_stop_ends_an_extended_start_at_once(autojump_clock: MockClock) -> None:
     async def slow(*, task_status: ChildStatus) -> None:
         task_status.extend(1000)
         await trio.sleep_forever()
@@ -573,7 +608,8 @@ async def test_a_stop_ends_an_extended_start_at_once_X4_S43(autojump_clock: Mock
     assert trio.current_time() == 5
 
 
-async def test_a_later_ready_only_marks_X5(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X5")
+async def test_a_later_ready_only_marks(autojump_clock: MockClock) -> None:
     class Marks(Player):
         async def handle_cast(self, msg: Any) -> None:
             self.ready(msg)
@@ -598,7 +634,8 @@ async def test_a_later_ready_only_marks_X5(autojump_clock: MockClock) -> None:
         assert sup.tree().ready
 
 
-async def test_a_function_child_marks_itself_after_it_started_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_a_function_child_marks_itself_after_it_started() -> None:
     async def body(*, task_status: ChildStatus) -> None:
         with pytest.raises(RuntimeError, match="root/a has not started yet"):
             task_status.ready()
@@ -617,7 +654,8 @@ async def test_a_function_child_marks_itself_after_it_started_X5() -> None:
         assert sup.tree().children[0].ready
 
 
-async def test_a_mark_after_the_end_changes_nothing_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_a_mark_after_the_end_changes_nothing() -> None:
     class Leaves(Actor):
         async def init(self) -> None:
             kept.append(self)

@@ -45,22 +45,25 @@ def sleeper(idle: list[float], timeout: float | None = None) -> ChildSpec:
     return ChildSpec("a", Sleeper, (idle, timeout), name="a")
 
 
-async def test_nothing_for_so_long_is_told_and_told_again_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_nothing_for_so_long_is_told_and_told_again(autojump_clock: MockClock) -> None:
     idle: list[float] = []
     async with open_supervisor([sleeper(idle, 3)]):
         await trio.sleep(10)
     assert idle == [3, 6, 9]
 
 
-async def test_without_a_time_nothing_is_told_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_without_a_time_nothing_is_told(autojump_clock: MockClock) -> None:
     idle: list[float] = []
     async with open_supervisor([sleeper(idle)]):
         await trio.sleep(1000)
     assert idle == []
 
 
+@pytest.mark.covers("M11")
 @pytest.mark.parametrize("kind", ["cast", "call", "stream", "info"])
-async def test_any_message_starts_the_time_anew_M11(kind: str, autojump_clock: MockClock) -> None:
+async def test_any_message_starts_the_time_anew(kind: str, autojump_clock: MockClock) -> None:
     idle: list[float] = []
 
     class Talks(Sleeper):
@@ -86,7 +89,8 @@ async def test_any_message_starts_the_time_anew_M11(kind: str, autojump_clock: M
     assert idle == [5]
 
 
-async def test_the_time_counts_from_the_end_of_the_last_hook_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_the_time_counts_from_the_end_of_the_last_hook(autojump_clock: MockClock) -> None:
     idle: list[float] = []
     async with open_supervisor([sleeper(idle, 3)]) as sup:
         await sup.name("a").cast(("sleep", 10))
@@ -94,7 +98,8 @@ async def test_the_time_counts_from_the_end_of_the_last_hook_M11(autojump_clock:
     assert idle == [13]
 
 
-async def test_any_hook_may_set_and_unset_the_time_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_any_hook_may_set_and_unset_the_time(autojump_clock: MockClock) -> None:
     idle: list[float] = []
 
     class Unsets(Sleeper):
@@ -113,7 +118,8 @@ async def test_any_hook_may_set_and_unset_the_time_M11(autojump_clock: MockClock
     assert idle == [2, 4]
 
 
-async def test_being_idle_may_end_an_actor_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_being_idle_may_end_an_actor(autojump_clock: MockClock) -> None:
     class Ends(Sleeper):
         async def handle_info(self, msg: Any) -> Stop:
             return Stop()
@@ -125,7 +131,8 @@ async def test_being_idle_may_end_an_actor_M11(autojump_clock: MockClock) -> Non
         assert trio.current_time() - begun == 3
 
 
-async def test_a_message_of_the_same_tick_is_handled_and_nothing_is_idle_M11_T15(
+@pytest.mark.covers("M11", "T15")
+async def test_a_message_of_the_same_tick_is_handled_and_nothing_is_idle(
     autojump_clock: MockClock,
 ) -> None:
     idle: list[float] = []
@@ -137,7 +144,8 @@ async def test_a_message_of_the_same_tick_is_handled_and_nothing_is_idle_M11_T15
     assert told <= 20
 
 
-async def test_idleness_that_nobody_handles_is_no_dead_letter_M11(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M11")
+async def test_idleness_that_nobody_handles_is_no_dead_letter(autojump_clock: MockClock) -> None:
     class Plain(Actor):
         idle_timeout = 1.0
 
@@ -147,7 +155,8 @@ async def test_idleness_that_nobody_handles_is_no_dead_letter_M11(autojump_clock
             assert [event for event in heard(events) if isinstance(event, DeadLetter)] == []
 
 
-async def test_a_time_of_zero_does_not_overtake_what_is_queued_M11() -> None:
+@pytest.mark.covers("M11")
+async def test_a_time_of_zero_does_not_overtake_what_is_queued() -> None:
     order: list[object] = []
 
     class Hasty(Actor):
@@ -169,6 +178,7 @@ async def test_a_time_of_zero_does_not_overtake_what_is_queued_M11() -> None:
     assert IDLE not in order[order.index(0) : order.index(599)]
 
 
-def test_there_is_no_hibernation_M12() -> None:
+@pytest.mark.covers("M12")
+def test_there_is_no_hibernation() -> None:
     offered = {*dir(Actor), *proctor.runtime.__all__, *ChildSpec.__annotations__}
     assert [name for name in offered if "hibernat" in name.lower()] == []

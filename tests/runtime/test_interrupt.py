@@ -110,7 +110,8 @@ def is_bare(errors: str) -> bool:
     return errors.rstrip().splitlines()[-1] == "KeyboardInterrupt" and "Group" not in errors
 
 
-async def test_ctrl_c_stops_three_levels_in_order_past_a_busy_child_T5_S72(marker: str) -> None:
+@pytest.mark.covers("T5", "S72")
+async def test_ctrl_c_stops_three_levels_in_order_past_a_busy_child(marker: str) -> None:
     lines, code, errors = await interrupted(marker, "up", under="proctor")
     assert lines == [*STARTED, *E, "stopped busy", "stopped process", *C_B_A]
     assert code in (-signal.SIGINT, 130)
@@ -118,7 +119,8 @@ async def test_ctrl_c_stops_three_levels_in_order_past_a_busy_child_T5_S72(marke
     assert find_marked({marker}) == ()
 
 
-async def test_ctrl_c_inside_a_busy_child_stops_three_levels_in_order_T5_S72(marker: str) -> None:
+@pytest.mark.covers("T5", "S72")
+async def test_ctrl_c_inside_a_busy_child_stops_three_levels_in_order(marker: str) -> None:
     lines, code, errors = await interrupted(marker, under="trio", how="inside")
     assert lines == [*STARTED, "stopped busy", *E, "stopped process", *C_B_A]  # not restarted, not escalated
     assert code in (-signal.SIGINT, 130)
@@ -126,7 +128,8 @@ async def test_ctrl_c_inside_a_busy_child_stops_three_levels_in_order_T5_S72(mar
     assert find_marked({marker}) == ()
 
 
-async def test_ctrl_c_wherever_it_surfaces_stops_all_and_is_raised_bare_T5(marker: str) -> None:
+@pytest.mark.covers("T5")
+async def test_ctrl_c_wherever_it_surfaces_stops_all_and_is_raised_bare(marker: str) -> None:
     lines, code, errors = await interrupted(marker, "up", under="trio")
     assert [line for line in lines if line != "stopped busy"] == [*STARTED, *E, "stopped process", *C_B_A]
     assert lines.count("stopped busy") == 1
@@ -135,8 +138,9 @@ async def test_ctrl_c_wherever_it_surfaces_stops_all_and_is_raised_bare_T5(marke
     assert find_marked({marker}) == ()
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("under", ["proctor", "trio"])
-async def test_a_second_ctrl_c_kills_three_levels_with_their_processes_T5(marker: str, under: str) -> None:
+async def test_a_second_ctrl_c_kills_three_levels_with_their_processes(marker: str, under: str) -> None:
     lines, code, errors = await interrupted(marker, "up", "stopping e", under=under, patience=1000)
     assert {*lines[len(STARTED) :]} == {
         "stopping e",

@@ -113,8 +113,9 @@ def default_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.usefixtures("default_handler")
-def test_a_sigint_before_any_step_of_any_task_comes_out_bare_after_each_terminate_T5() -> None:
+def test_a_sigint_before_any_step_of_any_task_comes_out_bare_after_each_terminate() -> None:
     wrong: list[str] = []
     number, interrupt = 1, InterruptAt(1)
     error = interrupted(notes := Notes(), interrupt)
@@ -168,8 +169,9 @@ def profiled(profile: Callable[[FrameType, str, Any], None]) -> tuple[Notes, Bas
         sys.setprofile(before)
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("share", range(SHARES))
-def test_a_sigint_at_any_call_in_unprotected_code_comes_out_bare_after_each_terminate_T5(
+def test_a_sigint_at_any_call_in_unprotected_code_comes_out_bare_after_each_terminate(
     share: int,
 ) -> None:
     wrong: list[str] = []
@@ -184,4 +186,4 @@ def test_a_sigint_at_any_call_in_unprotected_code_comes_out_bare_after_each_term
 
 
 if sys.version_info >= (3, 12):  # from there on, profile events do not tell when Python looks for signals
-    del test_a_sigint_at_any_call_in_unprotected_code_comes_out_bare_after_each_terminate_T5
+    del test_a_sigint_at_any_call_in_unprotected_code_comes_out_bare_after_each_terminate

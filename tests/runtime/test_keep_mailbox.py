@@ -58,8 +58,9 @@ async def busy(sup: Supervisor, *queued: object) -> None:
         await sup.name("k").cast(msg)
 
 
+@pytest.mark.covers("X13")
 @pytest.mark.parametrize("how", ["killed", "crashed"])
-async def test_queued_casts_survive_a_restart_in_order_and_the_one_being_handled_does_not_X13(
+async def test_queued_casts_survive_a_restart_in_order_and_the_one_being_handled_does_not(
     how: str,
 ) -> None:
     notes: list[str] = []
@@ -79,7 +80,8 @@ async def test_queued_casts_survive_a_restart_in_order_and_the_one_being_handled
     assert notes == ["1:wait", "2:1", "2:2", "2:3"]
 
 
-async def test_a_poisonous_cast_costs_one_incarnation_and_no_other_message_X13() -> None:
+@pytest.mark.covers("X13")
+async def test_a_poisonous_cast_costs_one_incarnation_and_no_other_message() -> None:
     notes: list[str] = []
     async with open_supervisor([keeper(notes, trio.Event())], intensity=2) as sup:
         for msg in ("a", "fail", "b", "fail", "c"):
@@ -88,7 +90,8 @@ async def test_a_poisonous_cast_costs_one_incarnation_and_no_other_message_X13()
     assert notes == ["1:a", "1:fail", "2:b", "2:fail", "3:c"]
 
 
-async def test_queued_calls_and_streams_fail_as_safe_to_repeat_X13() -> None:
+@pytest.mark.covers("X13")
+async def test_queued_calls_and_streams_fail_as_safe_to_repeat() -> None:
     notes: list[str] = []
     caught: list[str] = []
     async with (
@@ -117,14 +120,16 @@ async def test_queued_calls_and_streams_fail_as_safe_to_repeat_X13() -> None:
         assert sorted(caught) == ["again", "stream"]
 
 
-async def test_the_call_being_handled_is_not_safe_to_repeat_X13_M15() -> None:
+@pytest.mark.covers("X13", "M15")
+async def test_the_call_being_handled_is_not_safe_to_repeat() -> None:
     async with open_supervisor([keeper([], trio.Event())]) as sup:
         with pytest.raises(ActorExited) as caught:
             await sup.name("k").call(Boom("crash"))
         assert not isinstance(caught.value, ActorRestarting)
 
 
-async def test_the_mail_waits_through_failing_starts_X13_S28() -> None:
+@pytest.mark.covers("X13", "S28")
+async def test_the_mail_waits_through_failing_starts() -> None:
     notes: list[str] = []
     async with open_supervisor([keeper(notes, trio.Event(), 2, 3)], intensity=5) as sup:
         await busy(sup, 1, 2)
@@ -133,7 +138,8 @@ async def test_the_mail_waits_through_failing_starts_X13_S28() -> None:
     assert notes == ["1:wait", "4:1", "4:2"]
 
 
-async def test_the_mail_waits_through_a_group_restart_X13_S22() -> None:
+@pytest.mark.covers("X13", "S22")
+async def test_the_mail_waits_through_a_group_restart() -> None:
     notes: list[str] = []
     specs = [keeper(notes, trio.Event()), ChildSpec("b", Keeper, ([], trio.Event()), name="b")]
     async with open_supervisor(specs, strategy="one_for_all") as sup:
@@ -143,8 +149,9 @@ async def test_the_mail_waits_through_a_group_restart_X13_S22() -> None:
     assert notes == ["1:wait", "2:1"]
 
 
+@pytest.mark.covers("X13")
 @pytest.mark.parametrize("how", ["gave up", "ended", "stopped"])
-async def test_what_is_kept_becomes_dead_letters_when_nobody_follows_X13(how: str) -> None:
+async def test_what_is_kept_becomes_dead_letters_when_nobody_follows(how: str) -> None:
     notes: list[str] = []
     restart = "temporary" if how == "ended" else "permanent"
     spec = keeper(notes, trio.Event(), restart=restart)
@@ -165,8 +172,9 @@ async def test_what_is_kept_becomes_dead_letters_when_nobody_follows_X13(how: st
     assert notes == ["1:wait"]
 
 
+@pytest.mark.covers("X13", "S49")
 @pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
-async def test_what_is_kept_is_not_handed_on_when_the_child_comes_to_rest_X13_S49(restart: str) -> None:
+async def test_what_is_kept_is_not_handed_on_when_the_child_comes_to_rest(restart: str) -> None:
     notes: list[str] = []
     async with open_supervisor([keeper(notes, trio.Event(), restart=restart)]) as sup:
         await busy(sup, 1, 2)
@@ -179,7 +187,8 @@ async def test_what_is_kept_is_not_handed_on_when_the_child_comes_to_rest_X13_S4
     assert notes == ["1:wait"]
 
 
-async def test_what_is_kept_has_the_room_it_had_X13_M4() -> None:
+@pytest.mark.covers("X13", "M4")
+async def test_what_is_kept_has_the_room_it_had() -> None:
     notes: list[str] = []
     gate = trio.Event()
     async with open_supervisor([keeper(notes, gate, mailbox=3)]) as sup:
@@ -193,7 +202,8 @@ async def test_what_is_kept_has_the_room_it_had_X13_M4() -> None:
     assert notes == ["1:wait", "2:wait", "2:1", "2:2", "2:3"]
 
 
-async def test_a_mailbox_is_kept_only_if_asked_X13_M9() -> None:
+@pytest.mark.covers("X13", "M9")
+async def test_a_mailbox_is_kept_only_if_asked() -> None:
     notes: list[str] = []
     async with open_supervisor([keeper(notes, trio.Event(), keep_mailbox=False)]) as sup:
         await busy(sup, 1)
@@ -202,6 +212,7 @@ async def test_a_mailbox_is_kept_only_if_asked_X13_M9() -> None:
     assert notes == ["1:wait"]
 
 
+@pytest.mark.covers("X13", "S73", "M4")
 @pytest.mark.parametrize(
     ("overflow", "handled", "dropped"),
     [
@@ -211,7 +222,7 @@ async def test_a_mailbox_is_kept_only_if_asked_X13_M9() -> None:
         ("drop_oldest", ["2:c", "2:d"], ["a", "b"]),
     ],
 )
-async def test_kept_mail_for_which_a_change_leaves_no_room_is_dead_letters_X13_S73_M4(
+async def test_kept_mail_for_which_a_change_leaves_no_room_is_dead_letters(
     overflow: str, handled: list[str], dropped: list[str]
 ) -> None:
     notes: list[str] = []
@@ -228,7 +239,8 @@ async def test_kept_mail_for_which_a_change_leaves_no_room_is_dead_letters_X13_S
     assert notes[1:] == handled
 
 
-async def test_kept_mail_is_dead_letters_when_a_change_keeps_no_mail_any_more_X13_S73() -> None:
+@pytest.mark.covers("X13", "S73")
+async def test_kept_mail_is_dead_letters_when_a_change_keeps_no_mail_any_more() -> None:
     notes: list[str] = []
     gate = trio.Event()
     async with open_supervisor([keeper(notes, gate)]) as sup:

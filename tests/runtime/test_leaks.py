@@ -103,8 +103,9 @@ async def live_once(chance: random.Random, seen: Counter[str]) -> None:
     seen[f"guarded {guard}"] += 1
 
 
+@pytest.mark.covers("R037", "T19")
 @pytest.mark.parametrize("seed", [1])
-async def test_two_hundred_lives_of_processes_leave_no_process_descriptor_or_task_R037_T19(
+async def test_two_hundred_lives_of_processes_leave_no_process_descriptor_or_task(
     tmp_path: Path, seed: int
 ) -> None:
     chance, seen = random.Random(seed), Counter[str]()
@@ -135,10 +136,9 @@ async def _released(room: trio.CapacityLimiter, own: random.Random, seen: Counte
         room.release_on_behalf_of(own)
 
 
+@pytest.mark.covers("T6", "T7")
 @pytest.mark.parametrize("guard", [False, True], ids=["bare", "guarded"])
-async def test_a_fleet_cancelled_as_it_starts_leaves_nothing_at_all_T6_T7(
-    tmp_path: Path, guard: bool
-) -> None:
+async def test_a_fleet_cancelled_as_it_starts_leaves_nothing_at_all(tmp_path: Path, guard: bool) -> None:
     async def start() -> None:
         async with open_process(PROGRAMS["family"], guard=guard, ladder=LADDER, drain=0.05):
             await trio.sleep_forever()

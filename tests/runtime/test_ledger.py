@@ -82,7 +82,7 @@ def left_in(folder: Path) -> list[str]:
 # what a killed host leaves
 
 
-# L34
+@pytest.mark.covers("L34")
 @pytest.mark.parametrize("program", [FAMILY, FORKER], ids=["family", "forking daemons"])
 async def test_what_a_killed_host_left_is_killed_by_the_next(tmp_path: Path, program: str) -> None:
     async with host(tmp_path, program, guarded=False) as victim:
@@ -163,7 +163,7 @@ async def test_a_marked_process_that_no_line_names_is_killed(folder: Path, orpha
     assert [one.pid for one in (await swept(folder)).killed] == [orphan.pid]
 
 
-# L34
+@pytest.mark.covers("L34")
 @pytest.mark.parametrize("start", [None, 1], ids=["its own start", "another start"])
 async def test_a_stranger_under_a_noted_number_is_untouched(
     folder: Path, stranger: Process, start: int | None
@@ -177,7 +177,7 @@ async def test_a_stranger_under_a_noted_number_is_untouched(
     assert stat.state != "T"
 
 
-# L34
+@pytest.mark.covers("L34")
 async def test_a_process_marked_by_somebody_else_is_untouched(folder: Path, orphan: Process) -> None:
     (folder / "a.ledger").write_text(title(key="f" * 32))
     assert (await swept(folder)).killed == ()
@@ -408,7 +408,8 @@ async def test_a_marker_is_one_word(folder: Path) -> None:
         assert ledger.marker("a b\n=é" + "x" * 100) == f"{ledger.key}/1/a_b___" + "x" * 74
 
 
-async def test_children_of_a_supervisor_in_the_block_are_noted_T17(folder: Path) -> None:
+@pytest.mark.covers("T17")
+async def test_children_of_a_supervisor_in_the_block_are_noted(folder: Path) -> None:
     seen: list[str | None] = []
 
     async def child(task_status: trio.TaskStatus[None]) -> None:

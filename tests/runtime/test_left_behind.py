@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -37,7 +38,8 @@ class Serves(Actor):
         return Stop()
 
 
-async def test_closing_a_stream_cancels_the_handler_that_serves_it_M24() -> None:
+@pytest.mark.covers("M24")
+async def test_closing_a_stream_cancels_the_handler_that_serves_it() -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("s", Serves, (notes,), name="s")]) as sup:
         ref = sup.name("s").ref()
@@ -48,7 +50,8 @@ async def test_closing_a_stream_cancels_the_handler_that_serves_it_M24() -> None
             assert notes == ["production over"] * times
 
 
-async def test_a_handler_that_is_not_begun_serves_no_stream_that_was_closed_M24() -> None:
+@pytest.mark.covers("M24")
+async def test_a_handler_that_is_not_begun_serves_no_stream_that_was_closed() -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("s", Serves, (notes,), name="s")]) as sup:
         async with sup.name("s").stream("x"):
@@ -57,7 +60,8 @@ async def test_a_handler_that_is_not_begun_serves_no_stream_that_was_closed_M24(
     assert notes == []
 
 
-async def test_a_child_whose_starter_was_cancelled_is_stopped_S63_T7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S63", "T7")
+async def test_a_child_whose_starter_was_cancelled_is_stopped(autojump_clock: MockClock) -> None:
     async with open_dynamic_supervisor(max_children=1) as pool:
         with trio.move_on_after(1) as scope:
             await pool.start_child(ChildSpec("c", ready_after(2)))
@@ -67,7 +71,8 @@ async def test_a_child_whose_starter_was_cancelled_is_stopped_S63_T7(autojump_cl
         await pool.start_child(ChildSpec("c", forever))  # its place is free again
 
 
-async def test_a_start_that_is_cancelled_at_any_step_gives_its_ref_or_leaves_no_child_S63_T7() -> None:
+@pytest.mark.covers("S63", "T7")
+async def test_a_start_that_is_cancelled_at_any_step_gives_its_ref_or_leaves_no_child() -> None:
     given = 0
     async with open_dynamic_supervisor() as pool:
         for steps in range(12):
@@ -90,7 +95,8 @@ async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
     scope.cancel()
 
 
-async def test_a_static_child_whose_starter_was_cancelled_is_held_by_its_id_S47(
+@pytest.mark.covers("S47")
+async def test_a_static_child_whose_starter_was_cancelled_is_held_by_its_id(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor() as sup:
@@ -101,7 +107,8 @@ async def test_a_static_child_whose_starter_was_cancelled_is_held_by_its_id_S47(
         assert [node.state for node in sup.tree().children] == ["running"]
 
 
-async def test_a_task_stream_that_is_left_while_an_item_starts_leaves_no_task_S71(
+@pytest.mark.covers("S71")
+async def test_a_task_stream_that_is_left_while_an_item_starts_leaves_no_task(
     autojump_clock: MockClock,
 ) -> None:
     on = 0

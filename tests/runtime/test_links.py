@@ -74,9 +74,10 @@ def refs(sup: Supervisor, *names: str) -> list[Ref]:
     return [sup.name(name).ref() for name in names]
 
 
+@pytest.mark.covers("M27")
 @pytest.mark.parametrize("by", ["the one that ends", "the other"])
 @pytest.mark.parametrize("name", EXITS)
-async def test_one_end_of_a_link_ends_the_other_with_its_reason_unless_it_is_normal_M27(
+async def test_one_end_of_a_link_ends_the_other_with_its_reason_unless_it_is_normal(
     name: str, by: str
 ) -> None:
     async with open_supervisor([twin("a"), twin("b")]) as sup:
@@ -91,8 +92,9 @@ async def test_one_end_of_a_link_ends_the_other_with_its_reason_unless_it_is_nor
         assert not b.cell.links
 
 
+@pytest.mark.covers("M27")
 @pytest.mark.parametrize("name", EXITS)
-async def test_one_that_traps_exits_gets_a_message_whatever_the_reason_M27(name: str) -> None:
+async def test_one_that_traps_exits_gets_a_message_whatever_the_reason(name: str) -> None:
     notes: list[object] = []
     async with open_supervisor([twin("a"), twin("b", notes, trap=True)]) as sup:
         a, b = refs(sup, "a", "b")
@@ -104,7 +106,8 @@ async def test_one_that_traps_exits_gets_a_message_whatever_the_reason_M27(name:
         assert b.is_alive()
 
 
-async def test_an_exit_signal_comes_after_what_its_sender_had_sent_M26_M27() -> None:
+@pytest.mark.covers("M26", "M27")
+async def test_an_exit_signal_comes_after_what_its_sender_had_sent() -> None:
     notes: list[object] = []
     async with open_supervisor([twin("a"), twin("b", notes, trap=True)]) as sup:
         a, b = refs(sup, "a", "b")
@@ -116,7 +119,8 @@ async def test_an_exit_signal_comes_after_what_its_sender_had_sent_M26_M27() -> 
         assert notes == [1, 2, ExitSignal(a, Killed())]
 
 
-async def test_trapping_may_begin_and_end_in_any_hook_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_trapping_may_begin_and_end_in_any_hook() -> None:
     async with open_supervisor([twin("a"), twin("b"), twin("c")]) as sup:
         a, b, c = refs(sup, "a", "b", "c")
         await b.call(("trap", True))
@@ -131,7 +135,8 @@ async def test_trapping_may_begin_and_end_in_any_hook_M27() -> None:
         assert b.exit_reason == Shutdown()
 
 
-async def test_a_kill_cannot_be_trapped_by_the_one_killed_and_its_links_see_killed_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_a_kill_cannot_be_trapped_by_the_one_killed_and_its_links_see_killed() -> None:
     notes: list[object] = []
     async with open_supervisor([twin("a", notes, trap=True), twin("b", notes)]) as sup:
         a, b = refs(sup, "a", "b")
@@ -142,8 +147,9 @@ async def test_a_kill_cannot_be_trapped_by_the_one_killed_and_its_links_see_kill
         assert notes == ["terminate killed"]  # b was asked, a had no time
 
 
+@pytest.mark.covers("M27")
 @pytest.mark.parametrize("trap", [False, True])
-async def test_a_link_to_nobody_tells_of_it_M27(trap: bool) -> None:
+async def test_a_link_to_nobody_tells_of_it(trap: bool) -> None:
     notes: list[object] = []
     async with open_supervisor([twin("a"), twin("b", notes, trap), twin("c", notes, trap)]) as sup:
         a, b, c = refs(sup, "a", "b", "c")
@@ -163,7 +169,8 @@ async def test_a_link_to_nobody_tells_of_it_M27(trap: bool) -> None:
     assert trap == (ExitSignal(a, NoProc()) in notes)
 
 
-async def test_a_second_link_is_the_same_and_one_unlink_takes_it_back_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_a_second_link_is_the_same_and_one_unlink_takes_it_back() -> None:
     async with open_supervisor([twin("a"), twin("b"), twin("c")]) as sup:
         a, b, c = refs(sup, "a", "b", "c")
         link(a, b)
@@ -181,7 +188,8 @@ async def test_a_second_link_is_the_same_and_one_unlink_takes_it_back_M27() -> N
         assert b.cell.links == {}
 
 
-async def test_a_trapped_end_is_told_once_however_often_the_link_was_made_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_a_trapped_end_is_told_once_however_often_the_link_was_made() -> None:
     notes: list[object] = []
     async with open_supervisor([twin("a"), twin("b", notes, trap=True)]) as sup:
         a, b = refs(sup, "a", "b")
@@ -192,7 +200,8 @@ async def test_a_trapped_end_is_told_once_however_often_the_link_was_made_M27() 
         assert notes == [ExitSignal(a, Killed())]
 
 
-async def test_an_end_goes_along_a_chain_and_around_a_ring_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_an_end_goes_along_a_chain_and_around_a_ring() -> None:
     names = [f"t{n}" for n in range(5)]
     async with open_supervisor([twin(name) for name in names]) as sup:
         ring = refs(sup, *names)
@@ -203,6 +212,7 @@ async def test_an_end_goes_along_a_chain_and_around_a_ring_M27() -> None:
         assert {ref.exit_reason for ref in ring} == {ring[2].exit_reason}
 
 
+@pytest.mark.covers("M27", "S14", "S15", "S16")
 @pytest.mark.parametrize(
     ("restart", "reason", "again"),
     [
@@ -212,7 +222,7 @@ async def test_an_end_goes_along_a_chain_and_around_a_ring_M27() -> None:
         ("temporary", Killed(), False),
     ],
 )
-async def test_a_supervisor_treats_an_end_by_link_as_any_exit_M27_S14_S15_S16(
+async def test_a_supervisor_treats_an_end_by_link_as_any_exit(
     restart: str, reason: ExitReason, again: bool
 ) -> None:
     async with open_supervisor([twin("a"), twin("b", restart=restart)]) as sup:
@@ -226,7 +236,8 @@ async def test_a_supervisor_treats_an_end_by_link_as_any_exit_M27_S14_S15_S16(
             assert sup.name("b").ref().cell.links is None
 
 
-async def test_linked_functions_end_together_M27() -> None:
+@pytest.mark.covers("M27")
+async def test_linked_functions_end_together() -> None:
     async def linked(*, task_status: trio.TaskStatus[None]) -> None:
         link(current_actor().ref, current_actor().supervisor.name("a"))
         task_status.started()
@@ -249,7 +260,8 @@ async def test_linked_functions_end_together_M27() -> None:
         assert b.exit_reason == ExitStatus(3)
 
 
-async def test_a_link_made_while_starting_may_end_the_start_M27_S11() -> None:
+@pytest.mark.covers("M27", "S11")
+async def test_a_link_made_while_starting_may_end_the_start() -> None:
     class Links(Twin):
         async def init(self, notes: list[object] | None = None, trap: bool = False) -> None:
             self.link(self.supervisor.name("nobody"))
@@ -261,7 +273,8 @@ async def test_a_link_made_while_starting_may_end_the_start_M27_S11() -> None:
         assert await sup.which_children() == ()
 
 
-async def test_a_supervisor_is_not_ended_by_a_link_but_ends_what_is_linked_to_it_M27_S57() -> None:
+@pytest.mark.covers("M27", "S57")
+async def test_a_supervisor_is_not_ended_by_a_link_but_ends_what_is_linked_to_it() -> None:
     nested = supervisor_spec("s", [ChildSpec("f", forever)], name="s", restart="temporary")
     async with open_supervisor([nested, twin("a"), twin("b")]) as sup:
         s, a, b = refs(sup, "s", "a", "b")
@@ -278,8 +291,9 @@ async def test_a_supervisor_is_not_ended_by_a_link_but_ends_what_is_linked_to_it
         assert b.exit_reason == s.exit_reason == Shutdown()
 
 
+@pytest.mark.covers("M8", "M27")
 @pytest.mark.parametrize(("reason", "handled"), [(Shutdown(), True), (Killed(), False)])
-async def test_a_draining_actor_drains_only_for_a_clean_end_of_its_link_M8_M27(
+async def test_a_draining_actor_drains_only_for_a_clean_end_of_its_link(
     reason: ExitReason, handled: bool
 ) -> None:
     notes: list[object] = []
@@ -298,7 +312,8 @@ async def test_a_draining_actor_drains_only_for_a_clean_end_of_its_link_M8_M27(
         assert ("queued" in notes) == handled
 
 
-async def test_stopping_both_ends_of_a_link_in_order_is_no_crash_M27_S36() -> None:
+@pytest.mark.covers("M27", "S36")
+async def test_stopping_both_ends_of_a_link_in_order_is_no_crash() -> None:
     notes: Notes = []
 
     class Slow(Twin):

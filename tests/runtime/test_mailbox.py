@@ -52,7 +52,8 @@ def gated(notes: Notes, gate: trio.Event, **spec: Any) -> ChildSpec:
     return ChildSpec("a", Gate, (notes, gate), **(fields | spec))
 
 
-async def test_one_handler_at_a_time_first_in_first_out_M1() -> None:
+@pytest.mark.covers("M1")
+async def test_one_handler_at_a_time_first_in_first_out() -> None:
     notes: Notes = []
     async with open_supervisor([gated(notes, trio.Event())]) as sup:
         for n in range(3):
@@ -61,7 +62,8 @@ async def test_one_handler_at_a_time_first_in_first_out_M1() -> None:
     assert notes == ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
 
 
-async def test_a_call_sees_the_effects_of_the_casts_before_it_M2() -> None:
+@pytest.mark.covers("M2")
+async def test_a_call_sees_the_effects_of_the_casts_before_it() -> None:
     class Adds(Actor):
         total = 0
 
@@ -84,8 +86,8 @@ async def test_a_call_sees_the_effects_of_the_casts_before_it_M2() -> None:
             assert [item async for item in items] == [50]
 
 
-# P05
-async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() -> None:
+@pytest.mark.covers("M3", "P05")
+async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody() -> None:
     notes: Notes = []
     gate = trio.Event()
     async with open_supervisor([gated(notes, gate)]) as sup:
@@ -106,8 +108,8 @@ async def test_a_cast_does_not_wait_for_its_handler_and_succeeds_to_nobody_M3() 
     ]
 
 
-# P04
-async def test_a_full_mailbox_blocks_its_senders_M4_X12_D8() -> None:
+@pytest.mark.covers("M4", "X12", "D8", "P04")
+async def test_a_full_mailbox_blocks_its_senders() -> None:
     notes: Notes = []
     gate = trio.Event()
     async with open_supervisor([gated(notes, gate, mailbox=2)]) as sup:
@@ -126,7 +128,8 @@ async def test_a_full_mailbox_blocks_its_senders_M4_X12_D8() -> None:
     assert [note for note in notes if note.startswith("end")] == ["end wait", "end 1", "end 2", "end 3"]
 
 
-async def test_a_blocked_sender_is_released_when_its_target_dies_M4() -> None:
+@pytest.mark.covers("M4")
+async def test_a_blocked_sender_is_released_when_its_target_dies() -> None:
     notes: Notes = []
     outcomes: list[str] = []
     async with open_supervisor([gated(notes, trio.Event(), mailbox=1)]) as sup:
@@ -152,11 +155,12 @@ async def test_a_blocked_sender_is_released_when_its_target_dies_M4() -> None:
     assert sorted(outcomes) == ["call", "cast"]
 
 
+@pytest.mark.covers("M4", "X12", "D8")
 @pytest.mark.parametrize(
     ("overflow", "handled", "dropped"),
     [("drop_newest", [1, 2], [3]), ("drop_oldest", [2, 3], [1])],
 )
-async def test_a_full_mailbox_may_drop_and_tells_M4_X12_D8(
+async def test_a_full_mailbox_may_drop_and_tells(
     overflow: Overflow, handled: list[int], dropped: list[int]
 ) -> None:
     notes: Notes = []
@@ -174,8 +178,8 @@ async def test_a_full_mailbox_may_drop_and_tells_M4_X12_D8(
     assert [note for note in notes if note.startswith("end")][1:] == [f"end {n}" for n in handled]
 
 
-# P04
-async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4_X12_D8() -> None:
+@pytest.mark.covers("M4", "X12", "D8", "P04")
+async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails() -> None:
     notes: Notes = []
     gate = trio.Event()
     specs = [
@@ -209,7 +213,8 @@ async def test_a_full_mailbox_may_raise_and_a_dropped_call_fails_M4_X12_D8() -> 
         gate.set()
 
 
-async def test_what_comes_while_an_actor_starts_waits_for_init_and_continue_M5() -> None:
+@pytest.mark.covers("M5")
+async def test_what_comes_while_an_actor_starts_waits_for_init_and_continue() -> None:
     order: list[str] = []
 
     class Slow(Actor):
@@ -241,7 +246,8 @@ async def test_what_comes_while_an_actor_starts_waits_for_init_and_continue_M5()
     assert order == ["init", "continue more", "continue again", "info own", "cast 1"]
 
 
-async def test_system_messages_need_no_room_and_come_first_M6_R059() -> None:
+@pytest.mark.covers("M6", "R059")
+async def test_system_messages_need_no_room_and_come_first() -> None:
     notes: Notes = []
     gate = trio.Event()
 
@@ -266,7 +272,8 @@ async def test_system_messages_need_no_room_and_come_first_M6_R059() -> None:
     assert notes[2:] == ["info first", "begin second", "end second"]
 
 
-async def test_a_stop_cancels_the_handler_and_discards_what_is_queued_M7_M8_M9() -> None:
+@pytest.mark.covers("M7", "M8", "M9")
+async def test_a_stop_cancels_the_handler_and_discards_what_is_queued() -> None:
     notes: Notes = []
     async with open_supervisor([gated(notes, trio.Event())]) as sup:
         ref = sup.name("a").ref()
@@ -288,7 +295,8 @@ async def test_a_stop_cancels_the_handler_and_discards_what_is_queued_M7_M8_M9()
     assert notes == ["begin wait"]
 
 
-async def test_a_draining_actor_handles_what_is_queued_and_refuses_more_M7_M8() -> None:
+@pytest.mark.covers("M7", "M8")
+async def test_a_draining_actor_handles_what_is_queued_and_refuses_more() -> None:
     notes: Notes = []
     gate = trio.Event()
     async with open_supervisor([gated(notes, gate, drain=True)]) as sup:
@@ -311,7 +319,8 @@ async def test_a_draining_actor_handles_what_is_queued_and_refuses_more_M7_M8() 
     assert notes == ["begin wait", "end wait", "begin 1", "end 1", "call 2"]
 
 
-async def test_a_drain_ends_with_the_grace_M8(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M8")
+async def test_a_drain_ends_with_the_grace(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([gated(notes, trio.Event(), drain=True, shutdown=3)]) as sup:
         ref = sup.name("a").ref()
@@ -322,14 +331,16 @@ async def test_a_drain_ends_with_the_grace_M8(autojump_clock: MockClock) -> None
     assert str(ref.exit_reason) == "killed"
 
 
-async def test_an_idle_draining_actor_stops_at_once_M8() -> None:
+@pytest.mark.covers("M8")
+async def test_an_idle_draining_actor_stops_at_once() -> None:
     async with open_supervisor([gated([], trio.Event(), drain=True)]) as sup:
         await settled()
         ref = sup.name("a").ref()
     assert ref.exit_reason == Shutdown()
 
 
-async def test_what_was_queued_is_not_given_to_the_next_incarnation_M9() -> None:
+@pytest.mark.covers("M9")
+async def test_what_was_queued_is_not_given_to_the_next_incarnation() -> None:
     notes: Notes = []
     async with open_supervisor([gated(notes, trio.Event(), restart="permanent")]) as sup:
         await sup.name("a").cast("wait")
@@ -398,7 +409,8 @@ async def test_any_handler_may_stop_its_actor(where: str) -> None:
         assert ref.exit_reason == Shutdown(where)
 
 
-async def test_a_down_comes_after_what_was_queued_before_it_M6_M26() -> None:
+@pytest.mark.covers("M6", "M26")
+async def test_a_down_comes_after_what_was_queued_before_it() -> None:
     order: list[str] = []
 
     class Watches(Actor):
@@ -428,7 +440,8 @@ async def test_a_down_comes_after_what_was_queued_before_it_M6_M26() -> None:
     assert order == ["1", "2", "3", "down killed", "4"]
 
 
-async def test_a_withdrawn_monitor_leaves_no_down_behind_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_a_withdrawn_monitor_leaves_no_down_behind() -> None:
     order: list[str] = []
 
     class Watches(Actor):
@@ -455,7 +468,8 @@ async def test_a_withdrawn_monitor_leaves_no_down_behind_M25() -> None:
     assert order == []
 
 
-async def test_a_kill_overtakes_what_a_drain_would_still_handle_M6_M8_D4() -> None:
+@pytest.mark.covers("M6", "M8", "D4")
+async def test_a_kill_overtakes_what_a_drain_would_still_handle() -> None:
     notes: Notes = []
     async with (
         open_supervisor([gated(notes, trio.Event(), drain=True)]) as sup,
@@ -473,7 +487,8 @@ async def test_a_kill_overtakes_what_a_drain_would_still_handle_M6_M8_D4() -> No
     assert notes == ["begin wait"]
 
 
-async def test_a_dead_letter_says_what_for_whom_and_why_and_never_blocks_X10() -> None:
+@pytest.mark.covers("X10")
+async def test_a_dead_letter_says_what_for_whom_and_why_and_never_blocks() -> None:
     async with open_supervisor([gated([], trio.Event())]) as sup:
         ref = sup.name("a").ref()
         ref.kill()
@@ -491,7 +506,8 @@ async def test_a_dead_letter_says_what_for_whom_and_why_and_never_blocks_X10() -
         assert str(letters[1].target) == "<name 'nobody'>"
 
 
-async def test_two_full_mailboxes_starve_nobody_M1() -> None:
+@pytest.mark.covers("M1")
+async def test_two_full_mailboxes_starve_nobody() -> None:
     turns: list[str] = []
 
     class Busy(Actor):
@@ -507,7 +523,8 @@ async def test_two_full_mailboxes_starve_nobody_M1() -> None:
     assert "a" in turns[: 3 * BURST]
 
 
-async def test_an_error_in_a_handler_reaches_the_caller_as_an_exit_M10() -> None:
+@pytest.mark.covers("M10")
+async def test_an_error_in_a_handler_reaches_the_caller_as_an_exit() -> None:
     class Fails(Actor):
         async def handle_call(self, msg: Any, from_: object) -> None:
             raise Boom("handler")

@@ -30,9 +30,8 @@ from proctor.runtime import (
 from tests.runtime.stage import Notes, forever, heard, picture, player, settled
 
 
-async def test_a_call_and_a_stream_that_come_while_an_actor_starts_are_handled_after_its_continue_M5_M2() -> (
-    None
-):
+@pytest.mark.covers("M5", "M2")
+async def test_a_call_and_a_stream_that_come_while_an_actor_starts_are_handled_after_its_continue() -> None:
     order: list[str] = []
     gate = trio.Event()
 
@@ -86,7 +85,8 @@ class Busy(Actor):
         await trio.sleep_forever()
 
 
-async def test_a_stop_overtakes_a_full_mailbox_and_a_kill_the_stop_M6_D4() -> None:
+@pytest.mark.covers("M6", "D4")
+async def test_a_stop_overtakes_a_full_mailbox_and_a_kill_the_stop() -> None:
     notes: Notes = []
     spec = ChildSpec("a", Busy, (notes, trio.Event()), mailbox=1, overflow="raise", restart="temporary")
     async with open_supervisor([spec]) as sup:
@@ -130,7 +130,8 @@ class Clerk(Actor):
         reply(self.shelf.pop(0), msg)
 
 
-async def test_without_a_time_out_a_call_waits_for_longer_than_the_default_M13(
+@pytest.mark.covers("M13")
+async def test_without_a_time_out_a_call_waits_for_longer_than_the_default(
     autojump_clock: MockClock,
 ) -> None:
     shelf: list[Call] = []
@@ -145,7 +146,8 @@ async def test_without_a_time_out_a_call_waits_for_longer_than_the_default_M13(
     assert trio.current_time() == 3600
 
 
-async def test_a_late_answer_reaches_no_other_call_of_its_caller_M17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M17")
+async def test_a_late_answer_reaches_no_other_call_of_its_caller(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
 
     async def answer() -> None:
@@ -164,7 +166,8 @@ async def test_a_late_answer_reaches_no_other_call_of_its_caller_M17(autojump_cl
             assert [event.msg for event in heard(events) if isinstance(event, LateReply)] == ["to the first"]
 
 
-async def test_an_answer_may_come_from_a_task_of_another_actor_M19() -> None:
+@pytest.mark.covers("M19")
+async def test_an_answer_may_come_from_a_task_of_another_actor() -> None:
     shelf: list[Call] = []
     children = [ChildSpec("desk", Desk, (shelf,)), ChildSpec("clerk", Clerk, (shelf,))]
     async with open_supervisor(children) as sup, trio.open_nursery() as nursery:
@@ -180,7 +183,8 @@ async def test_an_answer_may_come_from_a_task_of_another_actor_M19() -> None:
         assert answers == ["answer"]
 
 
-async def test_a_deferred_answer_dies_with_its_actor_and_not_with_another_M19_M15() -> None:
+@pytest.mark.covers("M19", "M15")
+async def test_a_deferred_answer_dies_with_its_actor_and_not_with_another() -> None:
     shelf: list[Call] = []
     told: list[ExitReason] = []
     children = [ChildSpec(id, Desk, (shelf,), restart="temporary") for id in ("desk", "other")]
@@ -200,7 +204,8 @@ async def test_a_deferred_answer_dies_with_its_actor_and_not_with_another_M19_M1
     assert told == [Killed()]
 
 
-async def test_one_that_answers_and_stops_is_restarted_by_its_kind_M20_S14() -> None:
+@pytest.mark.covers("M20", "S14")
+async def test_one_that_answers_and_stops_is_restarted_by_its_kind() -> None:
     async with open_supervisor([ChildSpec("desk", Desk, ([],), name="desk")]) as sup:
         first = sup.name("desk").ref()
         assert await first.call(Stop(Normal(), reply="bye")) == "bye"
@@ -208,7 +213,8 @@ async def test_one_that_answers_and_stops_is_restarted_by_its_kind_M20_S14() -> 
         assert first.exit_reason == Normal()
 
 
-async def test_closing_one_monitor_leaves_the_others_of_its_target_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_closing_one_monitor_leaves_the_others_of_its_target() -> None:
     async with open_supervisor([player("a", [], restart="temporary")]) as sup:
         ref = sup.name("a").ref()
         first, second, third = ref.monitor(), ref.monitor(), ref.monitor()
@@ -219,8 +225,9 @@ async def test_closing_one_monitor_leaves_the_others_of_its_target_M25() -> None
         assert second.down is None
 
 
+@pytest.mark.covers("M28")
 @pytest.mark.parametrize("spec", [player("a", []), ChildSpec("a", forever)], ids=["actor", "function"])
-async def test_an_exit_from_outside_does_nothing_asks_or_kills_M28(spec: ChildSpec) -> None:
+async def test_an_exit_from_outside_does_nothing_asks_or_kills(spec: ChildSpec) -> None:
     async with open_supervisor([spec], intensity=5) as sup:
         first = sup.child("a").ref()
         first.exit(Normal())
@@ -239,7 +246,8 @@ async def test_an_exit_from_outside_does_nothing_asks_or_kills_M28(spec: ChildSp
         assert await picture(sup) == {"a": 3}
 
 
-async def test_a_name_is_refused_while_its_holder_ends_and_is_free_when_it_has_M29_M30() -> None:
+@pytest.mark.covers("M29", "M30")
+async def test_a_name_is_refused_while_its_holder_ends_and_is_free_when_it_has() -> None:
     gate = trio.Event()
 
     class Lingers(Actor):
@@ -261,7 +269,8 @@ async def test_a_name_is_refused_while_its_holder_ends_and_is_free_when_it_has_M
         sup.registry.register("a", b)
 
 
-async def test_the_dead_are_not_found_between_their_end_and_the_restart_M31_M32() -> None:
+@pytest.mark.covers("M31", "M32")
+async def test_the_dead_are_not_found_between_their_end_and_the_restart() -> None:
     found: list[Ref | None] = []
 
     class Looks:
@@ -280,7 +289,8 @@ async def test_the_dead_are_not_found_between_their_end_and_the_restart_M31_M32(
         assert await sup.name("a").call("incarnation") == 2
 
 
-async def test_credit_is_refilled_when_half_of_it_is_consumed_M22() -> None:
+@pytest.mark.covers("M22")
+async def test_credit_is_refilled_when_half_of_it_is_consumed() -> None:
     sent: list[int] = []
 
     class Counts(Actor):
@@ -301,7 +311,8 @@ async def test_credit_is_refilled_when_half_of_it_is_consumed_M22() -> None:
         assert len(sent) == 40
 
 
-async def test_an_actor_serves_others_while_a_consumer_is_slow_and_after_one_has_closed_M22_M24() -> None:
+@pytest.mark.covers("M22", "M24")
+async def test_an_actor_serves_others_while_a_consumer_is_slow_and_after_one_has_closed() -> None:
     class Serves(Actor):
         async def handle_stream(self, msg: Any, sink: Sink) -> None:
             sink.produce(self.count, sink)

@@ -14,7 +14,8 @@ from tests.runtime.effort import instructions
 from tests.runtime.stage import settled
 
 
-async def test_a_busy_mailbox_lets_others_run_M1() -> None:
+@pytest.mark.covers("M1")
+async def test_a_busy_mailbox_lets_others_run() -> None:
     box: Mailbox[int] = Mailbox(10 * BURST, "block")
     for n in range(10 * BURST):
         assert box.offer(n)
@@ -55,7 +56,8 @@ async def test_a_sender_that_gives_up_leaves_no_hole() -> None:
         assert await box.take() == 3
 
 
-async def test_senders_without_room_are_let_in_in_their_order_and_nobody_overtakes_them_M4_M2() -> None:
+@pytest.mark.covers("M4", "M2")
+async def test_senders_without_room_are_let_in_in_their_order_and_nobody_overtakes_them() -> None:
     box: Mailbox[int] = Mailbox(2, "block")
     box.offer(1)
     box.offer(2)
@@ -70,7 +72,8 @@ async def test_senders_without_room_are_let_in_in_their_order_and_nobody_overtak
         assert [box.take_nowait(), box.take_nowait()] == [6, None]
 
 
-async def test_a_sender_cancelled_in_the_tick_it_is_let_in_has_sent_M4_T15() -> None:
+@pytest.mark.covers("M4", "T15")
+async def test_a_sender_cancelled_in_the_tick_it_is_let_in_has_sent() -> None:
     box: Mailbox[int] = Mailbox(1, "block")
     box.offer(1)
     async with trio.open_nursery() as nursery:
@@ -82,8 +85,9 @@ async def test_a_sender_cancelled_in_the_tick_it_is_let_in_has_sent_M4_T15() -> 
     assert box.take_nowait() == 2
 
 
+@pytest.mark.covers("M4")
 @pytest.mark.parametrize("end", ["close", "cancel"])
-async def test_a_sender_without_room_that_is_not_let_in_has_sent_nothing_M4(end: str) -> None:
+async def test_a_sender_without_room_that_is_not_let_in_has_sent_nothing(end: str) -> None:
     box: Mailbox[int] = Mailbox(1, "block")
     box.offer(1)
     refused: list[int] = []
@@ -107,7 +111,8 @@ async def test_a_sender_without_room_that_is_not_let_in_has_sent_nothing_M4(end:
     assert box.take_nowait() is None
 
 
-async def test_the_oldest_message_is_dropped_and_no_notice_M4_M26() -> None:
+@pytest.mark.covers("M4", "M26")
+async def test_the_oldest_message_is_dropped_and_no_notice() -> None:
     box: Mailbox[int] = Mailbox(2, "drop_oldest")
     box.put_in_order(-1)
     box.offer(1)
@@ -118,7 +123,8 @@ async def test_the_oldest_message_is_dropped_and_no_notice_M4_M26() -> None:
     assert [box.take_nowait() for _ in range(5)] == [-1, -2, 2, 3, None]
 
 
-async def test_a_notice_taken_back_leaves_the_room_as_it_was_M25_M26() -> None:
+@pytest.mark.covers("M25", "M26")
+async def test_a_notice_taken_back_leaves_the_room_as_it_was() -> None:
     box: Mailbox[int] = Mailbox(1, "raise")
     box.put_in_order(-1)
     box.offer(1)
@@ -129,8 +135,9 @@ async def test_a_notice_taken_back_leaves_the_room_as_it_was_M25_M26() -> None:
     assert [box.offer(2), box.offer(3)] == [True, False]
 
 
+@pytest.mark.covers("M8", "M4")
 @pytest.mark.parametrize("overflow", ["block", "raise", "drop_newest", "drop_oldest"])
-async def test_after_a_refusal_what_is_queued_is_handed_out_and_nothing_is_dropped_for_more_M8_M4(
+async def test_after_a_refusal_what_is_queued_is_handed_out_and_nothing_is_dropped_for_more(
     overflow: Overflow,
 ) -> None:
     box: Mailbox[int] = Mailbox(2, overflow)
@@ -145,7 +152,8 @@ async def test_after_a_refusal_what_is_queued_is_handed_out_and_nothing_is_dropp
     assert not box.offer(3)
 
 
-async def test_a_halted_mailbox_hands_out_nothing_M7() -> None:
+@pytest.mark.covers("M7")
+async def test_a_halted_mailbox_hands_out_nothing() -> None:
     box: Mailbox[int] = Mailbox(2, "block")
     box.offer(1)
     box.put_system(2)
@@ -186,8 +194,9 @@ class Model:
 OPERATIONS = ["offer", "offer and take back", "displace", "system", "notice", "withdraw", "take"]
 
 
+@pytest.mark.covers("M1", "M4", "M6", "M26")
 @given(ops=st.lists(st.sampled_from(OPERATIONS), max_size=60), size=st.integers(1, 4))
-def test_a_mailbox_hands_out_what_a_plain_model_does_M1_M4_M6_M26(ops: list[str], size: int) -> None:
+def test_a_mailbox_hands_out_what_a_plain_model_does(ops: list[str], size: int) -> None:
     async def main() -> None:
         box, model = Mailbox[int](size, "drop_oldest"), Model(size)
         for n, op in enumerate(ops, start=1):
@@ -250,13 +259,15 @@ def displace_behind(notices: list[object]) -> None:
         assert box.displace(number + 1) == number
 
 
+@pytest.mark.covers("M26")
 @pytest.mark.parametrize("work", [put_and_take, put_and_withdraw, displace_behind])
-def test_twice_as_many_notices_are_twice_the_work_M26(work: Callable[[list[object]], None]) -> None:
+def test_twice_as_many_notices_are_twice_the_work(work: Callable[[list[object]], None]) -> None:
     few, many = ([object() for _ in range(count)] for count in (200, 400))
     assert instructions(partial(work, many)) <= 2.2 * instructions(partial(work, few))
 
 
-async def test_what_was_offered_last_can_be_taken_back_with_its_room_M4() -> None:
+@pytest.mark.covers("M4")
+async def test_what_was_offered_last_can_be_taken_back_with_its_room() -> None:
     box: Mailbox[str] = Mailbox(2, "block")
     first, last = "first", "last"
     assert box.offer(first)
@@ -268,7 +279,8 @@ async def test_what_was_offered_last_can_be_taken_back_with_its_room_M4() -> Non
     assert [box.take_nowait() for _ in range(3)] == [first, "other", None]
 
 
-async def test_the_room_of_what_was_taken_back_is_the_first_waiting_senders_M4() -> None:
+@pytest.mark.covers("M4")
+async def test_the_room_of_what_was_taken_back_is_the_first_waiting_senders() -> None:
     box: Mailbox[int] = Mailbox(1, "block")
     box.offer(1)
     async with trio.open_nursery() as nursery:
@@ -280,7 +292,8 @@ async def test_the_room_of_what_was_taken_back_is_the_first_waiting_senders_M4()
     assert box.offer(3)
 
 
-async def test_a_closing_mailbox_has_no_room_for_what_was_taken_back_M8() -> None:
+@pytest.mark.covers("M8")
+async def test_a_closing_mailbox_has_no_room_for_what_was_taken_back() -> None:
     box: Mailbox[int] = Mailbox(1, "block")
     box.offer(1)
     box.refuse()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import trio
 
 from proctor.runtime import (
@@ -17,7 +18,8 @@ from proctor.runtime import (
 from tests.runtime.stage import Notes, end, forever, player, settled
 
 
-async def test_a_monitor_gets_exactly_one_down_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_a_monitor_gets_exactly_one_down() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         ref = sup.name("a").ref()
@@ -28,7 +30,8 @@ async def test_a_monitor_gets_exactly_one_down_M25() -> None:
         assert (await one).ref is ref
 
 
-async def test_nobody_gives_a_down_at_once_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_nobody_gives_a_down_at_once() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         ref = sup.name("a").ref()
@@ -38,7 +41,8 @@ async def test_nobody_gives_a_down_at_once_M25() -> None:
         assert name.monitor().down == Down(name, NoProc())
 
 
-async def test_a_closed_monitor_gets_nothing_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_a_closed_monitor_gets_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         ref = sup.name("a").ref()
@@ -49,7 +53,8 @@ async def test_a_closed_monitor_gets_nothing_M25() -> None:
             assert closed.down is None
 
 
-async def test_a_monitor_stays_with_the_incarnation_M32() -> None:
+@pytest.mark.covers("M32")
+async def test_a_monitor_stays_with_the_incarnation() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         first = sup.name("a").ref()
@@ -77,7 +82,8 @@ async def test_several_tasks_may_wait_on_one_monitor() -> None:
     assert [down.reason for down in seen] == [Shutdown("enough")] * 2
 
 
-async def test_exit_and_kill_M28() -> None:
+@pytest.mark.covers("M28")
+async def test_exit_and_kill() -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], restart="temporary")
     async with open_supervisor([inner]) as sup:
@@ -94,7 +100,8 @@ async def test_exit_and_kill_M28() -> None:
     assert notes == ["+a"]
 
 
-async def test_a_call_learns_of_the_end_after_its_answer_M26() -> None:
+@pytest.mark.covers("M26")
+async def test_a_call_learns_of_the_end_after_its_answer() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         order: list[str] = []

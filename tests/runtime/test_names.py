@@ -151,8 +151,9 @@ async def reached(phase: Phase) -> AsyncGenerator[tuple[Supervisor, Name], None]
 in_every_phase = pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
 
 
+@pytest.mark.covers("M14", "M32")
 @in_every_phase
-async def test_a_call_ends_at_once_in_every_phase_M14_M32(phase: Phase, autojump_clock: MockClock) -> None:
+async def test_a_call_ends_at_once_in_every_phase(phase: Phase, autojump_clock: MockClock) -> None:
     async with reached(phase) as (_, name):
         begun = trio.current_time()
         if phase.answers:
@@ -168,8 +169,9 @@ async def test_a_call_ends_at_once_in_every_phase_M14_M32(phase: Phase, autojump
         assert trio.current_time() == begun
 
 
+@pytest.mark.covers("M3")
 @in_every_phase
-async def test_a_cast_is_taken_or_a_dead_letter_in_every_phase_M3(
+async def test_a_cast_is_taken_or_a_dead_letter_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (sup, name):
@@ -182,8 +184,9 @@ async def test_a_cast_is_taken_or_a_dead_letter_in_every_phase_M3(
             assert letters == ["one", "two"]
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_a_call_with_wait_for_waits_for_the_next_that_answers_in_every_phase_X17(
+async def test_a_call_with_wait_for_waits_for_the_next_that_answers_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (_, name):
@@ -197,8 +200,9 @@ async def test_a_call_with_wait_for_waits_for_the_next_that_answers_in_every_pha
             assert trio.current_time() - begun == (200 if phase.waited else 0)
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_a_call_with_too_short_a_wait_ends_after_it_in_every_phase_X17(
+async def test_a_call_with_too_short_a_wait_ends_after_it_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (_, name):
@@ -210,8 +214,9 @@ async def test_a_call_with_too_short_a_wait_ends_after_it_in_every_phase_X17(
         assert trio.current_time() - begun == (5 if phase.waited else 0)
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_a_wait_finds_the_next_that_answers_in_every_phase_X17(
+async def test_a_wait_finds_the_next_that_answers_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (_, name):
@@ -226,8 +231,9 @@ async def test_a_wait_finds_the_next_that_answers_in_every_phase_X17(
             assert trio.current_time() - begun == (200 if phase.waited else 0)
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_a_wait_without_any_time_looks_once_in_every_phase_X17(
+async def test_a_wait_without_any_time_looks_once_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (_, name):
@@ -238,8 +244,9 @@ async def test_a_wait_without_any_time_looks_once_in_every_phase_X17(
                 await name.wait(0)
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_wait_out_ends_when_the_successor_is_there_or_none_is_due_in_every_phase_X17(
+async def test_wait_out_ends_when_the_successor_is_there_or_none_is_due_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (_, name):
@@ -254,8 +261,9 @@ async def test_wait_out_ends_when_the_successor_is_there_or_none_is_due_in_every
             assert trio.current_time() - begun == phase.decided
 
 
+@pytest.mark.covers("X17")
 @in_every_phase
-async def test_the_retry_loop_of_a_client_sees_a_call_through_in_every_phase_X17(
+async def test_the_retry_loop_of_a_client_sees_a_call_through_in_every_phase(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     tries = 0
@@ -281,8 +289,9 @@ async def test_a_retry_loop_can_be_cancelled_in_every_phase(phase: Phase, autoju
         assert scope.cancelled_caught
 
 
+@pytest.mark.covers("M25", "M31")
 @in_every_phase
-async def test_one_that_is_stopping_lives_and_can_be_watched_and_killed_M25_M31(
+async def test_one_that_is_stopping_lives_and_can_be_watched_and_killed(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (sup, name):
@@ -295,8 +304,9 @@ async def test_one_that_is_stopping_lives_and_can_be_watched_and_killed_M25_M31(
         assert trio.current_time() == begun
 
 
+@pytest.mark.covers("M29", "S12")
 @in_every_phase
-async def test_a_name_is_not_given_away_while_its_holder_is_stopping_M29_S12(
+async def test_a_name_is_not_given_away_while_its_holder_is_stopping(
     phase: Phase, autojump_clock: MockClock
 ) -> None:
     async with reached(phase) as (sup, name):
@@ -311,7 +321,8 @@ async def test_a_name_is_not_given_away_while_its_holder_is_stopping_M29_S12(
             assert caught.value.ref is holder
 
 
-async def test_one_that_starts_takes_messages_and_handles_them_when_it_is_ready_M5(
+@pytest.mark.covers("M5")
+async def test_one_that_starts_takes_messages_and_handles_them_when_it_is_ready(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([slow(args=(7,))]) as sup:
@@ -335,7 +346,8 @@ async def test_a_name_whose_holder_was_not_its_child_is_waited_out_to_its_end(
         assert trio.current_time() - begun == ENDED
 
 
-async def test_one_that_drains_is_stopping_for_who_comes_now_M8_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M8", "X17")
+async def test_one_that_drains_is_stopping_for_who_comes_now(autojump_clock: MockClock) -> None:
     class Drains(Slow):
         async def handle_cast(self, msg: Any) -> None:
             await trio.sleep(3)
@@ -355,7 +367,8 @@ async def test_one_that_drains_is_stopping_for_who_comes_now_M8_X17(autojump_clo
         assert trio.current_time() - begun == 6
 
 
-async def test_a_nested_supervisor_that_stops_is_waited_out_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_nested_supervisor_that_stops_is_waited_out(autojump_clock: MockClock) -> None:
     inner = supervisor_spec("s", [slow()], name="s")
     async with open_supervisor([inner]) as sup:
         first = sup.name("s").ref()
@@ -367,7 +380,8 @@ async def test_a_nested_supervisor_that_stops_is_waited_out_X17(autojump_clock: 
         assert await sup.name("a").call("incarnation", wait_for=0) == 1
 
 
-async def test_a_nested_supervisor_that_gives_up_is_waited_out_X17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X17")
+async def test_a_nested_supervisor_that_gives_up_is_waited_out(autojump_clock: MockClock) -> None:
     inner = supervisor_spec("s", [slow(), player("b", [])], name="s", intensity=0)
     async with open_supervisor([inner]) as sup:
         await end(sup.name("b"), Killed())
@@ -378,7 +392,8 @@ async def test_a_nested_supervisor_that_gives_up_is_waited_out_X17(autojump_cloc
         assert trio.current_time() == ENDED
 
 
-async def test_calling_oneself_is_refused_in_terminate_too_M18() -> None:
+@pytest.mark.covers("M18")
+async def test_calling_oneself_is_refused_in_terminate_too() -> None:
     caught: list[Exception] = []
 
     class Calls(Actor):
@@ -437,7 +452,8 @@ async def test_a_child_that_waits_for_a_sibling_while_the_tree_stops_learns_that
     assert trio.current_time() == 0
 
 
-async def test_a_kill_takes_no_more_of_what_is_queued_D4() -> None:
+@pytest.mark.covers("D4")
+async def test_a_kill_takes_no_more_of_what_is_queued() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         a = sup.name("a").ref()

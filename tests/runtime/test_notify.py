@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
 import trio
 
 from proctor.runtime import Killed, open_supervisor
@@ -21,7 +22,8 @@ def say(text):
 """
 
 
-async def test_a_process_is_ready_when_it_notifies_and_its_status_can_be_seen_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_a_process_is_ready_when_it_notifies_and_its_status_can_be_seen() -> None:
     source = SAY + "say('STATUS=loading'); time.sleep(0.1); say('READY=1\\nSTATUS=serving'); time.sleep(10)"
     async with open_supervisor([program(source, Notify())]) as sup:
         info = sup.name("p").ref().info
@@ -29,7 +31,8 @@ async def test_a_process_is_ready_when_it_notifies_and_its_status_can_be_seen_X5
         assert info.status == "serving"
 
 
-async def test_what_a_process_notifies_reaches_the_supervisor_in_order_X4_X5_X6() -> None:
+@pytest.mark.covers("X4", "X5", "X6")
+async def test_what_a_process_notifies_reaches_the_supervisor_in_order() -> None:
     source = (
         SAY
         + """
@@ -55,7 +58,8 @@ def modes(path: Path) -> list[tuple[bool, int]]:
     return [(path.is_socket(), folder.stat().st_mode & 0o777)] if folder.exists() else []
 
 
-async def test_the_socket_is_private_and_gone_with_the_process_X5(tmp_path: Path) -> None:
+@pytest.mark.covers("X5")
+async def test_the_socket_is_private_and_gone_with_the_process(tmp_path: Path) -> None:
     source = (
         SAY
         + f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['NOTIFY_SOCKET']); say('READY=1'); time.sleep(10)"
@@ -68,7 +72,8 @@ async def test_the_socket_is_private_and_gone_with_the_process_X5(tmp_path: Path
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-async def test_a_stranger_is_not_heard_and_a_child_of_the_process_is_X5(tmp_path: Path) -> None:
+@pytest.mark.covers("X5")
+async def test_a_stranger_is_not_heard_and_a_child_of_the_process_is(tmp_path: Path) -> None:
     source = (
         SAY
         + f"""
@@ -97,7 +102,8 @@ time.sleep(10)
         status.warden.kill()
 
 
-async def test_descriptors_that_come_with_a_message_are_not_taken_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_descriptors_that_come_with_a_message_are_not_taken() -> None:
     source = (
         SAY
         + """
@@ -114,7 +120,8 @@ time.sleep(10)
         await sup.terminate_child("p")
 
 
-async def test_the_watchdog_of_the_spec_is_told_to_the_program_X6() -> None:
+@pytest.mark.covers("X6")
+async def test_the_watchdog_of_the_spec_is_told_to_the_program() -> None:
     source = SAY + "say('READY=1\\nSTATUS=' + os.environ['WATCHDOG_USEC']); time.sleep(10)"
     spec = program(source, Notify(), watchdog=2.5)
     status = Recorder()
@@ -127,7 +134,8 @@ async def test_the_watchdog_of_the_spec_is_told_to_the_program_X6() -> None:
         status.warden.kill()
 
 
-def test_a_sender_belongs_by_session_by_descent_or_when_it_can_no_longer_be_asked_X5() -> None:
+@pytest.mark.covers("X5")
+def test_a_sender_belongs_by_session_by_descent_or_when_it_can_no_longer_be_asked() -> None:
     own = os.getpid()
     assert belongs(own, os.getsid(0))
     assert belongs(own, os.getppid())

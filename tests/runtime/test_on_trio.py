@@ -41,7 +41,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_one_cleanup_at_a_time_though_the_cancellation_reaches_all_at_once_T1(
+@pytest.mark.covers("T1")
+async def test_one_cleanup_at_a_time_though_the_cancellation_reaches_all_at_once(
     autojump_clock: MockClock,
 ) -> None:
     busy, most = 0, 0
@@ -62,8 +63,9 @@ async def test_one_cleanup_at_a_time_though_the_cancellation_reaches_all_at_once
     assert (trio.current_time() - begun, most) == (9, 1)
 
 
+@pytest.mark.covers("T2")
 @pytest.mark.parametrize(("grace", "took"), [(3, 3), (0, 0), ("brutal_kill", 0)])
-async def test_the_shield_of_a_stop_lasts_as_long_as_the_graces_T2(
+async def test_the_shield_of_a_stop_lasts_as_long_as_the_graces(
     grace: Any, took: float, autojump_clock: MockClock
 ) -> None:
     children = [ChildSpec(id, Stubborn, (1000,), shutdown=grace) for id in "ab"]
@@ -77,7 +79,8 @@ async def test_the_shield_of_a_stop_lasts_as_long_as_the_graces_T2(
     assert scope.cancelled_caught
 
 
-async def test_the_children_stop_at_once_though_the_body_is_shielded_T2(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T2")
+async def test_the_children_stop_at_once_though_the_body_is_shielded(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     with trio.move_on_after(1) as scope:
         async with open_supervisor([ChildSpec("a", Stubborn, (2,))]) as sup:
@@ -88,7 +91,8 @@ async def test_the_children_stop_at_once_though_the_body_is_shielded_T2(autojump
     assert scope.cancelled_caught
 
 
-async def test_a_cancellation_of_the_body_alone_is_the_bodys_own_T2() -> None:
+@pytest.mark.covers("T2")
+async def test_a_cancellation_of_the_body_alone_is_the_bodys_own() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         with trio.CancelScope() as scope:
@@ -98,7 +102,8 @@ async def test_a_cancellation_of_the_body_alone_is_the_bodys_own_T2() -> None:
         assert await picture(sup) == {"a": 1}
 
 
-async def test_no_report_tells_of_a_cancellation_T3(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T3")
+async def test_no_report_tells_of_a_cancellation(autojump_clock: MockClock) -> None:
     async def tangled(*, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as outer:
             outer.start_soon(trio.sleep_forever)
@@ -119,7 +124,8 @@ async def test_no_report_tells_of_a_cancellation_T3(autojump_clock: MockClock) -
     assert reasons <= {"", "killed", "shutdown"}
 
 
-async def test_nothing_starts_inside_what_is_cancelled_already_T6() -> None:
+@pytest.mark.covers("T6")
+async def test_nothing_starts_inside_what_is_cancelled_already() -> None:
     for _ in range(20):
         notes: Notes = []
         with trio.CancelScope() as scope:
@@ -130,7 +136,8 @@ async def test_nothing_starts_inside_what_is_cancelled_already_T6() -> None:
         assert notes == []
 
 
-async def test_a_child_killed_between_its_spawning_and_its_first_step_never_runs_T6() -> None:
+@pytest.mark.covers("T6")
+async def test_a_child_killed_between_its_spawning_and_its_first_step_never_runs() -> None:
     ran: list[str] = []
     early = 0
 
@@ -158,7 +165,8 @@ async def start(start_child: Any, spec: ChildSpec) -> None:
         await start_child(spec)
 
 
-async def test_a_stop_cancels_the_handler_and_spares_terminate_T8(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T8")
+async def test_a_stop_cancels_the_handler_and_spares_terminate(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     class Busy(Player):
@@ -179,8 +187,9 @@ async def test_a_stop_cancels_the_handler_and_spares_terminate_T8(autojump_clock
     assert notes == ["+a", "handler cancelled", "terminated"]
 
 
+@pytest.mark.covers("T9")
 @pytest.mark.parametrize("grace", [5, math.inf])
-async def test_the_child_itself_is_under_no_deadline_while_it_stops_T9(
+async def test_the_child_itself_is_under_no_deadline_while_it_stops(
     grace: float, autojump_clock: MockClock
 ) -> None:
     seen: list[float] = []
@@ -201,13 +210,15 @@ async def test_the_child_itself_is_under_no_deadline_while_it_stops_T9(
     assert seen == [math.inf] * 3
 
 
-async def test_a_death_in_the_last_moment_of_the_grace_is_no_kill_T9(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T9")
+async def test_a_death_in_the_last_moment_of_the_grace_is_no_kill(autojump_clock: MockClock) -> None:
     async with open_supervisor([ChildSpec("a", Stubborn, (4.999,), shutdown=5)]) as sup:
         ref = sup.child("a").ref()
     assert ref.exit_reason == Shutdown()
 
 
-async def test_a_start_that_cannot_be_killed_is_reported_and_waited_for_T10(
+@pytest.mark.covers("T10")
+async def test_a_start_that_cannot_be_killed_is_reported_and_waited_for(
     autojump_clock: MockClock,
 ) -> None:
     async def shielded(*, task_status: trio.TaskStatus[None]) -> None:
@@ -225,7 +236,8 @@ async def test_a_start_that_cannot_be_killed_is_reported_and_waited_for_T10(
         assert sup.registry.names() == {}
 
 
-async def test_a_child_in_a_thread_is_not_reported_dead_while_the_thread_lives_T10() -> None:
+@pytest.mark.covers("T10")
+async def test_a_child_in_a_thread_is_not_reported_dead_while_the_thread_lives() -> None:
     release = threading.Event()
 
     async def blocked(*, task_status: trio.TaskStatus[None]) -> None:
@@ -247,7 +259,8 @@ async def test_a_child_in_a_thread_is_not_reported_dead_while_the_thread_lives_T
     assert notes == ["+b", "-b"]
 
 
-async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end_T10_S45(
+@pytest.mark.covers("T10", "S45")
+async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([ChildSpec("a", shielded, shutdown=math.inf)]) as sup:
@@ -261,7 +274,8 @@ async def test_what_cannot_be_killed_is_reported_though_its_grace_has_no_end_T10
     assert told == [("child_unresponsive", 15), ("child_exited", 60), ("supervisor_stopped", 60)]
 
 
-async def test_requests_are_done_in_the_order_in_which_they_came_T12(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T12")
+async def test_requests_are_done_in_the_order_in_which_they_came(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     async with open_supervisor() as sup, trio.open_nursery() as nursery:
@@ -274,7 +288,8 @@ async def test_requests_are_done_in_the_order_in_which_they_came_T12(autojump_cl
         assert notes == ["+c", "+a", "+b", "+d"]
 
 
-async def test_exits_are_handled_in_the_order_in_which_they_came_and_before_requests_T12(
+@pytest.mark.covers("T12")
+async def test_exits_are_handled_in_the_order_in_which_they_came_and_before_requests(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -299,7 +314,8 @@ async def test_exits_are_handled_in_the_order_in_which_they_came_and_before_requ
     ]
 
 
-async def test_a_death_with_a_full_mailbox_is_told_and_its_senders_released_T13() -> None:
+@pytest.mark.covers("T13")
+async def test_a_death_with_a_full_mailbox_is_told_and_its_senders_released() -> None:
     notes: Notes = []
 
     class Stuck(Player):
@@ -328,7 +344,8 @@ async def test_a_death_with_a_full_mailbox_is_told_and_its_senders_released_T13(
         assert await picture(sup) == {"a": 2}
 
 
-async def test_the_empty_supervisor_below_another_lives_on_too_T11() -> None:
+@pytest.mark.covers("T11")
+async def test_the_empty_supervisor_below_another_lives_on_too() -> None:
     async with open_supervisor([supervisor_spec("inner")]) as sup:
         ref = sup.child("inner").ref()
         await settled()
@@ -351,8 +368,9 @@ class Counts(Actor):
             self.notes.append("production over")
 
 
+@pytest.mark.covers("T18")
 @pytest.mark.parametrize("how", ["break", "error"])
-async def test_a_stream_left_early_is_closed_when_its_block_is_left_T18(how: str) -> None:
+async def test_a_stream_left_early_is_closed_when_its_block_is_left(how: str) -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("a", Counts, (notes,), name="a")]) as sup:
         try:
@@ -368,7 +386,8 @@ async def test_a_stream_left_early_is_closed_when_its_block_is_left_T18(how: str
         assert notes == ["production over"]
 
 
-async def test_a_stream_that_was_not_entered_has_asked_for_nothing_T18() -> None:
+@pytest.mark.covers("T18")
+async def test_a_stream_that_was_not_entered_has_asked_for_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("a", Counts, (notes,), name="a")]) as sup:
         stream = sup.name("a").stream("count")

@@ -35,7 +35,8 @@ def share(notes: Notes, start: Any = None, **spec: Any) -> ChildSpec:
     return ChildSpec("share", Player, (notes, start), **spec)
 
 
-async def test_partitions_stand_at_their_numbers_and_start_in_order_S69_S7() -> None:
+@pytest.mark.covers("S69", "S7")
+async def test_partitions_stand_at_their_numbers_and_start_in_order() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes), 3, name="p") as sup:
         assert notes == ["+0", "+1", "+2"]
@@ -44,7 +45,8 @@ async def test_partitions_stand_at_their_numbers_and_start_in_order_S69_S7() -> 
     assert notes[3:] == ["-2", "-1", "-0"]
 
 
-async def test_a_partition_is_given_the_arguments_of_its_number_at_restarts_too_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_a_partition_is_given_the_arguments_of_its_number_at_restarts_too() -> None:
     seen: list[tuple[object, ...]] = []
 
     class Numbered(Actor):
@@ -60,32 +62,37 @@ async def test_a_partition_is_given_the_arguments_of_its_number_at_restarts_too_
     assert seen == [("0", "part", 0), ("1", "part", 1), ("1", "part", 1), ("0", "all")]
 
 
+@pytest.mark.covers("S69")
 @pytest.mark.parametrize(
     ("key", "place"), [(0, 0), (1, 1), (5, 2), (-1, 1), (-4, 1), (-5, 2), (10**30, 10**30 % 3)], ids=repr
 )
-async def test_an_int_leads_to_its_size_modulo_the_partitions_S69(key: int, place: int) -> None:
+async def test_an_int_leads_to_its_size_modulo_the_partitions(key: int, place: int) -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 3) as sup:
         assert sup.route(key).ref() is sup.child(str(place)).ref()
 
 
+@pytest.mark.covers("S69")
 @pytest.mark.parametrize("key", ["a", b"a", ("a", 1), None, 1.5, frozenset("ab"), True], ids=type)
-async def test_another_key_leads_to_the_same_place_each_time_S69(key: Hashable) -> None:
+async def test_another_key_leads_to_the_same_place_each_time(key: Hashable) -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 3) as sup:
         assert len({sup.route(key).ref() for _ in range(5)}) == 1
 
 
-async def test_keys_are_spread_over_all_partitions_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_keys_are_spread_over_all_partitions() -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 4) as sup:
         assert len({sup.route(f"key {k}").ref() for k in range(200)}) == 4
 
 
-async def test_a_key_without_a_hash_is_refused_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_a_key_without_a_hash_is_refused() -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 2) as sup:
         with pytest.raises(TypeError, match="unhashable"):
             sup.route([])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_restarted_partition_keeps_its_route_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_a_restarted_partition_keeps_its_route() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes), 3) as sup:
         route = sup.route("somebody")
@@ -95,7 +102,8 @@ async def test_a_restarted_partition_keeps_its_route_S69() -> None:
         assert sup.route("somebody").ref() is route.ref()
 
 
-async def test_fewer_partitions_terminate_those_above_the_last_first_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_fewer_partitions_terminate_those_above_the_last_first() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes), 4) as sup:
         del notes[:]
@@ -106,7 +114,8 @@ async def test_fewer_partitions_terminate_those_above_the_last_first_S69() -> No
         assert {sup.route(k).ref().path for k in range(10)} == {"root/0", "root/1"}
 
 
-async def test_more_partitions_start_those_below_again_in_order_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_more_partitions_start_those_below_again_in_order() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes), 4) as sup:
         await sup.resize(1)
@@ -117,14 +126,16 @@ async def test_more_partitions_start_those_below_again_in_order_S69() -> None:
         assert sup.route(5).ref().path == "root/2"
 
 
-async def test_the_same_number_changes_nothing_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_the_same_number_changes_nothing() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes), 2) as sup:
         assert await sup.resize(2) == 2
         assert notes == ["+0", "+1"]
 
 
-async def test_no_partitions_lead_nowhere_until_there_are_some_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_no_partitions_lead_nowhere_until_there_are_some() -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 2) as sup:
         await sup.resize(0)
         with pytest.raises(
@@ -135,15 +146,17 @@ async def test_no_partitions_lead_nowhere_until_there_are_some_S69() -> None:
         assert sup.route(1).is_alive()
 
 
+@pytest.mark.covers("S69")
 @pytest.mark.parametrize("number", [-1, 3, True, "2"])
-async def test_a_size_out_of_bounds_is_refused_and_changes_nothing_S69(number: Any) -> None:
+async def test_a_size_out_of_bounds_is_refused_and_changes_nothing(number: Any) -> None:
     async with open_partition_supervisor(ChildSpec("f", forever), 2) as sup:
         with pytest.raises(InvalidSpec, match="expected an int from 0 to 2"):
             await sup.resize(number)
         assert await picture(sup) == {"0": 1, "1": 1}
 
 
-async def test_a_partition_that_cannot_start_again_leaves_all_as_it_was_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_a_partition_that_cannot_start_again_leaves_all_as_it_was() -> None:
     notes: Notes = []
 
     def second_of_2(incarnation: int) -> None:
@@ -160,8 +173,9 @@ async def test_a_partition_that_cannot_start_again_leaves_all_as_it_was_S69() ->
         assert await picture(sup) == {"0": 1, "1": "down", "2": "down", "3": "down"}
 
 
+@pytest.mark.covers("S69", "S22", "S23")
 @pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])
-async def test_a_group_restart_starts_no_partition_that_was_taken_away_S69_S22_S23(
+async def test_a_group_restart_starts_no_partition_that_was_taken_away(
     strategy: Strategy,
 ) -> None:
     notes: Notes = []
@@ -171,7 +185,8 @@ async def test_a_group_restart_starts_no_partition_that_was_taken_away_S69_S22_S
         assert await picture(sup) == {"0": 2, "1": 2, "2": "down"}
 
 
-async def test_a_temporary_partition_that_is_gone_comes_back_with_a_resize_S69_S16() -> None:
+@pytest.mark.covers("S69", "S16")
+async def test_a_temporary_partition_that_is_gone_comes_back_with_a_resize() -> None:
     notes: Notes = []
     async with open_partition_supervisor(share(notes, restart="temporary"), 2) as sup:
         await end(sup.child("1"), Normal())
@@ -183,7 +198,8 @@ async def test_a_temporary_partition_that_is_gone_comes_back_with_a_resize_S69_S
         assert await sup.route(1).call("hello") == "hello"
 
 
-async def test_routes_lead_away_before_a_partition_stops_S69(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S69")
+async def test_routes_lead_away_before_a_partition_stops(autojump_clock: MockClock) -> None:
     async with (
         open_partition_supervisor(ChildSpec("s", Stubborn, (3,)), 2) as sup,
         trio.open_nursery() as nursery,
@@ -194,7 +210,8 @@ async def test_routes_lead_away_before_a_partition_stops_S69(autojump_clock: Moc
         assert sup.route(1).ref().path == "root/0"
 
 
-async def test_a_stop_during_a_resize_ends_it_S69_S43_S54() -> None:
+@pytest.mark.covers("S69", "S43", "S54")
+async def test_a_stop_during_a_resize_ends_it() -> None:
     caught: list[ActorExited] = []
 
     async def hangs(*, task_status: trio.TaskStatus[None]) -> None:
@@ -217,7 +234,8 @@ async def test_a_stop_during_a_resize_ends_it_S69_S43_S54() -> None:
     assert [error.reason for error in caught] == [Shutdown()]
 
 
-async def test_no_partition_starts_once_the_supervisor_ends_S69_S41() -> None:
+@pytest.mark.covers("S69", "S41")
+async def test_no_partition_starts_once_the_supervisor_ends() -> None:
     begun: list[str] = []
 
     async def ends_all(*, task_status: trio.TaskStatus[None]) -> None:
@@ -236,20 +254,23 @@ async def test_no_partition_starts_once_the_supervisor_ends_S69_S41() -> None:
     assert begun == ["0", "1", "2", "1"]
 
 
+@pytest.mark.covers("S69")
 @pytest.mark.parametrize("number", [0, -1, 2.0, True])
-def test_a_wrong_number_of_partitions_is_refused_S69(number: Any) -> None:
+def test_a_wrong_number_of_partitions_is_refused(number: Any) -> None:
     with pytest.raises(InvalidSpec, match="partitions"):
         open_partition_supervisor(ChildSpec("f", forever), number)
 
 
-def test_a_named_and_a_significant_partition_are_refused_S69_S5() -> None:
+@pytest.mark.covers("S69", "S5")
+def test_a_named_and_a_significant_partition_are_refused() -> None:
     with pytest.raises(InvalidSpec, match="name"):
         open_partition_supervisor(ChildSpec("f", forever, name="one"), 2)
     with pytest.raises(InvalidSpec, match="significant"):
         partition_supervisor_spec("p", ChildSpec("f", forever, restart="transient", significant=True), 2)
 
 
-async def test_a_nested_one_routes_and_resizes_as_a_root_does_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_a_nested_one_routes_and_resizes_as_a_root_does() -> None:
     notes: Notes = []
     async with open_supervisor([partition_supervisor_spec("p", share(notes), 2)]) as top:
         sup = top.supervisor("p", PartitionSupervisor)
@@ -261,7 +282,8 @@ async def test_a_nested_one_routes_and_resizes_as_a_root_does_S69() -> None:
         assert top.supervisor("p", PartitionSupervisor).partitions == 2
 
 
-async def test_there_are_as_many_as_processors_unless_told_S69() -> None:
+@pytest.mark.covers("S69")
+async def test_there_are_as_many_as_processors_unless_told() -> None:
     async with open_partition_supervisor(ChildSpec("f", forever)) as sup:
         assert sup.partitions >= 1
         assert len(sup.tree().children) == sup.partitions

@@ -31,7 +31,7 @@ from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python, sh
 
 
-# R106
+@pytest.mark.covers("R106", "R030")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize(
     ("argv", "cwd", "error", "text"),
@@ -40,7 +40,7 @@ from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python,
         (("/no/such/program",), None, NotFound, "no such program at that path"),
         (("/etc/passwd/x",), None, NotFound, "no such program at that path"),
         (("/etc/passwd",), None, NotExecutable, "cannot be executed: Permission denied"),
-        (("/",), None, NotExecutable, "cannot be executed"),  # R030
+        (("/",), None, NotExecutable, "cannot be executed"),
         (("true",), "/no/such/directory", CwdMissing, "cannot enter the directory '/no/such/directory'"),
         (("true",), "/etc/passwd", CwdMissing, "cannot enter the directory '/etc/passwd'"),
         (("true", "x" * 3_000_000), None, SpawnFailed, "Argument list too long"),
@@ -80,7 +80,8 @@ def no_descriptor_left() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-async def test_a_machine_without_descriptors_says_at_which_stage() -> None:  # R030
+@pytest.mark.covers("R030")
+async def test_a_machine_without_descriptors_says_at_which_stage() -> None:
     before = os.listdir("/proc/self/fd")
     with no_descriptor_left(), pytest.raises(SpawnFailed, match="Too many open files") as caught:
         await open_process(sh("true")).__aenter__()
@@ -108,7 +109,7 @@ def test_a_command_does_not_show_its_environment() -> None:
     assert "secret" not in repr(Command(("x",), {"API_KEY": "secret"}))
 
 
-# C08
+@pytest.mark.covers("C08")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize("env", [{}, {"A": "1", "PATH": "/bin"}, {"LC_ALL": "C"}], ids=repr)
 async def test_the_environment_is_the_one_given_and_nothing_else(env: dict[str, str], guard: bool) -> None:
@@ -126,16 +127,16 @@ async def test_no_descriptor_but_the_three_pipes_is_inherited(guard: bool) -> No
         assert await everything(process) == b"['0', '1', '2', '3']\n"  # 3 is the listing's own
 
 
+@pytest.mark.covers("T19", "L33")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
-async def test_a_process_leads_a_session_in_the_directory_given_T19(
-    tmp_path: Path, guard: bool
-) -> None:  # L33
+async def test_a_process_leads_a_session_in_the_directory_given(tmp_path: Path, guard: bool) -> None:
     async with open_process(Command(("sh", "-c", "pwd; cat"), ENV, str(tmp_path)), guard=guard) as process:
         assert os.getsid(process.pid) == os.getpgid(process.leader_pid) == process.pgid == process.pid
         assert await line(process) == f"{tmp_path}\n".encode()
 
 
-async def test_nothing_is_started_in_a_cancelled_scope_T6(tmp_path: Path) -> None:
+@pytest.mark.covers("T6")
+async def test_nothing_is_started_in_a_cancelled_scope(tmp_path: Path) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         async with open_process(sh(f"touch {tmp_path}/started")):
@@ -144,7 +145,8 @@ async def test_nothing_is_started_in_a_cancelled_scope_T6(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == []
 
 
-async def test_busy_worker_threads_do_not_keep_a_process_from_starting() -> None:  # R048
+@pytest.mark.covers("R048")
+async def test_busy_worker_threads_do_not_keep_a_process_from_starting() -> None:
     release = threading.Event()
     limiter = trio.to_thread.current_default_thread_limiter()
 
@@ -161,6 +163,7 @@ async def test_busy_worker_threads_do_not_keep_a_process_from_starting() -> None
         release.set()
 
 
+@pytest.mark.covers("T19", "L32")
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -171,13 +174,14 @@ async def test_busy_worker_threads_do_not_keep_a_process_from_starting() -> None
         ("kill -15 $$", ExitStatus(signal=15)),
     ],
 )
-async def test_an_exit_of_its_own_is_told_by_its_status_T19(script: str, reason: object) -> None:  # L32
+async def test_an_exit_of_its_own_is_told_by_its_status(script: str, reason: object) -> None:  # L3
     async with open_process(sh(script), success_codes=frozenset({0, 4})) as process:
         assert await process.wait() == reason
     assert process.exit == reason
 
 
-async def test_a_process_that_closes_its_output_and_lives_on_is_running_T19() -> None:  # R040
+@pytest.mark.covers("T19", "R040")
+async def test_a_process_that_closes_its_output_and_lives_on_is_running() -> None:  # R0
     async with open_process(sh("exec >&- 2>&-; read line; exit 5")) as process:
         assert await process.receive() == b""
         assert process.exit is None
@@ -185,19 +189,22 @@ async def test_a_process_that_closes_its_output_and_lives_on_is_running_T19() ->
         assert await process.wait() == ExitStatus(code=5)
 
 
-async def test_a_process_whose_grandchild_holds_the_pipe_has_ended_T19() -> None:  # R040
+@pytest.mark.covers("T19", "R040")
+async def test_a_process_whose_grandchild_holds_the_pipe_has_ended() -> None:  # R0
     async with open_process(sh("sleep 60 & echo started"), drain=0.1) as process:
         assert await process.wait() == Normal()
         assert await everything(process) == b"started\n"
 
 
-async def test_output_of_a_grandchild_is_waited_for_some_time_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_output_of_a_grandchild_is_waited_for_some_time() -> None:
     async with open_process(sh("(sleep 0.2; echo late) & echo early"), drain=30) as process:
         assert await process.wait() == Normal()
         assert await everything(process) == b"early\nlate\n"
 
 
-async def test_a_kill_from_outside_is_noticed_without_anyone_reading() -> None:  # R041
+@pytest.mark.covers("R041")
+async def test_a_kill_from_outside_is_noticed_without_anyone_reading() -> None:
     async with open_process(sh("sleep 60")) as process:
         os.kill(process.pid, signal.SIGKILL)
         with trio.fail_after(1):
@@ -213,13 +220,15 @@ async def test_the_time_a_process_has_run_stands_still_after_its_exit() -> None:
         assert process.resident is None
 
 
-async def test_the_memory_of_a_running_process_can_be_seen() -> None:  # R049
+@pytest.mark.covers("R049")
+async def test_the_memory_of_a_running_process_can_be_seen() -> None:
     async with open_process(sh("echo; sleep 60"), ladder=AT_ONCE) as process:
         await line(process)
         assert 100_000 < (process.resident or 0) < 100_000_000
 
 
-async def test_the_last_bytes_without_a_newline_are_there_every_time() -> None:  # R039, R065
+@pytest.mark.covers("R039", "R065")
+async def test_the_last_bytes_without_a_newline_are_there_every_time() -> None:
     ends: list[bytes] = []
 
     async def run(numbers: Iterator[int]) -> None:
@@ -236,8 +245,8 @@ async def test_the_last_bytes_without_a_newline_are_there_every_time() -> None: 
     assert sorted(ends) == sorted(f"one\nlast {number}".encode() for number in range(1000))
 
 
-# C05
-async def test_a_megabyte_on_stderr_before_the_first_line_blocks_nobody() -> None:  # R064
+@pytest.mark.covers("C05", "R064")
+async def test_a_megabyte_on_stderr_before_the_first_line_blocks_nobody() -> None:
     program = "import sys; sys.stderr.write('e' * 1_000_000); print('first')"
     async with open_process(python(program), stderr_limit=1000) as process:
         assert await everything(process) == b"first\n"
@@ -245,7 +254,8 @@ async def test_a_megabyte_on_stderr_before_the_first_line_blocks_nobody() -> Non
     assert process.stderr_total == 1_000_000
 
 
-async def test_a_callback_that_raises_does_not_end_the_reader() -> None:  # L20
+@pytest.mark.covers("L20")
+async def test_a_callback_that_raises_does_not_end_the_reader() -> None:
     got: list[bytes] = []
 
     def listen(data: bytes) -> None:
@@ -258,7 +268,8 @@ async def test_a_callback_that_raises_does_not_end_the_reader() -> None:  # L20
     assert str(process.callback_error) == "the listener's own"
 
 
-async def test_what_was_printed_before_a_timeout_is_still_to_be_had() -> None:  # R038
+@pytest.mark.covers("R038")
+async def test_what_was_printed_before_a_timeout_is_still_to_be_had() -> None:
     printed = trio.Event()
     script = sh("for i in $(seq 50); do echo $i; done; echo done >&2; sleep 60")
     async with open_process(script, ladder=AT_ONCE, on_stderr=lambda _: printed.set()) as process:
@@ -289,7 +300,8 @@ async def test_a_consumer_outside_the_block_gets_the_rest_after_it_was_left() ->
     assert got == [b"rest\n"]
 
 
-async def test_messages_of_many_tasks_arrive_whole() -> None:  # R097
+@pytest.mark.covers("R097")
+async def test_messages_of_many_tasks_arrive_whole() -> None:
     async with open_process(Command(("cat",), ENV)) as process, trio.open_nursery() as nursery:
         for number in range(100):
             message = json.dumps({"number": number, "fill": "x" * 64 * 1024}).encode() + b"\n"
@@ -300,7 +312,8 @@ async def test_messages_of_many_tasks_arrive_whole() -> None:  # R097
     assert sorted(json.loads(one)["number"] for one in said.splitlines()) == list(range(100))
 
 
-async def test_writing_and_reading_go_on_at_the_same_time() -> None:  # R104
+@pytest.mark.covers("R104")
+async def test_writing_and_reading_go_on_at_the_same_time() -> None:
     async with open_process(Command(("cat",), ENV)) as process, trio.open_nursery() as nursery:
         nursery.start_soon(process.send, b"x" * 5_000_000)
         count = 0
@@ -308,7 +321,8 @@ async def test_writing_and_reading_go_on_at_the_same_time() -> None:  # R104
             count += len(await process.receive())
 
 
-async def test_output_flows_after_the_input_has_ended() -> None:  # R099
+@pytest.mark.covers("R099")
+async def test_output_flows_after_the_input_has_ended() -> None:
     async with open_process(sh("cat >/dev/null; echo answer")) as process:
         process.close_stdin()
         process.close_stdin()
@@ -317,8 +331,8 @@ async def test_output_flows_after_the_input_has_ended() -> None:  # R099
             await process.send(b"more")
 
 
-# R062, R108
-async def test_writing_after_stdin_was_closed_is_an_error_at_once() -> None:  # R098
+@pytest.mark.covers("R062", "R108", "R098")
+async def test_writing_after_stdin_was_closed_is_an_error_at_once() -> None:
     async with open_process(sh("sleep 60"), ladder=AT_ONCE) as process:
         process.close_stdin()
         with pytest.raises(
@@ -327,8 +341,8 @@ async def test_writing_after_stdin_was_closed_is_an_error_at_once() -> None:  # 
             await process.send(b"x")  # R108
 
 
-# R062, R106
-async def test_writing_to_a_dead_process_is_an_error_at_once_with_its_exit_and_stderr() -> None:  # R098, R100
+@pytest.mark.covers("R062", "R106", "R098", "R100")
+async def test_writing_to_a_dead_process_is_an_error_at_once_with_its_exit_and_stderr() -> None:
     said = trio.Event()
     async with open_process(sh("echo boom >&2; exit 1"), on_stderr=lambda _: said.set()) as process:
         await process.wait()
@@ -340,7 +354,8 @@ async def test_writing_to_a_dead_process_is_an_error_at_once_with_its_exit_and_s
     assert (caught.value.pid, caught.value.stage) == (process.pid, "stdin")  # R106
 
 
-async def test_a_closed_reader_is_an_error_at_once_and_not_the_reason_of_the_exit_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_a_closed_reader_is_an_error_at_once_and_not_the_reason_of_the_exit() -> None:
     async with open_process(sh("exec <&-; echo closed; sleep 0.2; exit 6")) as process:
         await line(process)
         with pytest.raises(StdinClosed, match="the process closed its end"):
@@ -364,7 +379,8 @@ async def test_a_message_cut_by_a_deadline_closes_stdin() -> None:
             await process.send(b"next\n")
 
 
-async def test_a_stream_that_is_no_pipe_has_its_own_error() -> None:  # R029, L28
+@pytest.mark.covers("R029", "L28")
+async def test_a_stream_that_is_no_pipe_has_its_own_error() -> None:
     command = Command(("cat",), ENV, stdin="null", stdout="null", stderr="null")
     async with open_process(command) as process:
         assert await process.wait() == Normal()
@@ -384,7 +400,7 @@ async def test_a_process_that_takes_no_input_is_told_to_stop_without_a_wait_for_
     assert process.exit == Shutdown()
 
 
-# R058
+@pytest.mark.covers("R058")
 async def test_a_second_reader_of_the_output_is_refused() -> None:
     async with open_process(sh("read x; echo $x")) as process, trio.open_nursery() as nursery:
         nursery.start_soon(process.receive)

@@ -33,11 +33,12 @@ async def test_a_process_without_pipes_needs_no_task_while_it_runs() -> None:
         assert tasks() == before
 
 
+@pytest.mark.covers("T19")
 @pytest.mark.parametrize(
     ("script", "reason"),
     [("exit 0", Normal()), ("exit 3", ExitStatus(code=3)), ("kill -9 $$", ExitStatus(signal=9))],
 )
-async def test_several_tasks_wait_for_one_exit_without_a_pipe_T19(script: str, reason: object) -> None:
+async def test_several_tasks_wait_for_one_exit_without_a_pipe(script: str, reason: object) -> None:
     seen: list[object] = []
 
     async def wait(process: Process) -> None:
@@ -50,7 +51,8 @@ async def test_several_tasks_wait_for_one_exit_without_a_pipe_T19(script: str, r
     assert seen == [reason] * 3
 
 
-async def test_of_several_waiting_tasks_the_first_may_be_cancelled_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_of_several_waiting_tasks_the_first_may_be_cancelled() -> None:
     seen: list[object] = []
 
     async def wait(process: Process) -> None:
@@ -99,7 +101,8 @@ async def test_the_exit_is_there_without_anybody_waiting() -> None:
         assert await process.wait() == ExitStatus(code=7)
 
 
-async def test_a_signal_that_comes_after_the_death_does_not_explain_it_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_a_signal_that_comes_after_the_death_does_not_explain_it() -> None:
     async with open_process(bare("kill -15 $$")) as process:
         watch = os.pidfd_open(process.pid)
         await trio.lowlevel.wait_readable(watch)
@@ -109,7 +112,8 @@ async def test_a_signal_that_comes_after_the_death_does_not_explain_it_T19() -> 
         assert await process.stop() == ExitStatus(signal=15)
 
 
-async def test_a_cancelled_stop_goes_on_without_its_caller_and_without_pipes(tmp_path: Path) -> None:  # L22
+@pytest.mark.covers("L22")
+async def test_a_cancelled_stop_goes_on_without_its_caller_and_without_pipes(tmp_path: Path) -> None:
     ladder = (Step("terminate", 1), Step("kill"))
     deaf = bare(f"trap '' TERM; echo > {tmp_path}/deaf; while :; do sleep 0.05; done")
     async with open_process(deaf, ladder=ladder) as process:
@@ -166,7 +170,8 @@ async def test_all_of_stdout_goes_to_its_callback_as_it_comes() -> None:
     assert b"".join(got) == b"one\ntwo"
 
 
-async def test_a_group_left_behind_without_pipes_goes_with_its_leader_T19(tmp_path: Path) -> None:
+@pytest.mark.covers("T19")
+async def test_a_group_left_behind_without_pipes_goes_with_its_leader(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     async with open_process(bare(f"sleep 60 & echo $! > {note}")) as process:
         await process.wait()

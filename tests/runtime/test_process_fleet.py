@@ -81,7 +81,8 @@ async def kill_all_until_they_are_back_and_then_one_more(sup: Supervisor) -> Non
     await trio.sleep_forever()
 
 
-async def test_a_thousand_processes_killed_at_once_all_come_back_and_leave_nothing_S14_S31_T19() -> None:
+@pytest.mark.covers("S14", "S31", "T19")
+async def test_a_thousand_processes_killed_at_once_all_come_back_and_leave_nothing() -> None:
     descriptors = held().descriptors
     specs = [process(("sleep", "1000"), id=f"p{number}", env=ENV, stderr="null") for number in range(COUNT)]
     with pytest.raises(MaxRestartsExceeded, match=f"more than {COUNT} restarts"):

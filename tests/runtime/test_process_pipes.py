@@ -75,7 +75,7 @@ async def test_expiry_wakes_the_consumer_of_a_pipe_that_somebody_holds_open(
     os.close(fd)
 
 
-# R058
+@pytest.mark.covers("R058")
 async def test_a_second_consumer_is_refused(reading: tuple[Outlet, int]) -> None:
     out, fd = reading
     async with trio.open_nursery() as nursery:
@@ -167,7 +167,8 @@ async def test_a_message_cancelled_before_its_first_byte_has_not_happened(writin
     into.close()
 
 
-async def test_the_far_end_closed_is_an_error_at_once(writing: tuple[Inlet, int]) -> None:  # R098
+@pytest.mark.covers("R098")
+async def test_the_far_end_closed_is_an_error_at_once(writing: tuple[Inlet, int]) -> None:
     into, fd = writing
     os.close(fd)
     with pytest.raises(trio.BrokenResourceError, match="the process closed its end"):

@@ -28,8 +28,9 @@ def verdict(error: ProcessGone | StdinClosed) -> str:
     return f"ProcessGone {error.exit}" if isinstance(error, ProcessGone) else f"StdinClosed {error}"
 
 
+@pytest.mark.covers("T19")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
-async def test_writing_to_a_process_that_has_just_ended_names_its_exit_every_time_T19(guard: bool) -> None:
+async def test_writing_to_a_process_that_has_just_ended_names_its_exit_every_time(guard: bool) -> None:
     verdicts: Counter[str] = Counter()
     for _ in range(TRIES if not guard else TRIES // 10):
         async with open_process(sh("exit 7"), guard=guard) as process:
@@ -37,7 +38,8 @@ async def test_writing_to_a_process_that_has_just_ended_names_its_exit_every_tim
     assert set(verdicts) == {f"ProcessGone {ExitStatus(code=7)}"}, verdicts
 
 
-async def test_each_of_several_writers_at_the_exit_hears_of_the_exit_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_each_of_several_writers_at_the_exit_hears_of_the_exit() -> None:
     verdicts: Counter[str] = Counter()
 
     async def write(process: Process) -> None:
@@ -50,7 +52,8 @@ async def test_each_of_several_writers_at_the_exit_hears_of_the_exit_T19() -> No
     assert verdicts == {f"ProcessGone {ExitStatus(code=7)}": TRIES}
 
 
-async def test_a_message_that_is_half_taken_at_the_exit_names_the_exit_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_a_message_that_is_half_taken_at_the_exit_names_the_exit() -> None:
     verdicts: Counter[str] = Counter()
     for _ in range(TRIES // 4):
         async with open_process(sh("head -c 100000 >/dev/null; exit 7")) as process:
@@ -58,7 +61,8 @@ async def test_a_message_that_is_half_taken_at_the_exit_names_the_exit_T19() -> 
     assert verdicts == {f"ProcessGone {ExitStatus(code=7)}": TRIES // 4}
 
 
-async def test_writing_after_our_own_end_of_input_to_a_process_that_ends_names_the_exit_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_writing_after_our_own_end_of_input_to_a_process_that_ends_names_the_exit() -> None:
     verdicts: Counter[str] = Counter()
     for _ in range(TRIES // 4):
         async with open_process(sh("exec >&-; read x; exit 7")) as process:

@@ -30,12 +30,12 @@ def steps(process: Process) -> list[str]:
 both = pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 
 
-# C15
+@pytest.mark.covers("T19", "C15", "R034", "R033", "R037")
 @both
 @pytest.mark.parametrize(
     ("script", "reason", "climbed"),
     [
-        ("echo ready; cat", Normal(), ["close_stdin"]),  # R034
+        ("echo ready; cat", Normal(), ["close_stdin"]),
         ("echo ready; cat; exit 9", ExitStatus(code=9), ["close_stdin"]),
         ("echo ready; exec sleep 60", Shutdown("asked"), ["close_stdin", "terminate"]),
         (
@@ -44,10 +44,10 @@ both = pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
             ["close_stdin", "terminate"],
         ),
         ("trap 'exit 3' TERM; echo ready; sleep 60 & wait", ExitStatus(code=3), ["close_stdin", "terminate"]),
-        (DEAF, Killed(), ["close_stdin", "terminate", "kill"]),  # R033
+        (DEAF, Killed(), ["close_stdin", "terminate", "kill"]),
     ],
 )
-async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_order_T19(  # R037
+async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_order(  # R0
     script: str, reason: ExitReason, climbed: list[str], guard: bool
 ) -> None:
     async with open_process(sh(script), ladder=QUICK, guard=guard) as process:
@@ -57,8 +57,9 @@ async def test_a_stop_goes_up_the_ladder_as_far_as_it_must_and_cleans_up_in_orde
     assert state(process.pid) == "gone"
 
 
+@pytest.mark.covers("R042")
 @both
-async def test_leaving_the_block_stops_it(guard: bool) -> None:  # R042
+async def test_leaving_the_block_stops_it(guard: bool) -> None:
     async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
         await line(process)
     assert process.exit == Killed()
@@ -68,8 +69,9 @@ async def test_leaving_the_block_stops_it(guard: bool) -> None:  # R042
     process.signal(signal.SIGTERM)
 
 
+@pytest.mark.covers("R042")
 @both
-async def test_an_exception_of_the_body_leaves_bare_and_nothing_is_left(guard: bool) -> None:  # R042
+async def test_an_exception_of_the_body_leaves_bare_and_nothing_is_left(guard: bool) -> None:
     held: list[Process] = []
 
     async def fail() -> None:
@@ -97,7 +99,8 @@ async def test_an_exception_of_the_body_is_not_lost_to_a_cancellation_that_comes
     assert (len(raised), held[0].exit) == (1, Killed())
 
 
-async def test_a_cancellation_that_comes_while_leaving_is_delivered() -> None:  # T2
+@pytest.mark.covers("T2")
+async def test_a_cancellation_that_comes_while_leaving_is_delivered() -> None:
     with trio.CancelScope() as scope:
         async with open_process(sh("sleep 60"), ladder=AT_ONCE):
             scope.cancel()
@@ -105,8 +108,9 @@ async def test_a_cancellation_that_comes_while_leaving_is_delivered() -> None:  
     assert scope.cancelled_caught
 
 
+@pytest.mark.covers("L22")
 @both
-async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None:  # L22
+async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None:
     held: list[Process] = []
     with trio.move_on_after(0.5) as scope:
         async with open_process(sh(DEAF), ladder=QUICK, guard=guard) as process:
@@ -117,7 +121,8 @@ async def test_a_cancelled_body_still_gets_the_whole_ladder(guard: bool) -> None
     assert steps(held[0])[:4] == ["close_stdin", "terminate", "kill", "exited"]
 
 
-async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:  # L22
+@pytest.mark.covers("L22")
+async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:
     async with open_process(sh(DEAF), ladder=QUICK) as process:
         await line(process)
         with trio.move_on_after(0.05) as scope:
@@ -128,7 +133,8 @@ async def test_a_cancelled_stop_goes_on_without_its_caller() -> None:  # L22
             assert await process.wait() == Killed()
 
 
-async def test_two_stops_a_cancelled_one_and_leaving_are_one_stop() -> None:  # R043
+@pytest.mark.covers("R043")
+async def test_two_stops_a_cancelled_one_and_leaving_are_one_stop() -> None:
     async with open_process(sh(DEAF), ladder=QUICK) as process, trio.open_nursery() as nursery:
         await line(process)
         nursery.start_soon(process.stop)
@@ -138,7 +144,8 @@ async def test_two_stops_a_cancelled_one_and_leaving_are_one_stop() -> None:  # 
     assert steps(process).count("terminate") == steps(process).count("kill") == 1
 
 
-async def test_a_stop_of_a_process_that_is_gone_is_no_error() -> None:  # R035, R036
+@pytest.mark.covers("R035", "R036")
+async def test_a_stop_of_a_process_that_is_gone_is_no_error() -> None:
     async with open_process(sh("sleep 60")) as process:
         os.kill(process.pid, signal.SIGKILL)
         assert await process.stop() == ExitStatus(signal=9)
@@ -146,8 +153,9 @@ async def test_a_stop_of_a_process_that_is_gone_is_no_error() -> None:  # R035, 
     assert steps(process)[-5:] == ["exited", "group killed", "reaped", "drained", "closed"]
 
 
+@pytest.mark.covers("R059")
 @both
-async def test_a_kill_does_not_wait(guard: bool) -> None:  # R059
+async def test_a_kill_does_not_wait(guard: bool) -> None:
     async with open_process(sh(DEAF), guard=guard) as process:
         await line(process)
         process.kill()
@@ -174,16 +182,18 @@ async def test_a_ladder_can_ask_in_the_process_own_words() -> None:
     assert steps(process)[:2] == ["write", "exited"]
 
 
-async def test_the_stop_signal_is_the_one_configured_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_the_stop_signal_is_the_one_configured() -> None:
     script = "trap 'exit 0' HUP; echo ready; while :; do sleep 0.05; done"
     async with open_process(sh(script), ladder=(Step("terminate"),), stop_signal=signal.SIGHUP) as process:
         await line(process)
     assert process.exit == Normal()
 
 
+@pytest.mark.covers("L27")
 async def test_a_process_that_flushes_after_the_end_of_its_input_is_given_the_time(
     tmp_path: Path,
-) -> None:  # L27
+) -> None:
     transcript = tmp_path / "transcript"
     script = f"echo ready; cat >/dev/null; sleep 0.4; echo flushed > {transcript}"
     async with open_process(sh(script)) as process:
@@ -193,8 +203,9 @@ async def test_a_process_that_flushes_after_the_end_of_its_input_is_given_the_ti
     assert (process.exit, transcript.read_text()) == (Normal(), "flushed\n")
 
 
+@pytest.mark.covers("T19")
 @both
-async def test_a_signal_reaches_every_member_of_the_group_T19(guard: bool) -> None:
+async def test_a_signal_reaches_every_member_of_the_group(guard: bool) -> None:
     heed = "trap 'echo heard' USR2; echo ready; while :; do sleep 0.02; done"
     async with open_process(sh(f"({heed}) & {heed}"), ladder=AT_ONCE, guard=guard) as process:
         said = b""
@@ -206,8 +217,9 @@ async def test_a_signal_reaches_every_member_of_the_group_T19(guard: bool) -> No
                 said += await process.receive()
 
 
+@pytest.mark.covers("T19", "L33")
 @pytest.mark.parametrize("leader", ["echo; wait", "echo"], ids=["leader alive", "leader dead"])
-async def test_the_group_goes_with_its_leader_T19(leader: str) -> None:  # L33
+async def test_the_group_goes_with_its_leader(leader: str) -> None:  # L3
     script = f"trap '' TERM; sleep 60 & echo $!; sleep 61 & echo $!; {leader}"
     async with open_process(sh(script), ladder=QUICK, drain=0.1) as process:
         said = b""
@@ -231,11 +243,11 @@ def tasks() -> int:
     return trio.lowlevel.current_statistics().tasks_living
 
 
-# R190
+@pytest.mark.covers("T19", "R190", "R031", "R032", "R036")
 @both
-async def test_after_many_runs_half_of_them_cancelled_nothing_is_left_T19(
+async def test_after_many_runs_half_of_them_cancelled_nothing_is_left(
     guard: bool,
-) -> None:  # R031, R032, R036
+) -> None:
     ladder = (Step("terminate", 0.1), Step("kill"))
 
     async def run(number: int, limiter: trio.CapacityLimiter) -> None:
@@ -257,7 +269,8 @@ async def test_after_many_runs_half_of_them_cancelled_nothing_is_left_T19(
     assert (sorted(os.listdir("/proc/self/fd")), mine(), tasks()) == before
 
 
-async def test_ctrl_c_in_the_body_stops_the_process_and_leaves_as_it_is() -> None:  # T5
+@pytest.mark.covers("T5")
+async def test_ctrl_c_in_the_body_stops_the_process_and_leaves_as_it_is() -> None:
     host = f"""
 import trio
 from proctor.runtime.processes.process import Command, open_process

@@ -52,6 +52,7 @@ async def ended(sup: Supervisor, name: str = "p") -> ExitReason:
         return (await monitor).reason
 
 
+@pytest.mark.covers("S74", "T19")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize(
     ("script", "reason"),
@@ -63,7 +64,7 @@ async def ended(sup: Supervisor, name: str = "p") -> ExitReason:
         ("kill -15 $$", ExitStatus(signal=15)),
     ],
 )
-async def test_the_end_of_the_process_ends_the_child_with_the_same_reason_S74_T19(
+async def test_the_end_of_the_process_ends_the_child_with_the_same_reason(
     script: str, reason: ExitReason, guard: bool
 ) -> None:
     spec = shell(f"sleep 0.1; {script}", restart="temporary", guard=guard, success_codes=[4])
@@ -71,7 +72,8 @@ async def test_the_end_of_the_process_ends_the_child_with_the_same_reason_S74_T1
         assert await ended(sup) == reason
 
 
-async def test_the_bridge_starts_nothing_again_by_itself_and_its_supervisor_does_S74(tmp_path: Path) -> None:
+@pytest.mark.covers("S74")
+async def test_the_bridge_starts_nothing_again_by_itself_and_its_supervisor_does(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     script = f"echo x >> {starts}; exit 1"
     specs = [shell(script, id=kind, name=kind, restart=kind) for kind in ("temporary", "transient")]
@@ -85,7 +87,8 @@ async def test_the_bridge_starts_nothing_again_by_itself_and_its_supervisor_does
     assert starts.read_text().count("x") == 4
 
 
-async def test_a_stop_sends_the_stop_signal_and_the_end_is_a_shutdown_T19_S74() -> None:
+@pytest.mark.covers("T19", "S74")
+async def test_a_stop_sends_the_stop_signal_and_the_end_is_a_shutdown() -> None:
     async with open_supervisor([shell("exec sleep 60")]) as sup:
         ref = sup.name("p").ref()
         await sup.terminate_child("p")
@@ -98,7 +101,8 @@ def running_trace(info: object) -> list[str]:
     return [what for _, what in info.trace][:-4]
 
 
-async def test_a_stop_from_outside_ends_it_with_the_reason_it_was_asked_with_S42() -> None:
+@pytest.mark.covers("S42")
+async def test_a_stop_from_outside_ends_it_with_the_reason_it_was_asked_with() -> None:
     async with open_supervisor([shell("exec sleep 60", restart="transient")]) as sup:
         ref = sup.name("p").ref()
         with ref.monitor() as monitor:
@@ -106,7 +110,8 @@ async def test_a_stop_from_outside_ends_it_with_the_reason_it_was_asked_with_S42
             assert (await monitor).reason == Shutdown("enough")
 
 
-async def test_the_stop_signal_is_the_one_of_the_spec_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_the_stop_signal_is_the_one_of_the_spec() -> None:
     script = "trap 'exit 7' HUP; echo ready; while :; do sleep 0.05; done"
     async with open_supervisor([shell(script, ready=READY, stop_signal=signal.SIGHUP)]) as sup:
         ref = sup.name("p").ref()
@@ -114,7 +119,8 @@ async def test_the_stop_signal_is_the_one_of_the_spec_T19() -> None:
         assert ref.exit_reason == ExitStatus(code=7)
 
 
-async def test_a_permanent_program_that_takes_its_leave_when_asked_is_no_error_T19_S39() -> None:
+@pytest.mark.covers("T19", "S39")
+async def test_a_permanent_program_that_takes_its_leave_when_asked_is_no_error() -> None:
     script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     async with open_supervisor([shell(script, ready=READY)]) as sup:
         events = sup.events()
@@ -124,8 +130,9 @@ async def test_a_permanent_program_that_takes_its_leave_when_asked_is_no_error_T
         assert kinds(events) == ["child_exited root/p"]
 
 
+@pytest.mark.covers("S38", "S74")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
-async def test_a_process_deaf_to_its_stop_is_killed_within_its_shutdown_S38_S74(guard: bool) -> None:
+async def test_a_process_deaf_to_its_stop_is_killed_within_its_shutdown(guard: bool) -> None:
     async with open_supervisor([shell(DEAF, ready=READY, shutdown=0.3, guard=guard)]) as sup:
         ref = sup.name("p").ref()
         pid = running(sup).pid
@@ -135,8 +142,9 @@ async def test_a_process_deaf_to_its_stop_is_killed_within_its_shutdown_S38_S74(
     await gone(pid)
 
 
+@pytest.mark.covers("S37", "S38")
 @pytest.mark.parametrize("shutdown", [0, "brutal_kill"])
-async def test_no_time_to_stop_is_a_kill_at_once_S37_S38(shutdown: Any) -> None:
+async def test_no_time_to_stop_is_a_kill_at_once(shutdown: Any) -> None:
     async with open_supervisor([shell(DEAF, ready=READY, shutdown=shutdown)]) as sup:
         ref = sup.name("p").ref()
         with trio.fail_after(3):
@@ -144,7 +152,8 @@ async def test_no_time_to_stop_is_a_kill_at_once_S37_S38(shutdown: Any) -> None:
         assert ref.exit_reason == Killed()
 
 
-async def test_a_kill_does_not_wait_for_the_ladder_that_runs_S45_S74() -> None:
+@pytest.mark.covers("S45", "S74")
+async def test_a_kill_does_not_wait_for_the_ladder_that_runs() -> None:
     async with open_supervisor([shell(DEAF, ready=READY, shutdown=math.inf)]) as sup:
         ref = sup.name("p").ref()
         with ref.monitor() as monitor, trio.fail_after(5):
@@ -155,7 +164,8 @@ async def test_a_kill_does_not_wait_for_the_ladder_that_runs_S45_S74() -> None:
             assert (await monitor).reason == Killed()
 
 
-async def test_a_killed_child_takes_its_whole_group_with_it_T19(tmp_path: Path) -> None:
+@pytest.mark.covers("T19")
+async def test_a_killed_child_takes_its_whole_group_with_it(tmp_path: Path) -> None:
     script = f"trap '' TERM; sleep 60 & echo $! > {tmp_path}/pid; wait"
     async with open_supervisor([shell(script, ready=File(tmp_path / "pid"), restart="temporary")]) as sup:
         await appears(tmp_path / "pid")
@@ -164,7 +174,8 @@ async def test_a_killed_child_takes_its_whole_group_with_it_T19(tmp_path: Path) 
         await gone(pid)
 
 
-async def test_a_leader_killed_from_outside_leaves_nothing_of_its_group_when_it_is_back_T19_S25(
+@pytest.mark.covers("T19", "S25")
+async def test_a_leader_killed_from_outside_leaves_nothing_of_its_group_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     script = f"sleep 60 & echo $! >> {tmp_path}/pids; echo ready; wait"
@@ -179,7 +190,8 @@ async def test_a_leader_killed_from_outside_leaves_nothing_of_its_group_when_it_
         await gone(int((tmp_path / "pids").read_text().split()[0]))
 
 
-async def test_children_that_are_programs_stop_in_reverse_order_S36(tmp_path: Path) -> None:
+@pytest.mark.covers("S36")
+async def test_children_that_are_programs_stop_in_reverse_order(tmp_path: Path) -> None:
     order = tmp_path / "order"
 
     def one(id: str) -> ChildSpec:
@@ -191,6 +203,7 @@ async def test_children_that_are_programs_stop_in_reverse_order_S36(tmp_path: Pa
     assert order.read_text().split() == ["c", "b", "a"]
 
 
+@pytest.mark.covers("S10")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guarded"])
 @pytest.mark.parametrize(
     ("argv", "cwd", "error"),
@@ -200,7 +213,7 @@ async def test_children_that_are_programs_stop_in_reverse_order_S36(tmp_path: Pa
         (("true",), "/no/such/directory", CwdMissing),
     ],
 )
-async def test_a_program_that_cannot_be_run_is_a_start_error_with_its_cause_S10(
+async def test_a_program_that_cannot_be_run_is_a_start_error_with_its_cause(
     argv: tuple[str, ...], cwd: str | None, error: type[Exception], guard: bool
 ) -> None:
     with pytest.raises(StartError) as caught:
@@ -223,7 +236,8 @@ async def test_the_reason_of_an_end_says_why_by_the_last_of_stderr() -> None:
     assert "exit status 3; stderr ends 'started\\ncannot open the store'" in said
 
 
-async def test_a_give_up_says_the_last_of_stderr_too_S35() -> None:
+@pytest.mark.covers("S35")
+async def test_a_give_up_says_the_last_of_stderr_too() -> None:
     with pytest.raises(MaxRestartsExceeded) as caught:
         async with open_supervisor([shell("sleep 0.05; echo no disk >&2; exit 1")], intensity=0):
             await trio.sleep_forever()
@@ -281,7 +295,8 @@ async def test_output_may_go_to_a_file_over_restarts(tmp_path: Path) -> None:
     assert log.read_text().split() == ["out", "err"] * 2
 
 
-async def test_the_exit_is_not_kept_waiting_by_a_grandchild_in_another_session_that_holds_the_pipe_T19(
+@pytest.mark.covers("T19")
+async def test_the_exit_is_not_kept_waiting_by_a_grandchild_in_another_session_that_holds_the_pipe(
     tmp_path: Path,
 ) -> None:
     script = f"setsid sleep 60 & echo $! > {tmp_path}/pid; exit 3"
@@ -292,7 +307,8 @@ async def test_the_exit_is_not_kept_waiting_by_a_grandchild_in_another_session_t
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-async def test_a_program_reads_no_input_unless_its_owner_wants_to_write_L28() -> None:
+@pytest.mark.covers("L28")
+async def test_a_program_reads_no_input_unless_its_owner_wants_to_write() -> None:
     got: list[bytes] = []
     async with open_supervisor([]) as sup:
         ref = await sup.start_child(shell("cat", restart="temporary"))
@@ -306,7 +322,8 @@ async def test_a_program_reads_no_input_unless_its_owner_wants_to_write_L28() ->
     assert b"".join(got) == b"hello\n"
 
 
-async def test_a_restarted_program_is_a_new_process_behind_a_new_ref_S8_S27() -> None:
+@pytest.mark.covers("S8", "S27")
+async def test_a_restarted_program_is_a_new_process_behind_a_new_ref() -> None:
     async with open_supervisor([shell("exec sleep 60")]) as sup:
         first = running(sup)
         with sup.events() as events:
@@ -341,6 +358,7 @@ def test_the_environment_given_is_the_whole_one() -> None:
     assert plain_environment({"PATH": "/bin", "KEY": "x", "LC_ALL": "C"}) == {"PATH": "/bin", "LC_ALL": "C"}
 
 
+@pytest.mark.covers("S2")
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -355,18 +373,20 @@ def test_the_environment_given_is_the_whole_one() -> None:
         ({"stderr": "null", "ready": READY}, "stderr of 'p' is 'null': expected 'pipe'"),
     ],
 )
-def test_a_wrong_value_is_refused_where_the_spec_is_made_S2(fields: dict[str, Any], text: str) -> None:
+def test_a_wrong_value_is_refused_where_the_spec_is_made(fields: dict[str, Any], text: str) -> None:
     given: dict[str, Any] = {"id": "p"} | fields
     with pytest.raises(InvalidSpec, match=text):
         process(("true",), **given)
 
 
+@pytest.mark.covers("S2")
 @pytest.mark.parametrize("argv", [(), "sleep 1", ("a\0b",)])
-def test_an_argv_that_no_system_takes_is_refused_S2(argv: Any) -> None:
+def test_an_argv_that_no_system_takes_is_refused(argv: Any) -> None:
     with pytest.raises(ValueError, match="argv"):
         process(argv, id="p")
 
 
+@pytest.mark.covers("S38")
 @pytest.mark.parametrize(
     ("graces", "seconds", "shortened"),
     [
@@ -380,7 +400,7 @@ def test_an_argv_that_no_system_takes_is_refused_S2(argv: Any) -> None:
         ((), 1.0, []),
     ],
 )
-def test_a_ladder_is_shortened_alike_to_fit_into_the_shutdown_S38(
+def test_a_ladder_is_shortened_alike_to_fit_into_the_shutdown(
     graces: tuple[float, ...], seconds: float, shortened: list[float]
 ) -> None:
     ladder = (*(Step("terminate", grace) for grace in graces), Step("kill", 7.0))
@@ -407,7 +427,8 @@ async def test_without_a_stderr_pipe_nothing_is_quoted_and_no_task_is_spent() ->
         assert reason.stderr == b""
 
 
-async def test_a_start_that_takes_too_long_is_killed_X4() -> None:
+@pytest.mark.covers("X4")
+async def test_a_start_that_takes_too_long_is_killed() -> None:
     with pytest.raises(StartError) as caught, trio.fail_after(5) as in_time:
         async with open_supervisor([shell(DEAF, ready=Output("never"), start_timeout=0.3)]):
             pass
@@ -416,11 +437,12 @@ async def test_a_start_that_takes_too_long_is_killed_X4() -> None:
     assert isinstance(caught.value.reason.error, StartTimeout)
 
 
+@pytest.mark.covers("X4")
 @pytest.mark.parametrize(
     ("stderr", "text"),
     [("pipe", "not ready within 0.3 s; stderr ends 'the disk is full'"), ("null", "not ready within 0.3 s")],
 )
-async def test_a_start_that_takes_too_long_quotes_what_the_program_said_X4(stderr: Any, text: str) -> None:
+async def test_a_start_that_takes_too_long_quotes_what_the_program_said(stderr: Any, text: str) -> None:
     spec = shell(
         "echo the disk is full >&2; exec sleep 60", ready=File("never"), stderr=stderr, start_timeout=0.3
     )

@@ -49,9 +49,10 @@ PATTERNS: dict[str, Any] = {
 }
 
 
+@pytest.mark.covers("X5", "S7")
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)
 @pytest.mark.parametrize("to", ["", " >&2"], ids=["stdout", "stderr"])
-async def test_a_process_is_ready_when_it_says_so_and_not_before_X5_S7(
+async def test_a_process_is_ready_when_it_says_so_and_not_before(
     pattern: Any, to: str, tmp_path: Path
 ) -> None:
     script = f"(echo starting; printf 'liste'; sleep 0.1; echo > {tmp_path}/now; echo 'ning on 80'){to}; exec sleep 60"
@@ -60,7 +61,8 @@ async def test_a_process_is_ready_when_it_says_so_and_not_before_X5_S7(
         assert isinstance(sup.name("p").ref().info, Process)
 
 
-async def test_what_is_said_on_the_other_stream_does_not_count_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_what_is_said_on_the_other_stream_does_not_count() -> None:
     spec = shell("echo ready >&2; sleep 0.2; echo done", Output("ready", "stdout"))
     async with open_supervisor([]) as sup:
         with pytest.raises(StartError) as caught:
@@ -68,12 +70,13 @@ async def test_what_is_said_on_the_other_stream_does_not_count_X5() -> None:
     assert caught.value.reason == Normal()
 
 
+@pytest.mark.covers("X5")
 @pytest.mark.parametrize(
     "pattern",
     ["needle", re.compile(rb"need.e"), holds_needle],
     ids=["text", "pattern", "function"],
 )
-async def test_a_pattern_is_found_beyond_what_is_kept_and_across_reads_X5(pattern: Any) -> None:
+async def test_a_pattern_is_found_beyond_what_is_kept_and_across_reads(pattern: Any) -> None:
     source = """
 import os, time
 os.write(1, b"x" * 300_000 + b"nee")
@@ -86,7 +89,8 @@ time.sleep(60)
             pass
 
 
-async def test_output_is_read_on_once_it_was_found_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_output_is_read_on_once_it_was_found() -> None:
     got: list[bytes] = []
     source = "import os; os.write(1, b'ready'); os.write(1, b'x' * 1_000_000)"
     async with open_supervisor([]) as sup:
@@ -96,7 +100,8 @@ async def test_output_is_read_on_once_it_was_found_X5() -> None:
     assert sum(map(len, got)) == 1_000_005
 
 
-async def test_an_error_of_the_function_is_the_failure_of_the_start_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_an_error_of_the_function_is_the_failure_of_the_start() -> None:
     def test(data: bytes) -> bool:
         raise KeyError("the test's own")
 
@@ -106,6 +111,7 @@ async def test_an_error_of_the_function_is_the_failure_of_the_start_X5() -> None
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+@pytest.mark.covers("S2")
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -114,7 +120,7 @@ async def test_an_error_of_the_function_is_the_failure_of_the_start_X5() -> None
         (lambda: Port(0), "port of 'Port' is 0: expected a number from 1 to 65535"),
     ],
 )
-def test_a_readiness_that_makes_no_sense_is_refused_S2(make: Callable[[], object], text: str) -> None:
+def test_a_readiness_that_makes_no_sense_is_refused(make: Callable[[], object], text: str) -> None:
     with pytest.raises(InvalidSpec, match=text):
         make()
 
@@ -122,10 +128,11 @@ def test_a_readiness_that_makes_no_sense_is_refused_S2(make: Callable[[], object
 # -- ending or being ended before it is ready
 
 
+@pytest.mark.covers("X5", "S10")
 @pytest.mark.parametrize(
     "ready", [Output("never"), File("never"), Port(1), Notify()], ids=["output", "file", "port", "notify"]
 )
-async def test_a_process_that_ends_before_it_is_ready_is_a_start_error_with_its_exit_and_stderr_X5_S10(
+async def test_a_process_that_ends_before_it_is_ready_is_a_start_error_with_its_exit_and_stderr(
     ready: Readiness, tmp_path: Path
 ) -> None:
     spec = shell("sleep 0.1; echo 'no licence' >&2; exit 3", ready, cwd=tmp_path)
@@ -138,10 +145,11 @@ async def test_a_process_that_ends_before_it_is_ready_is_a_start_error_with_its_
     assert caught.value.reason == ExitStatus(code=3)
 
 
+@pytest.mark.covers("X4", "X5", "S11")
 @pytest.mark.parametrize(
     "ready", [Output("never"), File("never"), Port(1), Notify()], ids=["output", "file", "port", "notify"]
 )
-async def test_a_process_not_ready_in_time_is_killed_and_leaves_nothing_X4_X5_S11(
+async def test_a_process_not_ready_in_time_is_killed_and_leaves_nothing(
     ready: Readiness, tmp_path: Path
 ) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
@@ -157,7 +165,8 @@ async def test_a_process_not_ready_in_time_is_killed_and_leaves_nothing_X4_X5_S1
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder_X5_D5(tmp_path: Path) -> None:
+@pytest.mark.covers("X5", "D5")
+async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder(tmp_path: Path) -> None:
     script = f"trap 'echo asked > {tmp_path}/asked; exit 0' TERM; echo > {tmp_path}/up; while :; do sleep 0.02; done"
     status = Recorder()
     async with trio.open_nursery() as nursery:
@@ -170,8 +179,9 @@ async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder_X5_D5(tmp_path: 
     assert status.told == []
 
 
+@pytest.mark.covers("T6")
 @pytest.mark.parametrize(("how", "reason"), [("stop", Shutdown("no")), ("kill", Killed())])
-async def test_a_start_ended_before_the_process_is_there_starts_none_T6(
+async def test_a_start_ended_before_the_process_is_there_starts_none(
     how: str, reason: object, tmp_path: Path
 ) -> None:
     def end(status: Recorder) -> None:
@@ -195,13 +205,15 @@ async def test_a_start_ended_before_the_process_is_there_starts_none_T6(
 # -- a file
 
 
-async def test_a_process_is_ready_when_its_file_is_there_X5(tmp_path: Path) -> None:
+@pytest.mark.covers("X5")
+async def test_a_process_is_ready_when_its_file_is_there(tmp_path: Path) -> None:
     script = "sleep 0.2; echo > ready; exec sleep 60"
     async with open_supervisor([shell(script, File("ready"), cwd=tmp_path)]):
         assert (tmp_path / "ready").exists()
 
 
-async def test_the_file_of_an_earlier_run_does_not_count_until_it_is_written_anew_X5(tmp_path: Path) -> None:
+@pytest.mark.covers("X5")
+async def test_the_file_of_an_earlier_run_does_not_count_until_it_is_written_anew(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     ready.write_text("old")
     with trio.fail_after(5):
@@ -225,7 +237,8 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-async def test_a_process_is_ready_when_its_port_takes_connections_also_after_a_restart_X5() -> None:
+@pytest.mark.covers("X5")
+async def test_a_process_is_ready_when_its_port_takes_connections_also_after_a_restart() -> None:
     port = free_port()
     with trio.fail_after(10):
         spec = program(LISTEN, Port(port), str(port), restart="permanent")
@@ -239,7 +252,8 @@ async def test_a_process_is_ready_when_its_port_takes_connections_also_after_a_r
             await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
 
 
-async def test_a_port_that_somebody_else_answers_is_a_failed_start_and_starts_nothing_X5(
+@pytest.mark.covers("X5")
+async def test_a_port_that_somebody_else_answers_is_a_failed_start_and_starts_nothing(
     tmp_path: Path,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -18,7 +18,8 @@ from proctor.runtime import (
 from tests.runtime.stage import Notes, end, player, settled
 
 
-async def test_a_name_has_one_live_holder_and_a_holder_many_names_M29() -> None:
+@pytest.mark.covers("M29")
+async def test_a_name_has_one_live_holder_and_a_holder_many_names() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes, restart="temporary")]) as sup:
         a, b = sup.name("a").ref(), sup.name("b").ref()
@@ -38,7 +39,8 @@ async def test_a_name_has_one_live_holder_and_a_holder_many_names_M29() -> None:
             sup.registry.register("boss", b)
 
 
-async def test_a_name_is_free_before_anybody_learns_of_its_holders_exit_M30() -> None:
+@pytest.mark.covers("M30")
+async def test_a_name_is_free_before_anybody_learns_of_its_holders_exit() -> None:
     notes: Notes = []
     seen: list[object] = []
     async with open_supervisor([player("a", notes)], intensity=1000) as sup:
@@ -53,7 +55,8 @@ async def test_a_name_is_free_before_anybody_learns_of_its_holders_exit_M30() ->
     assert not any(seen)
 
 
-async def test_a_restart_never_trips_over_its_former_self_M30() -> None:
+@pytest.mark.covers("M30")
+async def test_a_restart_never_trips_over_its_former_self() -> None:
     notes: Notes = []
     children = [player(id, notes) for id in "abc"]
     async with open_supervisor(children, strategy="one_for_all", intensity=1000) as sup:
@@ -65,7 +68,8 @@ async def test_a_restart_never_trips_over_its_former_self_M30() -> None:
             assert events.dropped == 0
 
 
-async def test_a_stale_entry_never_blocks_a_registration_M31() -> None:
+@pytest.mark.covers("M31")
+async def test_a_stale_entry_never_blocks_a_registration() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary"), player("b", notes)]) as sup:
         await end(sup.name("a"), Killed())
@@ -74,7 +78,8 @@ async def test_a_stale_entry_never_blocks_a_registration_M31() -> None:
         assert sup.name("a").ref() is sup.name("b").ref()
 
 
-async def test_a_name_resolves_at_each_use_and_is_unknown_while_a_restart_is_pending_M32() -> None:
+@pytest.mark.covers("M32")
+async def test_a_name_resolves_at_each_use_and_is_unknown_while_a_restart_is_pending() -> None:
     class Waits(Actor):
         async def terminate(self, reason: object) -> None:
             await gate.wait()
@@ -118,7 +123,8 @@ async def test_a_wait_for_a_name_that_is_given_up_leaves_nothing() -> None:
             await sup.start_child(player("a", notes))
 
 
-async def test_a_restart_can_be_waited_out_and_an_end_is_told_X17() -> None:
+@pytest.mark.covers("X17")
+async def test_a_restart_can_be_waited_out_and_an_end_is_told() -> None:
     class Waits(Actor):
         async def terminate(self, reason: object) -> None:
             await gate.wait()

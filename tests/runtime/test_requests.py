@@ -57,7 +57,8 @@ def office(shelf: list[Call] | None = None, id: str = "o", **spec: Any) -> Child
     return ChildSpec(id, Office, ([] if shelf is None else shelf,), **(fields | spec))
 
 
-async def test_a_request_is_sent_at_once_and_its_answer_waited_for_later_M21() -> None:
+@pytest.mark.covers("M21")
+async def test_a_request_is_sent_at_once_and_its_answer_waited_for_later() -> None:
     async with open_supervisor([office()]) as sup:
         request = sup.name("o").send_request(7)
         with pytest.raises(trio.WouldBlock):
@@ -68,7 +69,8 @@ async def test_a_request_is_sent_at_once_and_its_answer_waited_for_later_M21() -
         assert await sup.name("o").ref().send_request("x").wait() == "x"
 
 
-async def test_a_wait_without_an_answer_keeps_the_request_open_M21(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M21")
+async def test_a_wait_without_an_answer_keeps_the_request_open(autojump_clock: MockClock) -> None:
     async with open_supervisor([office()]) as sup:
         request = sup.name("o").send_request(("after", 5))
         begun = trio.current_time()
@@ -79,7 +81,8 @@ async def test_a_wait_without_an_answer_keeps_the_request_open_M21(autojump_cloc
         assert await request.wait(2) == 5
 
 
-async def test_receiving_without_an_answer_abandons_the_request_M21_M17(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M21", "M17")
+async def test_receiving_without_an_answer_abandons_the_request(autojump_clock: MockClock) -> None:
     async with open_supervisor([office()]) as sup:
         request = sup.name("o").send_request(("after", 5))
         with sup.events() as events:
@@ -92,7 +95,8 @@ async def test_receiving_without_an_answer_abandons_the_request_M21_M17(autojump
         assert not request.settled
 
 
-async def test_a_cancelled_wait_keeps_the_request_and_a_cancelled_receive_abandons_it_M21(
+@pytest.mark.covers("M21")
+async def test_a_cancelled_wait_keeps_the_request_and_a_cancelled_receive_abandons_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([office()]) as sup:
@@ -105,8 +109,9 @@ async def test_a_cancelled_wait_keeps_the_request_and_a_cancelled_receive_abando
         assert request.abandoned
 
 
+@pytest.mark.covers("M21")
 @pytest.mark.parametrize("verb", ["wait", "receive"])
-async def test_several_tasks_may_wait_for_one_request_M21(verb: str) -> None:
+async def test_several_tasks_may_wait_for_one_request(verb: str) -> None:
     shelf: list[Call] = []
     got: list[object] = []
     async with open_supervisor([office(shelf)]) as sup, trio.open_nursery() as nursery:
@@ -123,7 +128,8 @@ async def test_several_tasks_may_wait_for_one_request_M21(verb: str) -> None:
         assert got == ["here", "here"]
 
 
-async def test_an_answer_of_the_same_tick_as_the_deadline_is_not_lost_T15(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T15")
+async def test_an_answer_of_the_same_tick_as_the_deadline_is_not_lost(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup, trio.open_nursery() as nursery:
         request = sup.name("o").send_request("later")
@@ -143,7 +149,8 @@ async def test_an_answer_of_the_same_tick_as_the_deadline_is_not_lost_T15(autoju
         assert got == ["just in time"]
 
 
-async def test_nobody_ends_a_request_at_once_M21_M14() -> None:
+@pytest.mark.covers("M21", "M14")
+async def test_nobody_ends_a_request_at_once() -> None:
     async with open_supervisor([office(), ChildSpec("f", forever, name="f")]) as sup:
         ref = sup.name("o").ref()
         await end(ref, Killed())
@@ -156,8 +163,9 @@ async def test_nobody_ends_a_request_at_once_M21_M14() -> None:
             sup.name("f").send_request(1).result()
 
 
+@pytest.mark.covers("M21", "M15")
 @pytest.mark.parametrize("handled", [False, True])
-async def test_the_end_of_the_target_ends_its_requests_M21_M15(handled: bool) -> None:
+async def test_the_end_of_the_target_ends_its_requests(handled: bool) -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup:
         ref = sup.name("o").ref()
@@ -171,7 +179,8 @@ async def test_the_end_of_the_target_ends_its_requests_M21_M15(handled: bool) ->
         assert caught.value.reason == Killed()
 
 
-async def test_an_error_answered_with_is_raised_where_one_waits_M21_M10() -> None:
+@pytest.mark.covers("M21", "M10")
+async def test_an_error_answered_with_is_raised_where_one_waits() -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup:
         request = sup.name("o").send_request("later")
@@ -181,7 +190,8 @@ async def test_an_error_answered_with_is_raised_where_one_waits_M21_M10() -> Non
             await request.wait()
 
 
-async def test_a_request_has_a_time_of_its_own_M21_T14(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("M21", "T14")
+async def test_a_request_has_a_time_of_its_own(autojump_clock: MockClock) -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup:
         begun = trio.current_time()
@@ -192,11 +202,12 @@ async def test_a_request_has_a_time_of_its_own_M21_T14(autojump_clock: MockClock
         assert shelf[0].deadline == begun + 3
 
 
+@pytest.mark.covers("M21", "M4")
 @pytest.mark.parametrize(
     ("overflow", "kept", "lost"),
     [("block", [1], [2]), ("raise", [1], [2]), ("drop_newest", [1], [2]), ("drop_oldest", [2], [1])],
 )
-async def test_a_request_that_finds_no_room_ends_at_once_M21_M4(
+async def test_a_request_that_finds_no_room_ends_at_once(
     overflow: Overflow, kept: list[int], lost: list[int]
 ) -> None:
     shelf: list[Call] = []
@@ -219,7 +230,8 @@ async def test_a_request_that_finds_no_room_ends_at_once_M21_M4(
         assert letters == (lost if overflow.startswith("drop") else [])
 
 
-async def test_an_actor_that_waits_for_its_own_request_is_refused_M21_M18() -> None:
+@pytest.mark.covers("M21", "M18")
+async def test_an_actor_that_waits_for_its_own_request_is_refused() -> None:
     async with open_supervisor([office()]) as sup:
         ref = sup.name("o").ref()
         with pytest.raises(ActorExited) as caught:
@@ -227,7 +239,8 @@ async def test_an_actor_that_waits_for_its_own_request_is_refused_M21_M18() -> N
         assert isinstance(getattr(caught.value.reason, "error", None), CallingSelf)
 
 
-async def test_requests_are_handed_out_in_the_order_of_their_answers_M21() -> None:
+@pytest.mark.covers("M21")
+async def test_requests_are_handed_out_in_the_order_of_their_answers() -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf), office(id="p")]) as sup, trio.open_nursery() as nursery:
         requests = Requests()
@@ -253,7 +266,8 @@ async def test_requests_are_handed_out_in_the_order_of_their_answers_M21() -> No
             await requests.receive()
 
 
-async def test_those_that_ended_before_anybody_asked_keep_their_order_M21() -> None:
+@pytest.mark.covers("M21")
+async def test_those_that_ended_before_anybody_asked_keep_their_order() -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup:
         requests = Requests()
@@ -266,7 +280,8 @@ async def test_those_that_ended_before_anybody_asked_keep_their_order_M21() -> N
         assert len(requests) == 0
 
 
-async def test_a_collection_waits_no_longer_than_told_and_takes_more_meanwhile_M21(
+@pytest.mark.covers("M21")
+async def test_a_collection_waits_no_longer_than_told_and_takes_more_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([office(), office(id="p")]) as sup:
@@ -281,7 +296,8 @@ async def test_a_collection_waits_no_longer_than_told_and_takes_more_meanwhile_M
         assert trio.current_time() - begun == 5
 
 
-async def test_an_abandoned_request_is_not_handed_out_and_may_be_the_last_M21() -> None:
+@pytest.mark.covers("M21")
+async def test_an_abandoned_request_is_not_handed_out_and_may_be_the_last() -> None:
     shelf: list[Call] = []
     async with open_supervisor([office(shelf)]) as sup, trio.open_nursery() as nursery:
         requests, request = Requests(), sup.name("o").send_request("later")
@@ -301,7 +317,8 @@ async def test_an_abandoned_request_is_not_handed_out_and_may_be_the_last_M21() 
             Requests().add(request)
 
 
-async def test_a_request_stands_in_one_collection_once_M21() -> None:
+@pytest.mark.covers("M21")
+async def test_a_request_stands_in_one_collection_once() -> None:
     async with open_supervisor([office()]) as sup:
         requests, request = Requests(), sup.name("o").send_request(1)
         requests.add(request)

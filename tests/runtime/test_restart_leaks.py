@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -34,7 +35,8 @@ class Observer(Actor):
         self.watch.close()
 
 
-async def test_an_observer_that_ended_leaves_nothing_at_what_it_watched_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_an_observer_that_ended_leaves_nothing_at_what_it_watched() -> None:
     downs: list[Down] = []
     children = [ChildSpec("w", forever), ChildSpec("o", Observer, ("w", downs))]
     async with open_supervisor(children, intensity=1000) as sup:
@@ -51,7 +53,8 @@ async def test_an_observer_that_ended_leaves_nothing_at_what_it_watched_M25() ->
         assert not observer.watchers
 
 
-async def test_a_closed_watch_leaves_nothing_on_either_side_M25() -> None:
+@pytest.mark.covers("M25")
+async def test_a_closed_watch_leaves_nothing_on_either_side() -> None:
     downs: list[Down] = []
     children = [ChildSpec("w", forever), ChildSpec("o", Observer, ("w", downs))]
     async with open_supervisor(children, intensity=5) as sup:
@@ -75,7 +78,8 @@ class Bell:
         self.rung.append(trio.current_time())
 
 
-async def test_alarms_that_are_over_do_not_pile_up_behind_one_that_is_not_X6_S68(
+@pytest.mark.covers("X6", "S68")
+async def test_alarms_that_are_over_do_not_pile_up_behind_one_that_is_not(
     autojump_clock: MockClock,
 ) -> None:
     rung: list[float] = []
@@ -93,7 +97,8 @@ async def test_alarms_that_are_over_do_not_pile_up_behind_one_that_is_not_X6_S68
         timers.nursery.cancel_scope.cancel()
 
 
-async def test_watched_children_that_came_and_went_are_forgotten_before_their_watchdog_X6_S68(
+@pytest.mark.covers("X6", "S68")
+async def test_watched_children_that_came_and_went_are_forgotten_before_their_watchdog(
     autojump_clock: MockClock,
 ) -> None:
     async def beats(*, task_status: Any) -> None:
@@ -115,7 +120,8 @@ async def test_watched_children_that_came_and_went_are_forgotten_before_their_wa
         assert incarnations() < 300
 
 
-async def test_many_restarts_leave_as_many_objects_as_a_few_S68_X17() -> None:
+@pytest.mark.covers("S68", "X17")
+async def test_many_restarts_leave_as_many_objects_as_a_few() -> None:
     notes: Notes = []
     spec = player("a", notes, keep_mailbox=True, watchdog=3600)
     async with open_supervisor([spec, ChildSpec("o", Observer, ("a", []))], intensity=10**6) as sup:

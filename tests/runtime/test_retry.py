@@ -56,7 +56,8 @@ async def tell(story: Story, policy: Retry, timeout: float | None = None) -> obj
     return await repeated(story, policy, name="reviewer", timeout=timeout, chance=Random(1))
 
 
-async def test_attempts_are_bounded_and_their_delays_grow_up_to_a_limit_R117_R080(
+@pytest.mark.covers("R117", "R080")
+async def test_attempts_are_bounded_and_their_delays_grow_up_to_a_limit(
     autojump_clock: MockClock,
 ) -> None:
     story = Story(*[ConnectionError(f"no {n}") for n in range(6)])
@@ -65,16 +66,18 @@ async def test_attempts_are_bounded_and_their_delays_grow_up_to_a_limit_R117_R08
     assert story.began == [0, 1, 3, 7, 12, 17]
 
 
-async def test_a_repetition_that_goes_well_is_the_answer_R117(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R117")
+async def test_a_repetition_that_goes_well_is_the_answer(autojump_clock: MockClock) -> None:
     story = Story(ConnectionError("x"), "again", "done")
     assert await tell(story, retry()) == "done"
     assert story.began == [0, 1, 3]
 
 
+@pytest.mark.covers("R120")
 @pytest.mark.parametrize(
     "end", [ValueError("not of `on`"), FileNotFoundError("of `on`, not transient"), Bad()]
 )
-async def test_what_no_repetition_heals_is_raised_by_the_first_attempt_R120(
+async def test_what_no_repetition_heals_is_raised_by_the_first_attempt(
     end: Exception, autojump_clock: MockClock
 ) -> None:
     story = Story(end, "never")
@@ -83,7 +86,8 @@ async def test_what_no_repetition_heals_is_raised_by_the_first_attempt_R120(
     assert (raised.value, len(story.began)) == (end, 1)
 
 
-async def test_bytes_that_parse_the_same_are_tried_once_R080_Q06(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("R080")
+async def test_bytes_that_parse_the_same_are_tried_once_Q06(autojump_clock: MockClock) -> None:
     story = Story("garbled", "never")
     assert await tell(story, retry()) == "garbled"
     assert story.began == [0]
@@ -111,7 +115,8 @@ async def test_a_cancellation_goes_through_an_attempt_and_through_a_delay(autoju
     assert story.began == [0, 1]
 
 
-async def test_each_repetition_is_logged_with_attempt_delay_and_cause_R118(
+@pytest.mark.covers("R118")
+async def test_each_repetition_is_logged_with_attempt_delay_and_cause(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "proctor"):

@@ -66,8 +66,9 @@ async def _talk(process: trio.Process, signals: list[signal.Signals]) -> tuple[l
 STOPPED = ["up", "stopping b", "stopped b", "stopping a", "stopped a", "over"]
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("under", ["proctor", "trio"])
-async def test_ctrl_c_stops_in_order_and_is_raised_bare_T5(under: str) -> None:
+async def test_ctrl_c_stops_in_order_and_is_raised_bare(under: str) -> None:
     lines, code, errors = await interrupted(0.01, signal.SIGINT, under=under)
     assert lines == STOPPED
     assert code in (-signal.SIGINT, 130)
@@ -75,12 +76,14 @@ async def test_ctrl_c_stops_in_order_and_is_raised_bare_T5(under: str) -> None:
     assert "Group" not in errors
 
 
-async def test_sigterm_stops_in_order_and_exits_with_143_T5() -> None:
+@pytest.mark.covers("T5")
+async def test_sigterm_stops_in_order_and_exits_with_143() -> None:
     assert await interrupted(0.01, signal.SIGTERM) == (STOPPED, 143, "")
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("under", ["proctor", "trio"])
-async def test_a_second_ctrl_c_kills_T5(under: str) -> None:
+async def test_a_second_ctrl_c_kills(under: str) -> None:
     lines, code, _ = await interrupted(1000, signal.SIGINT, signal.SIGINT, under=under)
     assert lines == ["up", "stopping b", "over"]
     assert code in (-signal.SIGINT, 130)

@@ -47,10 +47,11 @@ async def delays(opening: Open, seed: int) -> list[float]:
         return [event.delay for event in heard(events) if isinstance(event, ChildRestarting)]
 
 
+@pytest.mark.covers("X16", "X1")
 @pytest.mark.parametrize(
     "opening", [open_static, open_partitions, open_dynamic_supervisor, open_task_supervisor]
 )
-async def test_the_same_seed_gives_the_same_delays_in_a_root_of_each_kind_X16_X1(
+async def test_the_same_seed_gives_the_same_delays_in_a_root_of_each_kind(
     opening: Open, autojump_clock: MockClock
 ) -> None:
     once, again, other = [await delays(opening, seed) for seed in (1, 1, 2)]

@@ -68,8 +68,9 @@ async def without_takers(kind: str) -> AsyncGenerator[tuple[Address, Subscriptio
         gate.set()
 
 
+@pytest.mark.covers("M3", "M4")
 @pytest.mark.parametrize("kind", ["gone", "unknown", "drop_newest", "drop_oldest", "raise"])
-async def test_casts_that_are_not_queued_let_others_run_M3_M4(kind: str) -> None:
+async def test_casts_that_are_not_queued_let_others_run(kind: str) -> None:
     async with without_takers(kind) as (target, _):
 
         async def casts() -> None:
@@ -80,8 +81,9 @@ async def test_casts_that_are_not_queued_let_others_run_M3_M4(kind: str) -> None
         assert await turns_while(casts) >= 90
 
 
+@pytest.mark.covers("M3", "M4")
 @pytest.mark.parametrize("kind", ["gone", "unknown", "drop_newest", "drop_oldest", "raise"])
-async def test_a_cast_in_a_cancelled_scope_is_cancelled_and_drops_nothing_M3_M4(kind: str) -> None:
+async def test_a_cast_in_a_cancelled_scope_is_cancelled_and_drops_nothing(kind: str) -> None:
     async with without_takers(kind) as (target, events):
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -90,7 +92,8 @@ async def test_a_cast_in_a_cancelled_scope_is_cancelled_and_drops_nothing_M3_M4(
         assert heard(events) == []
 
 
-async def test_casts_to_one_with_much_room_let_others_run_M3() -> None:
+@pytest.mark.covers("M3")
+async def test_casts_to_one_with_much_room_let_others_run() -> None:
     specs = [ChildSpec(f"e{n}", Idle, (trio.Event(),), name=f"e{n}", mailbox=10**6) for n in range(10)]
     async with open_supervisor(specs) as sup:
         refs = [sup.name(spec.id).ref() for spec in specs]
@@ -102,7 +105,8 @@ async def test_casts_to_one_with_much_room_let_others_run_M3() -> None:
         assert await turns_while(casts) >= 15
 
 
-async def test_a_producer_that_only_casts_can_be_cancelled_and_loses_nothing_M3() -> None:
+@pytest.mark.covers("M3")
+async def test_a_producer_that_only_casts_can_be_cancelled_and_loses_nothing() -> None:
     sent = 0
     async with open_supervisor([ChildSpec("e", Idle, (trio.Event(),), name="e", mailbox=10**6)]) as sup:
         with trio.CancelScope() as scope:
@@ -132,9 +136,10 @@ async def by_stream(target: Address) -> None:
         pass
 
 
+@pytest.mark.covers("M14", "M4")
 @pytest.mark.parametrize("kind", ["gone", "unknown", "drop_newest", "raise"])
 @pytest.mark.parametrize("ask", [by_call, by_request, by_stream])
-async def test_questions_that_fail_at_once_let_others_run_M14_M4(
+async def test_questions_that_fail_at_once_let_others_run(
     kind: str, ask: Callable[[Address], Awaitable[None]]
 ) -> None:
     async with without_takers(kind) as (target, _):

@@ -50,7 +50,8 @@ def hangs_from(incarnation: int, notes: Notes) -> ChildSpec:
     return ChildSpec("a", Hangs, (notes,), name="a")
 
 
-async def test_the_next_child_is_asked_when_the_last_task_of_the_one_before_has_ended_S36_S44(
+@pytest.mark.covers("S36", "S44")
+async def test_the_next_child_is_asked_when_the_last_task_of_the_one_before_has_ended(
     autojump_clock: MockClock,
 ) -> None:
     notes: list[tuple[str, float]] = []
@@ -75,7 +76,8 @@ async def test_the_next_child_is_asked_when_the_last_task_of_the_one_before_has_
     assert notes == [("asked b", 0), ("gone b", 3), ("asked a", 3), ("gone a", 6)]
 
 
-async def test_children_added_by_request_and_restarted_ones_stop_in_their_place_S36_S26() -> None:
+@pytest.mark.covers("S36", "S26")
+async def test_children_added_by_request_and_restarted_ones_stop_in_their_place() -> None:
     notes: Notes = []
     async with open_supervisor([player("b", notes), player("a", notes)], intensity=5) as sup:
         await sup.start_child(player("c", notes))
@@ -86,8 +88,9 @@ async def test_children_added_by_request_and_restarted_ones_stop_in_their_place_
     assert notes == ["-c", "-a", "-b"]
 
 
+@pytest.mark.covers("S37")
 @pytest.mark.parametrize("how", ["terminate_child", "group restart", "stop"])
-async def test_a_brutal_kill_is_quick_and_no_error_wherever_it_happens_S37(
+async def test_a_brutal_kill_is_quick_and_no_error_wherever_it_happens(
     how: str, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -105,8 +108,9 @@ async def test_a_brutal_kill_is_quick_and_no_error_wherever_it_happens_S37(
         assert "shutdown_error root/b" not in kinds(events)
 
 
+@pytest.mark.covers("S38", "S39")
 @pytest.mark.parametrize("how", ["terminate_child", "group restart"])
-async def test_a_grace_that_is_over_is_an_error_and_the_supervisor_goes_on_S38_S39(
+async def test_a_grace_that_is_over_is_an_error_and_the_supervisor_goes_on(
     how: str, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -127,7 +131,8 @@ async def test_a_grace_that_is_over_is_an_error_and_the_supervisor_goes_on_S38_S
         assert await picture(sup) == (expected if how == "terminate_child" else {"a": 2, "b": 2, "c": 2})
 
 
-async def test_a_child_that_crashes_during_the_stop_of_another_is_reported_not_restarted_S39_S40() -> None:
+@pytest.mark.covers("S39", "S40")
+async def test_a_child_that_crashes_during_the_stop_of_another_is_reported_not_restarted() -> None:
     notes: Notes = []
 
     class Pulls(Player):
@@ -147,8 +152,9 @@ async def test_a_child_that_crashes_during_the_stop_of_another_is_reported_not_r
     assert sup.ref.exit_reason == Shutdown()
 
 
+@pytest.mark.covers("S41")
 @pytest.mark.parametrize("again", [False, True], ids=["start_child", "restart_child"])
-async def test_neither_request_starts_anybody_once_a_stop_has_begun_S41(
+async def test_neither_request_starts_anybody_once_a_stop_has_begun(
     again: bool, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -167,7 +173,8 @@ async def test_neither_request_starts_anybody_once_a_stop_has_begun_S41(
     assert notes == []
 
 
-async def test_a_stop_in_the_start_phase_of_a_group_restart_starts_no_more_S41_S43(
+@pytest.mark.covers("S41", "S43")
+async def test_a_stop_in_the_start_phase_of_a_group_restart_starts_no_more(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -180,7 +187,8 @@ async def test_a_stop_in_the_start_phase_of_a_group_restart_starts_no_more_S41_S
     assert trio.current_time() == begun
 
 
-async def test_a_nested_supervisor_ends_with_what_it_was_asked_with_S42() -> None:
+@pytest.mark.covers("S42")
+async def test_a_nested_supervisor_ends_with_what_it_was_asked_with() -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("a", notes)], restart="transient", name="inner")
     async with open_supervisor([inner]) as sup:
@@ -197,7 +205,8 @@ async def test_a_nested_supervisor_ends_with_what_it_was_asked_with_S42() -> Non
     ]
 
 
-async def test_the_first_of_two_stops_gives_the_reason_S42(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S42")
+async def test_the_first_of_two_stops_gives_the_reason(autojump_clock: MockClock) -> None:
     async with open_supervisor([stubborn("a", 3)]) as sup:
         sup.ref.exit(Shutdown("first"))
         await trio.sleep(1)
@@ -205,8 +214,9 @@ async def test_the_first_of_two_stops_gives_the_reason_S42(autojump_clock: MockC
     assert sup.ref.exit_reason == Shutdown("first")
 
 
+@pytest.mark.covers("S43")
 @pytest.mark.parametrize("nested", [False, True])
-async def test_a_stop_ends_a_restart_that_hangs_S43(nested: bool, autojump_clock: MockClock) -> None:
+async def test_a_stop_ends_a_restart_that_hangs(nested: bool, autojump_clock: MockClock) -> None:
     notes: Notes = []
     spec = hangs_from(2, notes)
     children = [supervisor_spec("inner", [spec])] if nested else [spec]
@@ -218,7 +228,8 @@ async def test_a_stop_ends_a_restart_that_hangs_S43(nested: bool, autojump_clock
     assert trio.current_time() - begun == 100
 
 
-async def test_a_stop_between_two_attempts_of_a_restart_comes_before_the_next_S43() -> None:
+@pytest.mark.covers("S43")
+async def test_a_stop_between_two_attempts_of_a_restart_comes_before_the_next() -> None:
     notes: Notes = []
 
     class Fails(Player):
@@ -235,7 +246,8 @@ async def test_a_stop_between_two_attempts_of_a_restart_comes_before_the_next_S4
     assert notes == ["+a"] * 5
 
 
-async def test_the_death_is_waited_for_and_not_a_word_of_the_child_S44(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S44")
+async def test_the_death_is_waited_for_and_not_a_word_of_the_child(autojump_clock: MockClock) -> None:
     async def deaf(*, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         with trio.CancelScope(shield=True):
@@ -281,8 +293,9 @@ async def stops(sup: Supervisor) -> None:
     await sup.stop()
 
 
+@pytest.mark.covers("S45")
 @pytest.mark.parametrize("then", [starts_one_that_hangs, stops_one_that_lingers, restarts_the_group, stops])
-async def test_a_kill_leaves_nobody_whatever_the_supervisor_was_doing_S45(
+async def test_a_kill_leaves_nobody_whatever_the_supervisor_was_doing(
     then: Callable[[Supervisor], Any], autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -292,7 +305,8 @@ async def test_a_kill_leaves_nobody_whatever_the_supervisor_was_doing_S45(
     assert ("-y" in notes) == (then in (restarts_the_group, stops))  # before the kill, then
 
 
-async def test_a_killed_root_leaves_nobody_S45(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S45")
+async def test_a_killed_root_leaves_nobody(autojump_clock: MockClock) -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("a", notes), stubborn("b", 500)])
     begun = trio.current_time()
@@ -305,12 +319,13 @@ async def test_a_killed_root_leaves_nobody_S45(autojump_clock: MockClock) -> Non
     assert notes == ["+a"]
 
 
+@pytest.mark.covers("S46")
 @pytest.mark.parametrize(
     ("grace", "killed"),
     [("brutal_kill", False), (0, False), (5, True), (math.inf, True)],
     ids=["brutal", "no grace", "kill by ref", "kill by ref, endless grace"],
 )
-async def test_terminate_does_not_run_on_a_kill_of_either_kind_S46(grace: Any, killed: bool) -> None:
+async def test_terminate_does_not_run_on_a_kill_of_either_kind(grace: Any, killed: bool) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, shutdown=grace, restart="temporary")]) as sup:
         if killed:
@@ -318,7 +333,8 @@ async def test_terminate_does_not_run_on_a_kill_of_either_kind_S46(grace: Any, k
     assert notes == ["+a"]
 
 
-async def test_terminate_runs_once_and_is_told_the_reason_of_the_stop_S46() -> None:
+@pytest.mark.covers("S46")
+async def test_terminate_runs_once_and_is_told_the_reason_of_the_stop() -> None:
     told: list[str] = []
 
     class Tells(Player):

@@ -10,7 +10,8 @@ from proctor.runtime.spec import Backoff, Probe
 from tests.runtime.stage import Notes, forever, player
 
 
-def test_defaults_are_filled_in_S1() -> None:
+@pytest.mark.covers("S1")
+def test_defaults_are_filled_in() -> None:
     spec = ChildSpec("a", forever)
     assert (spec.restart, spec.shutdown, spec.significant, spec.type, spec.args) == (
         "permanent",
@@ -49,8 +50,9 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.covers("S2")
 @pytest.mark.parametrize(("field", "value"), WRONG, ids=lambda part: getattr(part, "__name__", repr(part)))
-def test_a_wrong_value_is_named_with_what_is_accepted_S2(field: str, value: Any) -> None:
+def test_a_wrong_value_is_named_with_what_is_accepted(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"id": "a", "start": forever}
     with pytest.raises(InvalidSpec) as caught:
         ChildSpec(**(fields | {field: value}))
@@ -70,16 +72,18 @@ WRONG_BACKOFF: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.mark.covers("X1")
 @pytest.mark.parametrize(("field", "value"), WRONG_BACKOFF, ids=lambda part: repr(part))
-def test_a_wrong_backoff_is_named_X1(field: str, value: Any) -> None:
+def test_a_wrong_backoff_is_named(field: str, value: Any) -> None:
     with pytest.raises(InvalidSpec, match=f"^{field} of 'backoff' is {value!r}: expected "):
         Backoff(**{field: value})
 
 
+@pytest.mark.covers("X7")
 @pytest.mark.parametrize(
     ("field", "value"), [("check", None), ("period", 0), ("timeout", math.inf), ("failures", 0)]
 )
-def test_a_wrong_probe_is_named_X7(field: str, value: Any) -> None:
+def test_a_wrong_probe_is_named(field: str, value: Any) -> None:
     fields: dict[str, Any] = {"check": forever}
     with pytest.raises(InvalidSpec, match=f"^{field} of 'probe' is {value!r}: expected "):
         Probe(**(fields | {field: value}))
@@ -92,26 +96,30 @@ def test_the_text_of_a_wrong_value() -> None:
         ChildSpec("a", forever, restart="always")  # type: ignore[arg-type]  # pyright: ignore
 
 
+@pytest.mark.covers("S2", "S38")
 @pytest.mark.parametrize("grace", [0, 0.5, math.inf, "brutal_kill"])
-def test_every_grace_is_valid_for_a_worker_S2_S38(grace: Any) -> None:
+def test_every_grace_is_valid_for_a_worker(grace: Any) -> None:
     assert ChildSpec("a", forever, shutdown=grace).grace == grace
 
 
-def test_a_missing_field_and_an_unknown_one_are_refused_D2() -> None:
+@pytest.mark.covers("D2")
+def test_a_missing_field_and_an_unknown_one_are_refused() -> None:
     with pytest.raises(TypeError):
         ChildSpec("a")  # type: ignore[call-arg]  # pyright: ignore
     with pytest.raises(TypeError):
         ChildSpec("a", forever, retries=3)  # type: ignore[call-arg]  # pyright: ignore
 
 
-def test_one_id_twice_is_invalid_and_nothing_starts_S3() -> None:
+@pytest.mark.covers("S3")
+def test_one_id_twice_is_invalid_and_nothing_starts() -> None:
     notes: Notes = []
     with pytest.raises(InvalidSpec, match="id is 'a': expected an id used once"):
         open_supervisor([player("a", notes), player("b", notes), player("a", notes)])
     assert notes == []
 
 
-def test_flags_have_the_defaults_of_otp_S4() -> None:
+@pytest.mark.covers("S4")
+def test_flags_have_the_defaults_of_otp() -> None:
     flags = Flags()
     assert (flags.strategy, flags.intensity, flags.period, flags.auto_shutdown) == (
         "one_for_one",
@@ -121,6 +129,7 @@ def test_flags_have_the_defaults_of_otp_S4() -> None:
     )
 
 
+@pytest.mark.covers("S4")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -135,19 +144,21 @@ def test_flags_have_the_defaults_of_otp_S4() -> None:
         ("auto_shutdown", "always"),
     ],
 )
-def test_a_wrong_flag_is_named_S4(field: str, value: Any) -> None:
+def test_a_wrong_flag_is_named(field: str, value: Any) -> None:
     with pytest.raises(InvalidSpec) as caught:
         open_supervisor([], **{field: value})
     assert (caught.value.field, caught.value.value) == (field, value)
 
 
-def test_a_permanent_child_cannot_be_significant_S5() -> None:
+@pytest.mark.covers("S5")
+def test_a_permanent_child_cannot_be_significant() -> None:
     with pytest.raises(InvalidSpec, match="significant of 'a' is True: expected False for a permanent child"):
         ChildSpec("a", forever, significant=True)
 
 
+@pytest.mark.covers("S5", "S6")
 @pytest.mark.parametrize("restart", ["transient", "temporary"])
-def test_a_significant_child_needs_automatic_shutdown_S5_S6(restart: Any) -> None:
+def test_a_significant_child_needs_automatic_shutdown(restart: Any) -> None:
     specs = [ChildSpec("a", forever, restart=restart, significant=True)]
     check_childspecs(specs, "any_significant")
     check_childspecs(specs, "all_significant")
@@ -157,7 +168,8 @@ def test_a_significant_child_needs_automatic_shutdown_S5_S6(restart: Any) -> Non
         supervisor_spec("s", specs)
 
 
-async def test_a_significant_child_is_refused_by_start_child_too_S5() -> None:
+@pytest.mark.covers("S5")
+async def test_a_significant_child_is_refused_by_start_child_too() -> None:
     async with open_supervisor() as sup:
         with pytest.raises(InvalidSpec):
             await sup.start_child(ChildSpec("a", forever, restart="transient", significant=True))

@@ -37,7 +37,8 @@ class Needs(Actor):
         self.notes.append("terminated")
 
 
-async def test_children_that_need_less_than_their_grace_are_not_killed_after_a_stall_S38(
+@pytest.mark.covers("S38")
+async def test_children_that_need_less_than_their_grace_are_not_killed_after_a_stall(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -53,7 +54,8 @@ async def test_children_that_need_less_than_their_grace_are_not_killed_after_a_s
     assert notes == ["terminated"] * 40
 
 
-async def test_one_after_the_other_is_not_killed_after_a_stall_either_S36(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S36")
+async def test_one_after_the_other_is_not_killed_after_a_stall_either(autojump_clock: MockClock) -> None:
     notes: Notes = []
     children = [ChildSpec(str(k), Needs, (notes, 0.1), shutdown=1) for k in range(5)]
     async with open_supervisor(children) as sup, trio.open_nursery() as nursery:
@@ -64,7 +66,8 @@ async def test_one_after_the_other_is_not_killed_after_a_stall_either_S36(autoju
     assert notes == ["terminated"] * 5
 
 
-async def test_a_child_that_hangs_is_killed_after_a_stall_all_the_same_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S38")
+async def test_a_child_that_hangs_is_killed_after_a_stall_all_the_same(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([ChildSpec("a", Needs, (notes, 1000), shutdown=1, name="a")]) as sup:
         ref = sup.name("a").ref()
@@ -87,7 +90,8 @@ class Answers(Actor):
         return msg
 
 
-async def test_calls_whose_answers_need_no_time_are_answered_after_a_stall_M16(
+@pytest.mark.covers("M16")
+async def test_calls_whose_answers_need_no_time_are_answered_after_a_stall(
     autojump_clock: MockClock,
 ) -> None:
     answers: list[int] = []
@@ -105,7 +109,8 @@ async def test_calls_whose_answers_need_no_time_are_answered_after_a_stall_M16(
     assert sorted(answers) == list(range(30))
 
 
-async def test_calls_that_wait_in_one_mailbox_are_answered_after_a_stall_X14(
+@pytest.mark.covers("X14")
+async def test_calls_that_wait_in_one_mailbox_are_answered_after_a_stall(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([ChildSpec("a", Answers, name="a")]) as sup:
@@ -114,7 +119,8 @@ async def test_calls_that_wait_in_one_mailbox_are_answered_after_a_stall_X14(
         assert [await request.wait() for request in requests] == list(range(30))
 
 
-async def test_a_call_that_is_not_answered_times_out_after_a_stall_all_the_same_M16(
+@pytest.mark.covers("M16")
+async def test_a_call_that_is_not_answered_times_out_after_a_stall_all_the_same(
     autojump_clock: MockClock,
 ) -> None:
     class Silent(Actor):
@@ -129,7 +135,8 @@ async def test_a_call_that_is_not_answered_times_out_after_a_stall_all_the_same_
             await request.wait()
 
 
-async def test_a_start_that_needs_less_than_its_time_is_ready_after_a_stall_X4(
+@pytest.mark.covers("X4")
+async def test_a_start_that_needs_less_than_its_time_is_ready_after_a_stall(
     autojump_clock: MockClock,
 ) -> None:
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
@@ -145,7 +152,8 @@ async def test_a_start_that_needs_less_than_its_time_is_ready_after_a_stall_X4(
         autojump_clock.jump(5)
 
 
-async def test_a_start_that_hangs_fails_after_a_stall_all_the_same_X4(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X4")
+async def test_a_start_that_hangs_fails_after_a_stall_all_the_same(autojump_clock: MockClock) -> None:
     async def hangs(*, task_status: trio.TaskStatus[None]) -> None:
         autojump_clock.jump(5)
         await trio.sleep_forever()
@@ -155,7 +163,8 @@ async def test_a_start_that_hangs_fails_after_a_stall_all_the_same_X4(autojump_c
             await sup.start_child(ChildSpec("hangs", hangs, start_timeout=1))
 
 
-async def test_a_child_that_beats_in_time_is_well_after_a_stall_X6(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("X6")
+async def test_a_child_that_beats_in_time_is_well_after_a_stall(autojump_clock: MockClock) -> None:
     ends: list[ExitReason] = []
 
     class Beats(Actor):
@@ -179,7 +188,8 @@ async def test_a_child_that_beats_in_time_is_well_after_a_stall_X6(autojump_cloc
     assert ends == [Shutdown()]
 
 
-async def test_a_probe_that_needs_less_than_its_time_has_not_failed_after_a_stall_X7(
+@pytest.mark.covers("X7")
+async def test_a_probe_that_needs_less_than_its_time_has_not_failed_after_a_stall(
     autojump_clock: MockClock,
 ) -> None:
     tries: list[str] = []
@@ -201,7 +211,8 @@ async def test_a_probe_that_needs_less_than_its_time_has_not_failed_after_a_stal
     assert tries == ["begun", "well"] * 2
 
 
-async def test_a_loop_that_is_held_on_the_real_clock_costs_nobody_its_clean_up_S38() -> None:
+@pytest.mark.covers("S38")
+async def test_a_loop_that_is_held_on_the_real_clock_costs_nobody_its_clean_up() -> None:
     notes: Notes = []
     async with open_supervisor([dynamic_supervisor_spec("pool")]) as sup:
         pool = sup.supervisor("pool", DynamicSupervisor)

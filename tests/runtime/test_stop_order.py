@@ -25,7 +25,8 @@ def hang(number: int, **fields: Any) -> list[ChildSpec]:
     return [stubborn(str(k), 1000, **{"shutdown": 2, **fields}) for k in range(number)]
 
 
-async def test_thirty_children_that_do_not_depend_on_each_other_stop_in_one_grace_S65(
+@pytest.mark.covers("S65")
+async def test_thirty_children_that_do_not_depend_on_each_other_stop_in_one_grace(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor(hang(30), stop_order="parallel"):
@@ -33,13 +34,15 @@ async def test_thirty_children_that_do_not_depend_on_each_other_stop_in_one_grac
     assert trio.current_time() - begun == 2
 
 
-async def test_one_after_the_other_is_the_default_S36(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S36")
+async def test_one_after_the_other_is_the_default(autojump_clock: MockClock) -> None:
     async with open_supervisor(hang(30)):
         begun = trio.current_time()
     assert trio.current_time() - begun == 60
 
 
-async def test_each_has_its_own_grace_when_all_are_asked_together_S65_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S65", "S38")
+async def test_each_has_its_own_grace_when_all_are_asked_together(autojump_clock: MockClock) -> None:
     ended: dict[str, float] = {}
 
     class Ends(Actor):
@@ -58,7 +61,8 @@ async def test_each_has_its_own_grace_when_all_are_asked_together_S65_S38(autoju
     assert [ref.exit_reason for ref in refs] == [Shutdown(), Killed(), Shutdown()]
 
 
-async def test_a_nested_supervisor_stops_its_children_together_S65_S72(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S65", "S72")
+async def test_a_nested_supervisor_stops_its_children_together(autojump_clock: MockClock) -> None:
     low = supervisor_spec("low", hang(10), stop_order="parallel")
     async with open_supervisor([low]) as sup:
         begun = trio.current_time()
@@ -66,7 +70,8 @@ async def test_a_nested_supervisor_stops_its_children_together_S65_S72(autojump_
         assert trio.current_time() - begun == 2
 
 
-async def test_a_group_restart_stops_the_others_together_before_it_starts_any_S22_S25(
+@pytest.mark.covers("S22", "S25")
+async def test_a_group_restart_stops_the_others_together_before_it_starts_any(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -79,7 +84,8 @@ async def test_a_group_restart_stops_the_others_together_before_it_starts_any_S2
         assert notes == ["+a", "+b", "-a", "-b", "+a", "+b"]
 
 
-async def test_a_kill_ends_a_stop_of_all_together_at_once_S45(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S45")
+async def test_a_kill_ends_a_stop_of_all_together_at_once(autojump_clock: MockClock) -> None:
     async with open_supervisor(hang(10, shutdown=100), stop_order="parallel") as sup:
         begun = trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -89,20 +95,23 @@ async def test_a_kill_ends_a_stop_of_all_together_at_once_S45(autojump_clock: Mo
         assert trio.current_time() - begun < 1
 
 
-async def test_the_order_can_be_changed_while_it_runs_S73(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73")
+async def test_the_order_can_be_changed_while_it_runs(autojump_clock: MockClock) -> None:
     async with open_supervisor(hang(5)) as sup:
         await sup.change(stop_order="parallel")
         begun = trio.current_time()
     assert trio.current_time() - begun == 2
 
 
-async def test_a_change_to_a_strategy_that_has_an_order_is_refused_S73() -> None:
+@pytest.mark.covers("S73")
+async def test_a_change_to_a_strategy_that_has_an_order_is_refused() -> None:
     async with open_supervisor(stop_order="parallel") as sup:
         with pytest.raises(InvalidSpec, match="stop_order"):
             await sup.change(strategy="rest_for_one")
         await sup.change(strategy="rest_for_one", stop_order="reverse")
 
 
+@pytest.mark.covers("S2")
 @pytest.mark.parametrize(
     ("strategy", "order", "error"),
     [
@@ -110,13 +119,14 @@ async def test_a_change_to_a_strategy_that_has_an_order_is_refused_S73() -> None
         ("one_for_one", "forward", "'reverse' or 'parallel'"),
     ],
 )
-def test_an_order_that_cannot_be_is_refused_S2(strategy: Strategy, order: Any, error: str) -> None:
+def test_an_order_that_cannot_be_is_refused(strategy: Strategy, order: Any, error: str) -> None:
     with pytest.raises(InvalidSpec, match=error):
         Flags(strategy=strategy, stop_order=order)
     with pytest.raises(InvalidSpec, match=error):
         supervisor_spec("s", strategy=strategy, stop_order=order)
 
 
-def test_a_dynamic_supervisor_has_no_other_order_S65() -> None:
+@pytest.mark.covers("S65")
+def test_a_dynamic_supervisor_has_no_other_order() -> None:
     with pytest.raises(InvalidSpec, match="stop_order"):
         DynamicFlags(stop_order="reverse")

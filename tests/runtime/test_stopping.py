@@ -90,12 +90,13 @@ async def climb(
     return reason, took
 
 
+@pytest.mark.covers("R034", "L27", "R033")
 @pytest.mark.parametrize(
     ("listens_for", "after", "did", "took"),
     [
-        ("close_stdin", 2.0, ["close_stdin"], 2.0),  # R034, L27
+        ("close_stdin", 2.0, ["close_stdin"], 2.0),
         ("terminate", 1.0, ["close_stdin", "terminate"], 6.0),
-        (None, 0.0, ["close_stdin", "terminate", "kill"], 10.0),  # R033
+        (None, 0.0, ["close_stdin", "terminate", "kill"], 10.0),
         ("close_stdin", 7.0, ["close_stdin", "terminate"], 7.0),
     ],
 )
@@ -144,7 +145,8 @@ async def test_after_a_kill_no_polite_step_follows_and_the_kill_is_not_repeated(
     assert target.did == []
 
 
-async def test_the_grace_of_a_closed_stdin_counts_from_its_closing(autojump_clock: MockClock) -> None:  # L27
+@pytest.mark.covers("L27")
+async def test_the_grace_of_a_closed_stdin_counts_from_its_closing(autojump_clock: MockClock) -> None:
     target = Scripted()
     target.close_stdin()
     await trio.sleep(3)
@@ -168,9 +170,10 @@ async def test_a_message_that_nobody_takes_costs_its_grace_and_no_more(autojump_
     assert await climb(target, Step("write", 2, data=b"end\n")) == (Killed(), 2)
 
 
+@pytest.mark.covers("T10")
 async def test_a_kill_that_does_not_take_is_reported_and_repeated_with_the_guard(
     autojump_clock: MockClock,
-) -> None:  # T10
+) -> None:
     target = Scripted(deaf_to_kills=2)
     told: list[float] = []
     reason, took = await climb(target, Step("kill", 4), on_unresponsive=told.append)
@@ -206,6 +209,7 @@ KILLED_BY_GUARD = Sent(killed=True, guarded=True)
 BOTH = Sent(signals=frozenset({TERM}), killed=True)
 
 
+@pytest.mark.covers("T19", "L32")
 @pytest.mark.parametrize(
     ("code", "signum", "sent", "reason"),
     [
@@ -233,7 +237,7 @@ BOTH = Sent(signals=frozenset({TERM}), killed=True)
         (None, None, NOTHING, ExitStatus()),
     ],
 )
-def test_an_exit_is_judged_by_its_status_and_by_what_was_sent(  # T19, L32
+def test_an_exit_is_judged_by_its_status_and_by_what_was_sent(
     code: int | None, signum: int | None, sent: Sent, reason: ExitReason
 ) -> None:
     assert judge(code, signum, sent, frozenset({7})) == reason

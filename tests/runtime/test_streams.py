@@ -83,16 +83,17 @@ def source(notes: Notes | None = None, sinks: list[Sink] | None = None) -> Child
     return ChildSpec("s", Source, (notes, sinks), name="s", restart="temporary")
 
 
-# P05
+@pytest.mark.covers("M22", "P05")
 @pytest.mark.parametrize("demand", [1, 2, 3, 10, 1000])
-async def test_all_items_arrive_in_order_whatever_the_demand_M22(demand: int) -> None:
+async def test_all_items_arrive_in_order_whatever_the_demand(demand: int) -> None:
     async with open_supervisor([source()]) as sup:
         for msg in (100, ("produce", 100)):
             async with sup.name("s").stream(msg, demand=demand) as items:
                 assert [item async for item in items] == list(range(100))
 
 
-async def test_a_slow_consumer_stops_the_producer_and_nobody_else_M22() -> None:
+@pytest.mark.covers("M22")
+async def test_a_slow_consumer_stops_the_producer_and_nobody_else() -> None:
     notes: Notes = []
     async with open_supervisor([source(notes)]) as sup, sup.name("s").stream("endless", demand=10) as items:
         await settled()
@@ -107,8 +108,9 @@ async def test_a_slow_consumer_stops_the_producer_and_nobody_else_M22() -> None:
         assert len(notes) == 15
 
 
+@pytest.mark.covers("M22")
 @given(demand=st.integers(1, 12), steps=st.lists(st.integers(1, 5), max_size=20))
-def test_never_more_is_under_way_than_was_asked_for_M22(demand: int, steps: list[int]) -> None:
+def test_never_more_is_under_way_than_was_asked_for(demand: int, steps: list[int]) -> None:
     async def main() -> None:
         notes: Notes = []
         async with (
@@ -126,8 +128,8 @@ def test_never_more_is_under_way_than_was_asked_for_M22(demand: int, steps: list
     trio.run(main)
 
 
-# P05
-async def test_closing_the_consumer_cancels_the_production_and_the_actor_lives_M24() -> None:
+@pytest.mark.covers("M24", "P05")
+async def test_closing_the_consumer_cancels_the_production_and_the_actor_lives() -> None:
     notes: Notes = []
     async with open_supervisor([source(notes)]) as sup:
         for msg in ("endless", 10**9):
@@ -140,7 +142,8 @@ async def test_closing_the_consumer_cancels_the_production_and_the_actor_lives_M
             await anext(items)
 
 
-async def test_a_stream_that_was_closed_before_it_was_handled_is_not_produced_M24() -> None:
+@pytest.mark.covers("M24")
+async def test_a_stream_that_was_closed_before_it_was_handled_is_not_produced() -> None:
     notes: Notes = []
     async with open_supervisor([source(notes)]) as sup:
         async with sup.name("s").stream("endless"):
@@ -150,7 +153,8 @@ async def test_a_stream_that_was_closed_before_it_was_handled_is_not_produced_M2
     assert notes == []
 
 
-async def test_a_stream_that_was_not_entered_or_was_left_gives_nothing_T18() -> None:
+@pytest.mark.covers("T18")
+async def test_a_stream_that_was_not_entered_or_was_left_gives_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([source(notes)]) as sup:
         items = sup.name("s").stream("endless", demand=3)
@@ -177,8 +181,9 @@ async def test_several_consumers_are_served_at_once() -> None:
         assert [await anext(one), await anext(two), await anext(one)] == [0, 0, 1]
 
 
+@pytest.mark.covers("M23")
 @pytest.mark.parametrize(("msg", "value"), [("fail", "out of paper"), ("fail in a task", "jammed")])
-async def test_a_stream_may_fail_on_purpose_M23(msg: str, value: str) -> None:
+async def test_a_stream_may_fail_on_purpose(msg: str, value: str) -> None:
     async with open_supervisor([source()]) as sup:
         async with sup.name("s").stream(msg) as items:
             assert await anext(items) == 1
@@ -188,7 +193,8 @@ async def test_a_stream_may_fail_on_purpose_M23(msg: str, value: str) -> None:
         assert sup.name("s").is_alive()
 
 
-async def test_a_crash_of_the_producer_is_told_after_its_items_M23_M26() -> None:
+@pytest.mark.covers("M23", "M26")
+async def test_a_crash_of_the_producer_is_told_after_its_items() -> None:
     async with open_supervisor([source()]) as sup:
         async with sup.name("s").stream("crash") as items:
             await settled()
@@ -198,7 +204,8 @@ async def test_a_crash_of_the_producer_is_told_after_its_items_M23_M26() -> None
         assert isinstance(caught.value.reason, Crash)
 
 
-async def test_a_kill_is_told_after_the_items_that_were_sent_M26() -> None:
+@pytest.mark.covers("M26")
+async def test_a_kill_is_told_after_the_items_that_were_sent() -> None:
     async with open_supervisor([source()]) as sup:
         async with sup.name("s").stream("endless", demand=5) as items:
             await settled()
@@ -261,7 +268,8 @@ async def test_produce_is_for_once_and_for_the_handler() -> None:
             sinks[0].produce(trio.sleep_forever)
 
 
-async def test_opening_a_stream_of_nobody_or_of_oneself_is_refused_M14_M18() -> None:
+@pytest.mark.covers("M14", "M18")
+async def test_opening_a_stream_of_nobody_or_of_oneself_is_refused() -> None:
     async with open_supervisor([source()]) as sup:
         with pytest.raises(NoProc):
             async with sup.name("nobody").stream(1):

@@ -38,7 +38,8 @@ from tests.runtime.stage import (
 LONG = Backoff(min_delay=100, max_delay=100, jitter=0)
 
 
-async def test_a_new_strategy_applies_from_the_next_exit_on_S73() -> None:
+@pytest.mark.covers("S73")
+async def test_a_new_strategy_applies_from_the_next_exit_on() -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "abc"], intensity=10) as sup:
         await crash(sup, "b")
@@ -51,7 +52,8 @@ async def test_a_new_strategy_applies_from_the_next_exit_on_S73() -> None:
         assert await picture(sup) == {"a": 2, "b": 4, "c": 3}
 
 
-async def test_the_window_keeps_its_entries_under_a_higher_intensity_S73_S30() -> None:
+@pytest.mark.covers("S73", "S30")
+async def test_the_window_keeps_its_entries_under_a_higher_intensity() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], intensity=2) as sup:
         await crash(sup, "a", "a")
@@ -60,8 +62,9 @@ async def test_the_window_keeps_its_entries_under_a_higher_intensity_S73_S30() -
         assert await picture(sup) == {"a": 4}
 
 
+@pytest.mark.covers("S73", "S30")
 @pytest.mark.parametrize("intensity", [0, 1, 2])
-async def test_the_window_keeps_its_entries_under_a_lower_intensity_S73_S30(intensity: int) -> None:
+async def test_the_window_keeps_its_entries_under_a_lower_intensity(intensity: int) -> None:
     notes: Notes = []
     text = f"more than {intensity} restarts in 5 s"
     with pytest.raises(MaxRestartsExceeded, match=text) as caught:  # noqa: PT012
@@ -74,7 +77,8 @@ async def test_the_window_keeps_its_entries_under_a_lower_intensity_S73_S30(inte
     assert len(caught.value.exceptions) == 3
 
 
-async def test_a_new_period_looks_at_the_old_entries_S73_S30(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73", "S30")
+async def test_a_new_period_looks_at_the_old_entries(autojump_clock: MockClock) -> None:
     notes: Notes = []
     with pytest.raises(MaxRestartsExceeded, match="more than 1 restarts in 100 s"):  # noqa: PT012
         async with open_supervisor([player("a", notes)], intensity=1, period=100) as sup:
@@ -89,7 +93,8 @@ async def test_a_new_period_looks_at_the_old_entries_S73_S30(autojump_clock: Moc
             await trio.sleep_forever()
 
 
-async def test_automatic_shutdown_can_be_switched_on_S73_S59() -> None:
+@pytest.mark.covers("S73", "S59")
+async def test_automatic_shutdown_can_be_switched_on() -> None:
     notes: Notes = []
     plain = player("a", notes, restart="transient")
     async with open_supervisor([plain]) as sup:
@@ -101,7 +106,8 @@ async def test_automatic_shutdown_can_be_switched_on_S73_S59() -> None:
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
-async def test_automatic_shutdown_can_be_switched_off_S73_S58() -> None:
+@pytest.mark.covers("S73", "S58")
+async def test_automatic_shutdown_can_be_switched_off() -> None:
     notes: Notes = []
     significant = player("a", notes, restart="transient", significant=True)
     async with open_supervisor([significant], auto_shutdown="any_significant") as sup:
@@ -110,7 +116,8 @@ async def test_automatic_shutdown_can_be_switched_off_S73_S58() -> None:
         assert await picture(sup) == {"a": "down"}
 
 
-async def test_a_changed_spec_applies_to_the_next_start_S73() -> None:
+@pytest.mark.covers("S73")
+async def test_a_changed_spec_applies_to_the_next_start() -> None:
     notes: Notes = []
     other: Notes = []
     async with open_supervisor([player("a", notes)], intensity=5) as sup:
@@ -127,7 +134,8 @@ async def test_a_changed_spec_applies_to_the_next_start_S73() -> None:
         assert sup.name("b").is_due()
 
 
-async def test_what_the_supervisor_does_about_a_child_changes_at_once_S73_S14_S16() -> None:
+@pytest.mark.covers("S73", "S14", "S16")
+async def test_what_the_supervisor_does_about_a_child_changes_at_once() -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "ab"]) as sup:
         await sup.change([player("a", notes, restart="temporary"), player("b", notes, restart="transient")])
@@ -137,16 +145,16 @@ async def test_what_the_supervisor_does_about_a_child_changes_at_once_S73_S14_S1
         assert await picture(sup) == {"b": "down"}
 
 
-async def test_a_new_grace_is_given_to_a_running_child_S73_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73", "S38")
+async def test_a_new_grace_is_given_to_a_running_child(autojump_clock: MockClock) -> None:
     async with open_supervisor([ChildSpec("a", Stubborn, (50,))]) as sup:
         await sup.change([ChildSpec("a", Stubborn, (50,), shutdown=7)])
         begun = trio.current_time()
     assert trio.current_time() - begun == 7
 
 
-async def test_missing_children_are_kept_and_new_ones_added_down_in_the_order_of_the_new_list_S73_S26() -> (
-    None
-):
+@pytest.mark.covers("S73", "S26")
+async def test_missing_children_are_kept_and_new_ones_added_down_in_the_order_of_the_new_list() -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "abc"], strategy="one_for_all") as sup:
         await sup.change([player(id, notes) for id in "xcay"])
@@ -160,6 +168,7 @@ async def test_missing_children_are_kept_and_new_ones_added_down_in_the_order_of
         assert notes == ["-c", "-b", "-y", "-a", "+x", "+c", "+a", "+y", "+b"]
 
 
+@pytest.mark.covers("S73", "S5")
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -178,7 +187,7 @@ async def test_missing_children_are_kept_and_new_ones_added_down_in_the_order_of
         ),
     ],
 )
-async def test_an_invalid_change_changes_nothing_S73_S5(change: dict[str, Any], field: str) -> None:
+async def test_an_invalid_change_changes_nothing(change: dict[str, Any], field: str) -> None:
     notes: Notes = []
     children = [player("a", notes), player("s", notes, restart="transient", significant=True)]
     async with open_supervisor(children, auto_shutdown="any_significant", intensity=1) as sup:
@@ -193,14 +202,16 @@ async def test_an_invalid_change_changes_nothing_S73_S5(change: dict[str, Any], 
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
-async def test_a_change_of_nothing_changes_nothing_S73() -> None:
+@pytest.mark.covers("S73")
+async def test_a_change_of_nothing_changes_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], strategy="one_for_all") as sup:
         await sup.change()
         assert await picture(sup) == {"a": 1}
 
 
-async def test_a_restart_put_off_comes_from_the_new_spec_S73_X1(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73", "X1")
+async def test_a_restart_put_off_comes_from_the_new_spec(autojump_clock: MockClock) -> None:
     notes: Notes = []
     other: Notes = []
     async with open_supervisor([player("a", notes, backoff=LONG)]) as sup:
@@ -213,7 +224,8 @@ async def test_a_restart_put_off_comes_from_the_new_spec_S73_X1(autojump_clock: 
         assert other == ["+a"]
 
 
-async def test_a_restart_is_not_owed_to_a_child_that_has_become_temporary_S73_S16_X1(
+@pytest.mark.covers("S73", "S16", "X1")
+async def test_a_restart_is_not_owed_to_a_child_that_has_become_temporary(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -226,7 +238,8 @@ async def test_a_restart_is_not_owed_to_a_child_that_has_become_temporary_S73_S1
         assert await picture(sup) == {"b": 1}
 
 
-async def test_a_change_goes_between_two_attempts_and_mends_a_child_that_cannot_start_S73_S28(
+@pytest.mark.covers("S73", "S28")
+async def test_a_change_goes_between_two_attempts_and_mends_a_child_that_cannot_start(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -239,7 +252,8 @@ async def test_a_change_goes_between_two_attempts_and_mends_a_child_that_cannot_
         assert await picture(sup) == {"a": 3}
 
 
-async def test_a_change_waits_its_turn_S73_S55(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S73", "S55")
+async def test_a_change_waits_its_turn(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes)]) as sup:
         async with trio.open_nursery() as nursery:
@@ -252,7 +266,8 @@ async def test_a_change_waits_its_turn_S73_S55(autojump_clock: MockClock) -> Non
         assert await picture(sup) == {"a": 2, "b": 1, "c": 1}  # the exit came first, M6
 
 
-async def test_a_nested_supervisor_is_changed_by_its_own_handle_until_it_is_restarted_S73_S27() -> None:
+@pytest.mark.covers("S73", "S27")
+async def test_a_nested_supervisor_is_changed_by_its_own_handle_until_it_is_restarted() -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes), player("b", notes)], intensity=5)
     async with open_supervisor([inner]) as sup:
@@ -265,7 +280,8 @@ async def test_a_nested_supervisor_is_changed_by_its_own_handle_until_it_is_rest
         assert [node.id for node in sup.tree().children[0].children] == ["a", "b"]
 
 
-async def test_a_changed_nested_spec_applies_at_its_next_start_S73() -> None:
+@pytest.mark.covers("S73")
+async def test_a_changed_nested_spec_applies_at_its_next_start() -> None:
     notes: Notes = []
     async with open_supervisor([supervisor_spec("s", [player("a", notes)])]) as sup:
         await sup.change([supervisor_spec("s", [player("b", notes)])])
@@ -276,7 +292,8 @@ async def test_a_changed_nested_spec_applies_at_its_next_start_S73() -> None:
         assert not sup.name("a").is_due()
 
 
-async def test_a_supervisor_that_is_gone_or_stopping_cannot_be_changed_S73_S54(
+@pytest.mark.covers("S73", "S54")
+async def test_a_supervisor_that_is_gone_or_stopping_cannot_be_changed(
     autojump_clock: MockClock,
 ) -> None:
     async def late(sup: Supervisor) -> None:
@@ -292,7 +309,8 @@ async def test_a_supervisor_that_is_gone_or_stopping_cannot_be_changed_S73_S54(
             await sup.change()
 
 
-async def test_a_new_child_that_is_down_starts_with_the_group_S73_S22() -> None:
+@pytest.mark.covers("S73", "S22")
+async def test_a_new_child_that_is_down_starts_with_the_group() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], strategy="one_for_all") as sup:
         await sup.change([player("a", notes), player("b", notes)])

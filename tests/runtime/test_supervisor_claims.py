@@ -58,7 +58,8 @@ async def hanging(gate: trio.Event, *, task_status: trio.TaskStatus[None]) -> No
 # requests that are given up
 
 
-async def test_a_request_given_up_in_the_queue_is_never_served_S54() -> None:
+@pytest.mark.covers("S54")
+async def test_a_request_given_up_in_the_queue_is_never_served() -> None:
     notes: Notes = []
     gate = trio.Event()
     async with open_supervisor() as sup, trio.open_nursery() as nursery:
@@ -74,7 +75,8 @@ async def test_a_request_given_up_in_the_queue_is_never_served_S54() -> None:
     assert notes == []
 
 
-async def test_a_request_of_a_caller_that_is_cancelled_already_is_not_made_S54() -> None:
+@pytest.mark.covers("S54")
+async def test_a_request_of_a_caller_that_is_cancelled_already_is_not_made() -> None:
     notes: Notes = []
     async with open_supervisor() as sup:
         with trio.CancelScope() as scope:
@@ -90,8 +92,9 @@ async def test_a_request_of_a_caller_that_is_cancelled_already_is_not_made_S54()
     assert notes == []
 
 
+@pytest.mark.covers("S54", "D5")
 @pytest.mark.parametrize("request_of", ["start_child", "restart_child"])
-async def test_a_start_that_its_supervisors_stop_aborts_is_told_as_that_end_S54_D5(request_of: str) -> None:
+async def test_a_start_that_its_supervisors_stop_aborts_is_told_as_that_end(request_of: str) -> None:
     gate = trio.Event()
     told: list[ExitReason] = []
 
@@ -115,7 +118,8 @@ async def test_a_start_that_its_supervisors_stop_aborts_is_told_as_that_end_S54_
 # starts
 
 
-async def test_every_start_tells_its_own_information_S8() -> None:
+@pytest.mark.covers("S8")
+async def test_every_start_tells_its_own_information() -> None:
     class Tells(Actor):
         async def init(self) -> None:
             pass
@@ -133,8 +137,9 @@ async def test_every_start_tells_its_own_information_S8() -> None:
         assert sup.child("a").ref().info is None
 
 
+@pytest.mark.covers("S9", "S50")
 @pytest.mark.parametrize(("restart", "left"), [("permanent", {"a": "down"}), ("transient", {"a": "down"})])
-async def test_a_restart_by_request_may_be_ignored_too_S9_S50(restart: Any, left: dict[str, str]) -> None:
+async def test_a_restart_by_request_may_be_ignored_too(restart: Any, left: dict[str, str]) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, ignores_from(2), restart=restart)]) as sup:
         await sup.terminate_child("a")
@@ -142,7 +147,8 @@ async def test_a_restart_by_request_may_be_ignored_too_S9_S50(restart: Any, left
         assert await picture(sup) == left
 
 
-async def test_the_children_before_a_failed_one_are_stopped_by_their_own_grace_S10_S37_S38(
+@pytest.mark.covers("S10", "S37", "S38")
+async def test_the_children_before_a_failed_one_are_stopped_by_their_own_grace(
     autojump_clock: MockClock,
 ) -> None:
     children = [
@@ -157,7 +163,8 @@ async def test_the_children_before_a_failed_one_are_stopped_by_their_own_grace_S
     assert trio.current_time() == 3
 
 
-async def test_a_first_start_that_fails_is_neither_retried_nor_counted_S10() -> None:
+@pytest.mark.covers("S10")
+async def test_a_first_start_that_fails_is_neither_retried_nor_counted() -> None:
     notes: Notes = []
     with pytest.raises(StartError) as caught:
         async with open_supervisor([player("only", notes, fails_at(1))], intensity=100):
@@ -166,7 +173,8 @@ async def test_a_first_start_that_fails_is_neither_retried_nor_counted_S10() -> 
     assert notes == ["+only"]
 
 
-async def test_an_ignored_start_and_one_too_slow_leave_neither_task_nor_name_S11_X4(
+@pytest.mark.covers("S11", "X4")
+async def test_an_ignored_start_and_one_too_slow_leave_neither_task_nor_name(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor() as sup:
@@ -190,7 +198,8 @@ class TakesTheName:
         self._registry.register("a", self._other)
 
 
-async def test_a_name_taken_meanwhile_is_waited_for_by_retries_and_its_holder_left_alone_S12_S28(
+@pytest.mark.covers("S12", "S28")
+async def test_a_name_taken_meanwhile_is_waited_for_by_retries_and_its_holder_left_alone(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -209,7 +218,8 @@ async def test_a_name_taken_meanwhile_is_waited_for_by_retries_and_its_holder_le
     assert notes == ["+b", "+a", "-b"]
 
 
-async def test_the_id_of_a_temporary_child_that_failed_or_was_dropped_is_free_at_once_S16_S24() -> None:
+@pytest.mark.covers("S16", "S24")
+async def test_the_id_of_a_temporary_child_that_failed_or_was_dropped_is_free_at_once() -> None:
     notes: Notes = []
     children = [player("a", notes), player("t", notes, restart="temporary")]
     async with open_supervisor(children, strategy="one_for_all", intensity=5) as sup:
@@ -222,8 +232,9 @@ async def test_the_id_of_a_temporary_child_that_failed_or_was_dropped_is_free_at
 # group restarts
 
 
+@pytest.mark.covers("S22", "S23")
 @pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])
-async def test_a_child_terminated_by_request_comes_back_with_its_group_S22_S23(strategy: Any) -> None:
+async def test_a_child_terminated_by_request_comes_back_with_its_group(strategy: Any) -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "abc"], strategy=strategy, intensity=5) as sup:
         await sup.terminate_child("b")
@@ -233,7 +244,8 @@ async def test_a_child_terminated_by_request_comes_back_with_its_group_S22_S23(s
         assert await picture(sup) == {"a": 2, "b": 2, "c": 2}
 
 
-async def test_only_held_children_of_the_rest_come_back_S23_S49() -> None:
+@pytest.mark.covers("S23", "S49")
+async def test_only_held_children_of_the_rest_come_back() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player(id, notes) for id in "abc"], strategy="rest_for_one", intensity=5
@@ -245,7 +257,8 @@ async def test_only_held_children_of_the_rest_come_back_S23_S49() -> None:
         assert await picture(sup) == {"a": "down", "b": 2}
 
 
-async def test_the_members_of_a_group_start_again_one_after_another_S7_S22(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S7", "S22")
+async def test_the_members_of_a_group_start_again_one_after_another(autojump_clock: MockClock) -> None:
     begun: list[tuple[str, float]] = []
 
     class Slow(Actor):
@@ -263,7 +276,8 @@ async def test_the_members_of_a_group_start_again_one_after_another_S7_S22(autoj
     assert begun == [("a", 0), ("b", 1), ("c", 2), ("a", 3), ("b", 4), ("c", 5)]
 
 
-async def test_a_later_member_that_cannot_start_restarts_only_what_comes_after_it_S23_S28() -> None:
+@pytest.mark.covers("S23", "S28")
+async def test_a_later_member_that_cannot_start_restarts_only_what_comes_after_it() -> None:
     notes: Notes = []
     children = [player(id, notes, fails_at(2) if id == "b" else None) for id in "abc"]
     async with open_supervisor(children, strategy="rest_for_one", intensity=2) as sup:
@@ -272,7 +286,8 @@ async def test_a_later_member_that_cannot_start_restarts_only_what_comes_after_i
         assert notes == ["-a", "-c", "-b", "+a", "+b", "+b", "+c"]
 
 
-async def test_a_restart_starts_from_the_arguments_of_the_spec_S27() -> None:
+@pytest.mark.covers("S27")
+async def test_a_restart_starts_from_the_arguments_of_the_spec() -> None:
     class Counts(Actor):
         async def init(self, first: int) -> None:
             self.count = first
@@ -287,7 +302,8 @@ async def test_a_restart_starts_from_the_arguments_of_the_spec_S27() -> None:
         assert await sup.name("a").call("more", wait_for=1) == 11
 
 
-async def test_an_ignored_restart_is_counted_and_a_start_by_request_is_not_S31_S9() -> None:
+@pytest.mark.covers("S31", "S9")
+async def test_an_ignored_restart_is_counted_and_a_start_by_request_is_not() -> None:
     notes: Notes = []
     children = [player("a", notes, ignores_from(2)), player("b", notes)]
 
@@ -304,7 +320,8 @@ async def test_an_ignored_restart_is_counted_and_a_start_by_request_is_not_S31_S
         await ignore_then_restart()
 
 
-async def test_giving_up_ends_a_sibling_that_is_restarting_S33() -> None:
+@pytest.mark.covers("S33")
+async def test_giving_up_ends_a_sibling_that_is_restarting() -> None:
     notes: Notes = []
 
     def gone(incarnation: int) -> None:
@@ -326,7 +343,8 @@ async def test_giving_up_ends_a_sibling_that_is_restarting_S33() -> None:
         assert await sup.which_children() == ()  # S34: it was temporary
 
 
-async def test_giving_up_in_the_start_phase_of_a_group_stops_those_that_had_started_S33_S35() -> None:
+@pytest.mark.covers("S33", "S35")
+async def test_giving_up_in_the_start_phase_of_a_group_stops_those_that_had_started() -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes, lambda n: fails_at(n)(n) if n > 1 else None)]
 
@@ -344,7 +362,8 @@ async def test_giving_up_in_the_start_phase_of_a_group_stops_those_that_had_star
 # requests
 
 
-async def test_an_invalid_spec_is_refused_by_start_child_before_anything_S47_S5() -> None:
+@pytest.mark.covers("S47", "S5")
+async def test_an_invalid_spec_is_refused_by_start_child_before_anything() -> None:
     notes: Notes = []
     async with open_supervisor() as sup:
         with pytest.raises(InvalidSpec, match="significant of 'a' is True"):
@@ -355,7 +374,8 @@ async def test_an_invalid_spec_is_refused_by_start_child_before_anything_S47_S5(
     assert notes == []
 
 
-async def test_a_child_that_ignores_the_start_it_was_asked_for_is_held_down_S47_S9() -> None:
+@pytest.mark.covers("S47", "S9")
+async def test_a_child_that_ignores_the_start_it_was_asked_for_is_held_down() -> None:
     async with open_supervisor() as sup:
         ref = await sup.start_child(player("a", [], ignores_from(1)))
         await sup.start_child(player("t", [], ignores_from(1), restart="temporary"))
@@ -363,7 +383,8 @@ async def test_a_child_that_ignores_the_start_it_was_asked_for_is_held_down_S47_
         assert await picture(sup) == {"a": "down"}
 
 
-async def test_what_is_restarting_is_listed_as_such_and_not_active_S52_S53() -> None:
+@pytest.mark.covers("S52", "S53")
+async def test_what_is_restarting_is_listed_as_such_and_not_active() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player("a", notes, lambda n: fails_at(n)(n) if n > 1 else None)], intensity=10**6
@@ -380,7 +401,8 @@ async def test_what_is_restarting_is_listed_as_such_and_not_active_S52_S53() -> 
             await sup.terminate_child("b")
 
 
-async def test_a_grandchild_that_asks_the_root_in_its_terminate_is_refused_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_grandchild_that_asks_the_root_in_its_terminate_is_refused() -> None:
     answers: list[str] = []
 
     class Asks(Actor):
@@ -404,8 +426,9 @@ async def test_a_grandchild_that_asks_the_root_in_its_terminate_is_refused_S56()
 # automatic shutdown
 
 
+@pytest.mark.covers("S58")
 @pytest.mark.parametrize("how", ["ignored at a restart", "start failed by request"])
-async def test_what_is_no_end_by_itself_is_no_significant_end_S58(how: str) -> None:
+async def test_what_is_no_end_by_itself_is_no_significant_end(how: str) -> None:
     ignores = ignores_from(2) if how == "ignored at a restart" else fails_at(2)
     significant = player("a", [], ignores, restart="transient", significant=True)
     async with open_supervisor([significant], auto_shutdown="any_significant", intensity=5) as sup:
@@ -419,7 +442,8 @@ async def test_what_is_no_end_by_itself_is_no_significant_end_S58(how: str) -> N
         assert sup.ref.is_alive()
 
 
-async def test_a_significant_child_stopped_by_rest_for_one_ends_nothing_S61() -> None:
+@pytest.mark.covers("S61")
+async def test_a_significant_child_stopped_by_rest_for_one_ends_nothing() -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes, restart="temporary", significant=True)]
     async with open_supervisor(
@@ -429,7 +453,8 @@ async def test_a_significant_child_stopped_by_rest_for_one_ends_nothing_S61() ->
         assert await picture(sup) == {"a": 2}
 
 
-async def test_a_stop_by_a_significant_end_is_one_stop_whoever_it_reaches_S59_S61() -> None:
+@pytest.mark.covers("S59", "S61")
+async def test_a_stop_by_a_significant_end_is_one_stop_whoever_it_reaches() -> None:
     notes: Notes = []
     inner = supervisor_spec(
         "s",
@@ -448,7 +473,8 @@ async def test_a_stop_by_a_significant_end_is_one_stop_whoever_it_reaches_S59_S6
     assert notes == ["+a", "+b", "+c", "-b", "-c", "-a"]
 
 
-async def test_the_last_significant_of_all_climbs_through_one_that_needs_any_S60_S62() -> None:
+@pytest.mark.covers("S60", "S62")
+async def test_the_last_significant_of_all_climbs_through_one_that_needs_any() -> None:
     notes: Notes = []
     leaf = [player(id, notes, restart="temporary", significant=True) for id in "ab"]
     inner = [

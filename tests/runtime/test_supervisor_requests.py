@@ -45,7 +45,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_a_held_id_is_refused_and_the_new_spec_discarded_S48() -> None:
+@pytest.mark.covers("S48")
+async def test_a_held_id_is_refused_and_the_new_spec_discarded() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         with pytest.raises(AlreadyStarted) as caught:
@@ -59,7 +60,8 @@ async def test_a_held_id_is_refused_and_the_new_spec_discarded_S48() -> None:
         assert (await sup.get_childspec("a")).shutdown == 5.0
 
 
-async def test_terminate_keeps_the_spec_and_touches_no_sibling_S49_S18() -> None:
+@pytest.mark.covers("S49", "S18")
+async def test_terminate_keeps_the_spec_and_touches_no_sibling() -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes), player("t", notes, restart="temporary")]
     async with open_supervisor(children, strategy="one_for_all") as sup:
@@ -71,7 +73,8 @@ async def test_terminate_keeps_the_spec_and_touches_no_sibling_S49_S18() -> None
             await sup.terminate_child("t")
 
 
-async def test_what_is_no_id_is_refused_in_its_caller_and_the_tree_lives_on_S49() -> None:
+@pytest.mark.covers("S49")
+async def test_what_is_no_id_is_refused_in_its_caller_and_the_tree_lives_on() -> None:
     async with open_supervisor([ChildSpec("w", forever)]) as sup:
         for request in (sup.terminate_child, sup.restart_child, sup.delete_child, sup.get_childspec):
             for wrong in (["w"], sup.child("w").ref()):
@@ -80,7 +83,8 @@ async def test_what_is_no_id_is_refused_in_its_caller_and_the_tree_lives_on_S49(
         assert await picture(sup) == {"w": 1}
 
 
-async def test_restart_and_delete_are_for_children_that_are_down_S50_S51() -> None:
+@pytest.mark.covers("S50", "S51")
+async def test_restart_and_delete_are_for_children_that_are_down() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, fails_at(2))]) as sup:
         for request in (sup.restart_child, sup.delete_child):
@@ -98,7 +102,8 @@ async def test_restart_and_delete_are_for_children_that_are_down_S50_S51() -> No
         assert await picture(sup) == {}
 
 
-async def test_restart_and_delete_are_refused_while_a_restart_is_owed_S50_S51() -> None:
+@pytest.mark.covers("S50", "S51")
+async def test_restart_and_delete_are_refused_while_a_restart_is_owed() -> None:
     notes: Notes = []
 
     async with open_supervisor([player("a", notes, fails_from(2))], intensity=10**6) as sup:
@@ -115,7 +120,8 @@ async def test_restart_and_delete_are_refused_while_a_restart_is_owed_S50_S51() 
         await sup.delete_child("a")
 
 
-async def test_which_and_count_children_S52_S53_D3() -> None:
+@pytest.mark.covers("S52", "S53", "D3")
+async def test_which_and_count_children() -> None:
     notes: Notes = []
     children = [player("b", notes), supervisor_spec("s"), player("a", notes), ChildSpec("f", forever)]
     async with open_supervisor(children) as sup:
@@ -132,7 +138,8 @@ async def test_which_and_count_children_S52_S53_D3() -> None:
         assert await sup.count_children() == ChildCounts(specs=4, active=3, supervisors=1, workers=3)
 
 
-async def test_a_supervisor_that_is_gone_answers_nothing_S54() -> None:
+@pytest.mark.covers("S54")
+async def test_a_supervisor_that_is_gone_answers_nothing() -> None:
     notes: Notes = []
     inner = supervisor_spec("s", [player("a", notes)], restart="temporary")
     async with open_supervisor([inner]) as sup:
@@ -147,7 +154,8 @@ async def test_a_supervisor_that_is_gone_answers_nothing_S54() -> None:
         await sup.count_children()
 
 
-async def test_a_pending_request_learns_of_the_supervisors_exit_S54(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S54")
+async def test_a_pending_request_learns_of_the_supervisors_exit(autojump_clock: MockClock) -> None:
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep(100)
 
@@ -163,7 +171,8 @@ async def test_a_pending_request_learns_of_the_supervisors_exit_S54(autojump_clo
         await sup.stop(Shutdown("now"))
 
 
-async def test_one_thing_at_a_time_a_slow_start_included_S55(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S55")
+async def test_one_thing_at_a_time_a_slow_start_included(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup, trio.open_nursery() as nursery:
         begun = trio.current_time()
@@ -177,7 +186,8 @@ async def test_one_thing_at_a_time_a_slow_start_included_S55(autojump_clock: Moc
         assert notes == ["+a", "+a"]  # exits before requests, M6
 
 
-async def test_a_child_that_asks_its_supervisor_while_being_stopped_by_it_is_refused_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_child_that_asks_its_supervisor_while_being_stopped_by_it_is_refused() -> None:
     seen: list[type[Exception]] = []
 
     class Asks(Actor):
@@ -201,7 +211,8 @@ async def test_a_child_may_ask_its_supervisor_from_a_handler() -> None:
         assert await sup.name("a").call(0) == 1
 
 
-async def test_a_message_to_a_supervisor_is_reported_and_dropped_S57() -> None:
+@pytest.mark.covers("S57")
+async def test_a_message_to_a_supervisor_is_reported_and_dropped() -> None:
     async with open_supervisor([supervisor_spec("s", name="s")]) as sup:
         with sup.events() as events:
             for target in (sup.ref, sup.name("s")):
@@ -239,7 +250,8 @@ async def test_a_place_in_the_tree_is_an_address_that_follows_restarts() -> None
         assert (await sup.supervisor("s").get_childspec("a")).id == "a"
 
 
-async def test_an_empty_supervisor_lives_on_T11() -> None:
+@pytest.mark.covers("T11")
+async def test_an_empty_supervisor_lives_on() -> None:
     async with open_supervisor() as sup:
         await settled()
         assert sup.ref.is_alive()
@@ -263,7 +275,8 @@ async def test_a_given_up_request_is_not_served() -> None:
         assert list(await picture(sup)) == ["a"] * len(notes)
 
 
-async def test_two_trees_side_by_side_know_nothing_of_each_other_R006() -> None:
+@pytest.mark.covers("R006")
+async def test_two_trees_side_by_side_know_nothing_of_each_other() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as one, open_supervisor([player("a", notes)]) as two:
         await crash(one, "a")

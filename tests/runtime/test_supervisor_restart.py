@@ -45,7 +45,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_a_temporary_childs_id_is_free_again_and_its_arguments_forgotten_S16() -> None:
+@pytest.mark.covers("S16")
+async def test_a_temporary_childs_id_is_free_again_and_its_arguments_forgotten() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, restart="temporary")]) as sup:
         assert (await sup.get_childspec("a")).args == ()
@@ -54,7 +55,8 @@ async def test_a_temporary_childs_id_is_free_again_and_its_arguments_forgotten_S
         assert notes == ["+a", "-a", "+a"]
 
 
-async def test_a_restart_is_a_new_incarnation_with_a_new_ref_and_mailbox_S17() -> None:
+@pytest.mark.covers("S17")
+async def test_a_restart_is_a_new_incarnation_with_a_new_ref_and_mailbox() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)]) as sup:
         first = sup.name("a").ref()
@@ -66,8 +68,8 @@ async def test_a_restart_is_a_new_incarnation_with_a_new_ref_and_mailbox_S17() -
         assert await second.call("incarnation") == 2
 
 
-# L35
-async def test_a_late_report_of_an_earlier_incarnation_changes_nothing_S17() -> None:
+@pytest.mark.covers("S17", "L35")
+async def test_a_late_report_of_an_earlier_incarnation_changes_nothing() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], strategy="one_for_all") as sup:
         sup.name("a").kill()
@@ -77,6 +79,7 @@ async def test_a_late_report_of_an_earlier_incarnation_changes_nothing_S17() -> 
         assert sup.tree().children[0].state == "running"
 
 
+@pytest.mark.covers("S21", "S22", "S23")
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
@@ -85,9 +88,7 @@ async def test_a_late_report_of_an_earlier_incarnation_changes_nothing_S17() -> 
         ("rest_for_one", ["-b", "-d", "-c", "+b", "+c", "+d"]),
     ],
 )
-async def test_who_is_stopped_and_started_in_which_order_S21_S22_S23(
-    strategy: Strategy, expected: Notes
-) -> None:
+async def test_who_is_stopped_and_started_in_which_order(strategy: Strategy, expected: Notes) -> None:
     notes: Notes = []
     async with open_supervisor([player(id, notes) for id in "abcd"], strategy=strategy) as sup:
         del notes[:]
@@ -95,7 +96,8 @@ async def test_who_is_stopped_and_started_in_which_order_S21_S22_S23(
         assert notes == expected
 
 
-async def test_a_temporary_bystander_is_stopped_and_dropped_S24() -> None:
+@pytest.mark.covers("S24")
+async def test_a_temporary_bystander_is_stopped_and_dropped() -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes, restart="temporary")]
     async with open_supervisor(children, strategy="one_for_all") as sup:
@@ -104,7 +106,8 @@ async def test_a_temporary_bystander_is_stopped_and_dropped_S24() -> None:
         assert notes == ["+a", "+b", "-a", "-b", "+a"]
 
 
-async def test_everyone_is_dead_before_anyone_starts_again_S25(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S25")
+async def test_everyone_is_dead_before_anyone_starts_again(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     class Slow(Player):
@@ -120,7 +123,8 @@ async def test_everyone_is_dead_before_anyone_starts_again_S25(autojump_clock: M
         assert notes == ["-c", "-b", "+a", "+b", "+c"]
 
 
-async def test_children_added_later_come_last_S26() -> None:
+@pytest.mark.covers("S26")
+async def test_children_added_later_come_last() -> None:
     notes: Notes = []
     async with open_supervisor([player("z", notes)], strategy="one_for_all") as sup:
         await sup.start_child(player("a", notes))
@@ -129,7 +133,8 @@ async def test_children_added_later_come_last_S26() -> None:
         assert notes == ["-a", "-z", "+z", "+a"]
 
 
-async def test_a_restarted_child_keeps_its_place_S26_S27() -> None:
+@pytest.mark.covers("S26", "S27")
+async def test_a_restarted_child_keeps_its_place() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes)]) as sup:
         await crash(sup, "a")
@@ -137,7 +142,8 @@ async def test_a_restarted_child_keeps_its_place_S26_S27() -> None:
     assert notes == ["-b", "-a"]
 
 
-async def test_a_start_that_fails_at_a_restart_is_tried_again_S28() -> None:
+@pytest.mark.covers("S28")
+async def test_a_start_that_fails_at_a_restart_is_tried_again() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, fails_at(2, 3))], intensity=3) as sup:
         with sup.events() as events:
@@ -155,7 +161,8 @@ async def test_a_start_that_fails_at_a_restart_is_tried_again_S28() -> None:
             ]
 
 
-async def test_every_attempt_to_start_is_counted_S28_S31() -> None:
+@pytest.mark.covers("S28", "S31")
+async def test_every_attempt_to_start_is_counted() -> None:
     notes: Notes = []
     with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes, fails_at(2, 3, 4, 5))], intensity=3) as sup:
@@ -165,7 +172,8 @@ async def test_every_attempt_to_start_is_counted_S28_S31() -> None:
     assert notes.count("+a") == 4
 
 
-async def test_the_strategy_is_applied_anew_when_another_child_fails_to_restart_S28() -> None:
+@pytest.mark.covers("S28")
+async def test_the_strategy_is_applied_anew_when_another_child_fails_to_restart() -> None:
     notes: Notes = []
     children = [player("a", notes), player("b", notes, fails_at(2)), player("c", notes)]
     async with open_supervisor(children, strategy="one_for_all", intensity=2) as sup:
@@ -175,7 +183,8 @@ async def test_the_strategy_is_applied_anew_when_another_child_fails_to_restart_
         assert sup.tree().children[2].incarnation == 2
 
 
-async def test_requests_are_served_between_two_attempts_S28_S49_S53_S55() -> None:
+@pytest.mark.covers("S28", "S49", "S53", "S55")
+async def test_requests_are_served_between_two_attempts() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player("a", notes, lambda n: fails_at(n)(n) if n > 1 else None)], intensity=500
@@ -189,7 +198,8 @@ async def test_requests_are_served_between_two_attempts_S28_S49_S53_S55() -> Non
         assert len(notes) < 500
 
 
-async def test_two_deaths_in_one_tick_are_one_group_restart_S29_S31() -> None:
+@pytest.mark.covers("S29", "S31")
+async def test_two_deaths_in_one_tick_are_one_group_restart() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player(id, notes) for id in "abc"], strategy="one_for_all", intensity=1
@@ -199,7 +209,8 @@ async def test_two_deaths_in_one_tick_are_one_group_restart_S29_S31() -> None:
         assert await picture(sup) == {"a": 2, "b": 2, "c": 2}
 
 
-async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
+@pytest.mark.covers("S29")
+async def test_a_death_outside_the_group_is_handled_after_it() -> None:
     notes: Notes = []
     async with open_supervisor(
         [player(id, notes) for id in "abc"], strategy="rest_for_one", intensity=2
@@ -211,8 +222,8 @@ async def test_a_death_outside_the_group_is_handled_after_it_S29() -> None:
         assert await picture(sup) == {"a": 2, "b": 2, "c": 3}
 
 
-# P03
-async def test_the_count_belongs_to_the_supervisor_S32_S33() -> None:
+@pytest.mark.covers("S32", "S33", "P03")
+async def test_the_count_belongs_to_the_supervisor() -> None:
     notes: Notes = []
     seen: list[tuple[Supervisor, Subscription]] = []
     text = "supervisor 'root' gave up: more than 1 restarts in 5 s"
@@ -234,8 +245,9 @@ async def test_the_count_belongs_to_the_supervisor_S32_S33() -> None:
     assert supervisor.ref.exit_reason == Shutdown("max_restarts")
 
 
+@pytest.mark.covers("S30", "D1")
 @pytest.mark.parametrize(("gap", "survives"), [(4.9, False), (5.0, False), (5.1, True)])
-async def test_the_window_slides_in_continuous_time_S30_D1(
+async def test_the_window_slides_in_continuous_time(
     gap: float, survives: bool, autojump_clock: MockClock
 ) -> None:
     notes: Notes = []
@@ -252,7 +264,8 @@ async def test_the_window_slides_in_continuous_time_S30_D1(
         assert not survives
 
 
-async def test_intensity_0_gives_up_without_restarting_S30() -> None:
+@pytest.mark.covers("S30")
+async def test_intensity_0_gives_up_without_restarting() -> None:
     notes: Notes = []
     with pytest.raises(MaxRestartsExceeded):  # noqa: PT012
         async with open_supervisor([player("a", notes), player("b", notes)], intensity=0) as sup:
@@ -261,7 +274,8 @@ async def test_intensity_0_gives_up_without_restarting_S30() -> None:
     assert notes == ["+a", "+b", "-a", "-b"]
 
 
-async def test_a_group_restart_counts_once_S31() -> None:
+@pytest.mark.covers("S31")
+async def test_a_group_restart_counts_once() -> None:
     notes: Notes = []
     children = [player(id, notes) for id in "abcd"]
     with pytest.raises(MaxRestartsExceeded):  # noqa: PT012
@@ -272,7 +286,8 @@ async def test_a_group_restart_counts_once_S31() -> None:
             await trio.sleep_forever()
 
 
-async def test_restarts_on_request_are_not_counted_S31() -> None:
+@pytest.mark.covers("S31")
+async def test_restarts_on_request_are_not_counted() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes)], intensity=0) as sup:
         for _ in range(5):
@@ -281,7 +296,8 @@ async def test_restarts_on_request_are_not_counted_S31() -> None:
         assert await picture(sup) == {"a": 6}
 
 
-async def test_a_nested_supervisor_that_gives_up_is_restarted_like_any_child_S34() -> None:
+@pytest.mark.covers("S34")
+async def test_a_nested_supervisor_that_gives_up_is_restarted_like_any_child() -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("a", notes)], intensity=0)
     async with open_supervisor([inner]) as sup:
@@ -302,7 +318,8 @@ async def test_a_nested_supervisor_that_gives_up_is_restarted_like_any_child_S34
             ]
 
 
-async def test_a_transient_nested_supervisor_that_gives_up_stays_down_S33_S34() -> None:
+@pytest.mark.covers("S33", "S34")
+async def test_a_transient_nested_supervisor_that_gives_up_stays_down() -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("a", notes)], intensity=0, restart="transient")
     async with open_supervisor([inner]) as sup:
@@ -311,7 +328,8 @@ async def test_a_transient_nested_supervisor_that_gives_up_stays_down_S33_S34() 
         assert (node.state, node.exit) == ("down", Shutdown("max_restarts"))
 
 
-async def test_what_is_not_an_exception_is_told_as_an_exit_S35() -> None:
+@pytest.mark.covers("S35")
+async def test_what_is_not_an_exception_is_told_as_an_exit() -> None:
     notes: Notes = []
     with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes)], intensity=0) as sup:
@@ -322,7 +340,8 @@ async def test_what_is_not_an_exception_is_told_as_an_exit_S35() -> None:
     assert only.reason == ExitStatus(3)
 
 
-async def test_giving_up_cancels_the_body_and_an_error_of_the_body_is_not_lost_S35() -> None:
+@pytest.mark.covers("S35")
+async def test_giving_up_cancels_the_body_and_an_error_of_the_body_is_not_lost() -> None:
     notes: Notes = []
     with pytest.raises(MaxRestartsExceeded) as caught:  # noqa: PT012
         async with open_supervisor([player("a", notes)], intensity=0) as sup:
@@ -389,7 +408,8 @@ async def test_an_error_in_a_function_left_with_kept_harms_nobody() -> None:
             assert "kept_error root/a" in kinds(events)
 
 
-async def test_a_child_gets_the_context_of_its_supervisors_creation_T17() -> None:
+@pytest.mark.covers("T17")
+async def test_a_child_gets_the_context_of_its_supervisors_creation() -> None:
     place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 
     class Where(Actor):
@@ -407,7 +427,8 @@ async def test_a_child_gets_the_context_of_its_supervisors_creation_T17() -> Non
         assert [await sup.name(id).call(0) for id in "ab"] == ["at the creation"] * 2
 
 
-async def test_a_childs_failure_does_not_reach_its_siblings_T4() -> None:
+@pytest.mark.covers("T4")
+async def test_a_childs_failure_does_not_reach_its_siblings() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes)]) as sup:
         sibling = sup.name("b").ref()
@@ -415,7 +436,8 @@ async def test_a_childs_failure_does_not_reach_its_siblings_T4() -> None:
         assert sibling.is_alive()
 
 
-async def test_a_group_of_errors_is_one_crash_kept_whole_T4() -> None:
+@pytest.mark.covers("T4")
+async def test_a_group_of_errors_is_one_crash_kept_whole() -> None:
     async def two(*, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         raise ExceptionGroup("two", [Boom("1"), Boom("2")])
@@ -499,7 +521,8 @@ async def test_a_body_can_end_itself_with_a_reason(reason: Any) -> None:
         assert (first.exit_reason, second.exit_reason) == (reason, reason)
 
 
-async def test_a_body_that_ends_with_exit_status_0_is_normal_T19() -> None:
+@pytest.mark.covers("T19")
+async def test_a_body_that_ends_with_exit_status_0_is_normal() -> None:
     async with open_supervisor() as sup:
         ref = await sup.start_child(exits_with(ExitStatus(0)))
         await settled()

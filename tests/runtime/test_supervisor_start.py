@@ -41,7 +41,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_children_start_in_order_one_after_another_S7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S7")
+async def test_children_start_in_order_one_after_another(autojump_clock: MockClock) -> None:
     times: list[tuple[str, float]] = []
 
     class Slow(Actor):
@@ -62,7 +63,8 @@ async def test_children_start_in_order_one_after_another_S7(autojump_clock: Mock
     ]
 
 
-async def test_a_nested_supervisor_is_ready_when_its_last_child_is_S7() -> None:
+@pytest.mark.covers("S7")
+async def test_a_nested_supervisor_is_ready_when_its_last_child_is() -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("b", notes), player("c", notes)])
     async with open_supervisor([player("a", notes), inner, player("d", notes)]):
@@ -70,7 +72,8 @@ async def test_a_nested_supervisor_is_ready_when_its_last_child_is_S7() -> None:
     assert notes[4:] == ["-d", "-c", "-b", "-a"]  # S72
 
 
-async def test_a_start_can_carry_information_S8() -> None:
+@pytest.mark.covers("S8")
+async def test_a_start_can_carry_information() -> None:
     async def body(port: int, *, task_status: trio.TaskStatus[object]) -> None:
         task_status.started({"port": port})
         await trio.sleep_forever()
@@ -80,8 +83,9 @@ async def test_a_start_can_carry_information_S8() -> None:
         assert ref.info == {"port": 80}
 
 
+@pytest.mark.covers("S9")
 @pytest.mark.parametrize(("restart", "held"), [("permanent", {"a": "down"}), ("temporary", {})])
-async def test_an_ignored_start_is_no_error_S9(restart: str, held: dict[str, str]) -> None:
+async def test_an_ignored_start_is_no_error(restart: str, held: dict[str, str]) -> None:
     notes: Notes = []
     spec = player("a", notes, lambda _: IGNORE, restart=restart)
     async with open_supervisor([spec]) as sup:
@@ -92,7 +96,8 @@ async def test_an_ignored_start_is_no_error_S9(restart: str, held: dict[str, str
     assert notes == ["+a", "+b"]
 
 
-async def test_a_function_can_ignore_its_start_too_S9() -> None:
+@pytest.mark.covers("S9")
+async def test_a_function_can_ignore_its_start_too() -> None:
     async def body(*, task_status: trio.TaskStatus[None]) -> object:
         return IGNORE
 
@@ -100,14 +105,16 @@ async def test_a_function_can_ignore_its_start_too_S9() -> None:
         assert await picture(sup) == {"a": "down"}
 
 
-async def test_a_restart_that_ignores_leaves_the_child_down_S9() -> None:
+@pytest.mark.covers("S9")
+async def test_a_restart_that_ignores_leaves_the_child_down() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, lambda n: IGNORE if n > 1 else None)]) as sup:
         await crash(sup, "a")
         assert await picture(sup) == {"a": "down"}
 
 
-async def test_a_failed_first_start_undoes_the_others_in_reverse_S10() -> None:
+@pytest.mark.covers("S10")
+async def test_a_failed_first_start_undoes_the_others_in_reverse() -> None:
     notes: Notes = []
     children = [player(id, notes, fails_at(1) if id == "c" else None) for id in "abcd"]
     with pytest.raises(StartError, match=r"child 'c' did not start: crash: Boom\('start 1'\)") as caught:
@@ -118,7 +125,8 @@ async def test_a_failed_first_start_undoes_the_others_in_reverse_S10() -> None:
     assert isinstance(caught.value.__cause__, Boom)
 
 
-async def test_a_nested_supervisor_that_cannot_start_is_a_failed_child_S10() -> None:
+@pytest.mark.covers("S10")
+async def test_a_nested_supervisor_that_cannot_start_is_a_failed_child() -> None:
     notes: Notes = []
     inner = supervisor_spec("inner", [player("b", notes), player("c", notes, fails_at(1))])
     with pytest.raises(StartError) as caught:
@@ -149,8 +157,9 @@ class StopsInInit(Actor):
         return Stop(Normal())
 
 
+@pytest.mark.covers("T7")
 @pytest.mark.parametrize("start", [stops_in_init, returns_early, cancels_itself, StopsInInit])
-async def test_ending_before_ready_is_a_start_failure_in_whatever_way_T7(
+async def test_ending_before_ready_is_a_start_failure_in_whatever_way(
     start: Callable[..., object],
 ) -> None:
     async with open_supervisor() as sup:
@@ -159,7 +168,8 @@ async def test_ending_before_ready_is_a_start_failure_in_whatever_way_T7(
         assert await sup.which_children() == ()
 
 
-async def test_a_failed_start_leaves_nothing_behind_when_the_starter_sees_it_S11() -> None:
+@pytest.mark.covers("S11")
+async def test_a_failed_start_leaves_nothing_behind_when_the_starter_sees_it() -> None:
     left: list[str] = []
 
     class Half(Actor):
@@ -185,7 +195,8 @@ async def test_a_failed_start_leaves_nothing_behind_when_the_starter_sees_it_S11
             await sup.name("a").call("x")
 
 
-async def test_terminate_is_not_called_after_a_failed_start_S46() -> None:
+@pytest.mark.covers("S46")
+async def test_terminate_is_not_called_after_a_failed_start() -> None:
     notes: Notes = []
     async with open_supervisor() as sup:
         with pytest.raises(StartError):
@@ -193,7 +204,8 @@ async def test_terminate_is_not_called_after_a_failed_start_S46() -> None:
     assert notes == ["+a"]
 
 
-async def test_a_taken_name_fails_the_start_and_leaves_its_holder_alone_S12() -> None:
+@pytest.mark.covers("S12")
+async def test_a_taken_name_fails_the_start_and_leaves_its_holder_alone() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, name="x")]) as sup:
         holder = sup.name("x").ref()
@@ -206,7 +218,8 @@ async def test_a_taken_name_fails_the_start_and_leaves_its_holder_alone_S12() ->
     assert notes == ["+a", "-a"]
 
 
-async def test_a_start_can_be_timed_out_D5_X4(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("D5", "X4")
+async def test_a_start_can_be_timed_out(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     with pytest.raises(StartError, match=r"not ready within 3 s") as caught:
         async with open_supervisor([ChildSpec("a", never_ready, start_timeout=3)]):
@@ -215,7 +228,8 @@ async def test_a_start_can_be_timed_out_D5_X4(autojump_clock: MockClock) -> None
     assert isinstance(caught.value.__cause__, StartTimeout)
 
 
-async def test_a_stop_aborts_a_start_D5_S43(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("D5", "S43")
+async def test_a_stop_aborts_a_start(autojump_clock: MockClock) -> None:
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
         await trio.sleep(300)
 
@@ -229,7 +243,8 @@ async def test_a_stop_aborts_a_start_D5_S43(autojump_clock: MockClock) -> None:
     assert notes == ["+a", "-a"]
 
 
-async def test_a_child_stopped_just_after_it_was_started_is_accounted_for_T7() -> None:
+@pytest.mark.covers("T7")
+async def test_a_child_stopped_just_after_it_was_started_is_accounted_for() -> None:
     notes: Notes = []
 
     class Quick(Player):
@@ -251,7 +266,8 @@ async def test_a_child_stopped_just_after_it_was_started_is_accounted_for_T7() -
         assert notes in ([], ["+a"], ["+a", "-a"])
 
 
-async def test_a_caller_that_gives_up_leaves_its_child_under_supervision_T7(
+@pytest.mark.covers("T7")
+async def test_a_caller_that_gives_up_leaves_its_child_under_supervision(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -269,7 +285,8 @@ async def test_a_caller_that_gives_up_leaves_its_child_under_supervision_T7(
     assert notes == ["+a", "-a"]
 
 
-async def test_a_child_that_asks_its_own_supervisor_while_starting_is_refused_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_child_that_asks_its_own_supervisor_while_starting_is_refused() -> None:
     class Asks(Actor):
         async def init(self) -> None:
             await self.supervisor.which_children()
@@ -280,7 +297,8 @@ async def test_a_child_that_asks_its_own_supervisor_while_starting_is_refused_S5
         assert isinstance(caught.value.__cause__, WouldDeadlock)
 
 
-async def test_a_grandchild_that_asks_the_root_while_starting_is_refused_too_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_grandchild_that_asks_the_root_while_starting_is_refused_too() -> None:
     async def asks(*, task_status: trio.TaskStatus[None]) -> None:
         with pytest.raises(WouldDeadlock, match="supervisor 'root' waits for"):
             await root[0].which_children()
@@ -299,7 +317,8 @@ async def test_a_grandchild_that_asks_the_root_while_starting_is_refused_too_S56
         await sup.start_child(supervisor_spec("inner", [ChildSpec("a", asks)]))
 
 
-async def test_a_task_of_the_starting_actors_nursery_may_ask_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_task_of_the_starting_actors_nursery_may_ask() -> None:
     answers: list[int] = []
 
     class Asks(Actor):
@@ -326,7 +345,8 @@ async def test_a_child_knows_its_context() -> None:
         current_actor()
 
 
-async def test_the_events_of_a_start_follow_the_state_X11() -> None:
+@pytest.mark.covers("X11")
+async def test_the_events_of_a_start_follow_the_state() -> None:
     notes: Notes = []
     async with open_supervisor() as sup:
         with sup.events() as events:
@@ -341,7 +361,8 @@ async def test_the_events_of_a_start_follow_the_state_X11() -> None:
             ]
 
 
-async def test_a_start_that_was_asked_to_stop_before_its_first_step_never_runs_T6() -> None:
+@pytest.mark.covers("T6")
+async def test_a_start_that_was_asked_to_stop_before_its_first_step_never_runs() -> None:
     ran: list[str] = []
 
     async def body(*, task_status: trio.TaskStatus[None]) -> None:
@@ -368,7 +389,8 @@ async def test_a_function_can_be_ready_only_once() -> None:
         pass
 
 
-async def test_get_childspec_returns_what_is_held_S1() -> None:
+@pytest.mark.covers("S1")
+async def test_get_childspec_returns_what_is_held() -> None:
     async with open_supervisor([ChildSpec("a", forever, shutdown=math.inf)]) as sup:
         spec = await sup.get_childspec("a")
         assert (spec.id, spec.shutdown, spec.restart) == ("a", math.inf, "permanent")

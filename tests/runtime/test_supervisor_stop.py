@@ -43,7 +43,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_children_stop_in_reverse_order_and_stop_times_add_up_S36_S72(
+@pytest.mark.covers("S36", "S72")
+async def test_children_stop_in_reverse_order_and_stop_times_add_up(
     autojump_clock: MockClock,
 ) -> None:
     inner = supervisor_spec("s", [stubborn("b", 1), stubborn("c", 2)])
@@ -55,17 +56,18 @@ async def test_children_stop_in_reverse_order_and_stop_times_add_up_S36_S72(
     assert exits == [("root/d", 4), ("root/s/c", 6), ("root/s/b", 7), ("root/s", 7), ("root/a", 10)]
 
 
+@pytest.mark.covers("S37", "S38", "S39")
 @pytest.mark.parametrize(
     ("grace", "seconds", "took", "reason", "told"),
     [
-        ("brutal_kill", 9, 0, Killed(), []),  # S37
+        ("brutal_kill", 9, 0, Killed(), []),
         (5, 3, 3, Shutdown(), []),
-        (5, 9, 5, Killed(), [Killed()]),  # S38, S39
+        (5, 9, 5, Killed(), [Killed()]),
         (0, 9, 0, Killed(), [Killed()]),
         (math.inf, 900, 900, Shutdown(), []),
     ],
 )
-async def test_the_grace_of_a_stop_S37_S38(
+async def test_the_grace_of_a_stop(
     grace: Any,
     seconds: float,
     took: float,
@@ -81,7 +83,8 @@ async def test_the_grace_of_a_stop_S37_S38(
     assert [event.reason for event in heard(events) if isinstance(event, ShutdownFailed)] == told
 
 
-async def test_each_grace_begins_when_that_child_is_asked_S38(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S38")
+async def test_each_grace_begins_when_that_child_is_asked(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     async with open_supervisor([stubborn("a", 4, name="a"), stubborn("b", 4)]) as sup:
         ref = sup.name("a").ref()
@@ -89,7 +92,8 @@ async def test_each_grace_begins_when_that_child_is_asked_S38(autojump_clock: Mo
     assert ref.exit_reason == Shutdown()
 
 
-async def test_a_crash_in_cleanup_is_reported_and_changes_nothing_else_S39() -> None:
+@pytest.mark.covers("S39")
+async def test_a_crash_in_cleanup_is_reported_and_changes_nothing_else() -> None:
     notes: Notes = []
 
     class Messy(Player):
@@ -105,10 +109,11 @@ async def test_a_crash_in_cleanup_is_reported_and_changes_nothing_else_S39() -> 
     assert sup.ref.exit_reason == Shutdown()
 
 
+@pytest.mark.covers("S39")
 @pytest.mark.parametrize(
     ("restart", "reported"), [("permanent", True), ("transient", False), ("temporary", False)]
 )
-async def test_a_normal_end_on_request_is_an_error_of_a_permanent_child_only_S39(
+async def test_a_normal_end_on_request_is_an_error_of_a_permanent_child_only(
     restart: Restart, reported: bool
 ) -> None:
     async def swallows(*, task_status: trio.TaskStatus[None]) -> None:
@@ -132,7 +137,8 @@ async def test_a_normal_end_on_request_is_an_error_of_a_permanent_child_only_S39
     assert ("shutdown_error root/a" in kinds(events)) == reported
 
 
-async def test_a_child_that_crashes_while_its_supervisor_stops_is_not_restarted_S40_S41() -> None:
+@pytest.mark.covers("S40", "S41")
+async def test_a_child_that_crashes_while_its_supervisor_stops_is_not_restarted() -> None:
     notes: Notes = []
 
     class Takes(Player):
@@ -147,7 +153,8 @@ async def test_a_child_that_crashes_while_its_supervisor_stops_is_not_restarted_
     assert victim.exit_reason == Killed()
 
 
-async def test_requests_during_a_stop_are_not_served_S41_S54(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S41", "S54")
+async def test_requests_during_a_stop_are_not_served(autojump_clock: MockClock) -> None:
     notes: Notes = []
     errors: list[str] = []
     async with open_supervisor([stubborn("a", 3)]) as sup:
@@ -167,14 +174,16 @@ async def test_requests_during_a_stop_are_not_served_S41_S54(autojump_clock: Moc
     assert (notes, errors) == ([], ["shutdown"])
 
 
-async def test_a_stopped_supervisor_ends_with_the_reason_it_was_asked_with_S42() -> None:
+@pytest.mark.covers("S42")
+async def test_a_stopped_supervisor_ends_with_the_reason_it_was_asked_with() -> None:
     async with open_supervisor([ChildSpec("a", forever)]) as sup:
         await sup.stop(Shutdown("maintenance"))
         assert await sup.wait_stopped() == Shutdown("maintenance")
     assert sup.ref.exit_reason == Shutdown("maintenance")
 
 
-async def test_a_stop_ends_a_loop_of_failing_restarts_at_once_S43() -> None:
+@pytest.mark.covers("S43")
+async def test_a_stop_ends_a_loop_of_failing_restarts_at_once() -> None:
     notes: Notes = []
 
     async with open_supervisor([player("a", notes, fails_from(2))], intensity=10**6) as sup:
@@ -184,7 +193,8 @@ async def test_a_stop_ends_a_loop_of_failing_restarts_at_once_S43() -> None:
     assert notes[-1] == "+a"
 
 
-async def test_a_stop_in_the_stop_phase_of_a_restart_starts_nobody_S41_S43(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S41", "S43")
+async def test_a_stop_in_the_stop_phase_of_a_restart_starts_nobody(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     class Slow(Player):
@@ -199,7 +209,8 @@ async def test_a_stop_in_the_stop_phase_of_a_restart_starts_nobody_S41_S43(autoj
     assert notes == ["+a", "+b", "+c", "-c", "-b"]
 
 
-async def test_a_killed_supervisor_leaves_no_children_S45_D7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S45", "D7")
+async def test_a_killed_supervisor_leaves_no_children(autojump_clock: MockClock) -> None:
     notes: Notes = []
     deep = supervisor_spec("deep", [player("a", notes), stubborn("b", 50)])
     inner = supervisor_spec("inner", [deep, player("c", notes)], name="inner", restart="temporary")
@@ -217,7 +228,8 @@ async def test_a_killed_supervisor_leaves_no_children_S45_D7(autojump_clock: Moc
     assert notes == ["+a", "+c"]  # S46: no terminate
 
 
-async def test_a_finite_grace_kills_the_whole_subtree_when_it_expires_D7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("D7")
+async def test_a_finite_grace_kills_the_whole_subtree_when_it_expires(autojump_clock: MockClock) -> None:
     inner = supervisor_spec(
         "inner", [stubborn("a", 50, shutdown=100), stubborn("b", 50, shutdown=100)], shutdown=7
     )
@@ -228,6 +240,7 @@ async def test_a_finite_grace_kills_the_whole_subtree_when_it_expires_D7(autojum
     assert [ref.exit_reason for ref in refs] == [Killed()] * 3
 
 
+@pytest.mark.covers("S46")
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
@@ -238,7 +251,7 @@ async def test_a_finite_grace_kills_the_whole_subtree_when_it_expires_D7(autojum
     ],
     ids=str,
 )
-async def test_terminate_runs_on_every_end_but_a_kill_S46(reason: ExitReason, told: list[str]) -> None:
+async def test_terminate_runs_on_every_end_but_a_kill(reason: ExitReason, told: list[str]) -> None:
     seen: list[str] = []
 
     class Tells(Player):
@@ -264,7 +277,8 @@ async def test_a_crash_in_terminate_is_the_reason_with_the_first_crash_as_its_co
     assert str(down.reason.error.__context__) == "crash"
 
 
-async def test_a_kill_cuts_terminate_short_T8(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T8")
+async def test_a_kill_cuts_terminate_short(autojump_clock: MockClock) -> None:
     async with open_supervisor([stubborn("a", 1000, shutdown=math.inf)]) as sup:
         ref, begun = sup.child("a").ref(), trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -275,7 +289,8 @@ async def test_a_kill_cuts_terminate_short_T8(autojump_clock: MockClock) -> None
     assert ref.exit_reason == Killed()
 
 
-async def test_a_child_that_cannot_be_killed_is_reported_and_waited_for_T10_S44(
+@pytest.mark.covers("T10", "S44")
+async def test_a_child_that_cannot_be_killed_is_reported_and_waited_for(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -307,7 +322,8 @@ async def test_a_second_stop_joins_the_first_and_a_kill_hastens_it(autojump_cloc
         assert sup.ref.exit_reason == Killed()
 
 
-async def test_start_child_returns_a_ref_and_keeps_nothing_on_failure_S47() -> None:
+@pytest.mark.covers("S47")
+async def test_start_child_returns_a_ref_and_keeps_nothing_on_failure() -> None:
     notes: Notes = []
 
     def fail(_: int) -> None:
@@ -320,7 +336,8 @@ async def test_start_child_returns_a_ref_and_keeps_nothing_on_failure_S47() -> N
         assert await picture(sup) == {"a": 1}
 
 
-async def test_significant_children_end_their_supervisor_S58_S59() -> None:
+@pytest.mark.covers("S58", "S59")
+async def test_significant_children_end_their_supervisor() -> None:
     notes: Notes = []
     children = [
         player("a", notes),
@@ -335,8 +352,9 @@ async def test_significant_children_end_their_supervisor_S58_S59() -> None:
     assert notes[-3:] == ["-b", "-c", "-a"]
 
 
+@pytest.mark.covers("S58")
 @pytest.mark.parametrize("reason", [Normal(), Crash(Boom("crash"))], ids=str)
-async def test_any_exit_of_a_temporary_child_is_significant_S58(reason: ExitReason) -> None:
+async def test_any_exit_of_a_temporary_child_is_significant(reason: ExitReason) -> None:
     notes: Notes = []
     children = [player("a", notes, restart="temporary", significant=True)]
     async with open_supervisor(children, auto_shutdown="any_significant") as sup:
@@ -344,7 +362,8 @@ async def test_any_exit_of_a_temporary_child_is_significant_S58(reason: ExitReas
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
-async def test_all_significant_waits_for_the_last_S60() -> None:
+@pytest.mark.covers("S60")
+async def test_all_significant_waits_for_the_last() -> None:
     notes: Notes = []
     children = [player(id, notes, restart="transient", significant=id != "a") for id in "abc"]
     async with open_supervisor(children, auto_shutdown="all_significant") as sup:
@@ -356,8 +375,9 @@ async def test_all_significant_waits_for_the_last_S60() -> None:
         assert await sup.wait_stopped() == Shutdown("auto_shutdown")
 
 
+@pytest.mark.covers("S61")
 @pytest.mark.parametrize("auto", ["any_significant", "all_significant"])
-async def test_stops_by_request_or_by_a_sibling_are_no_significant_ends_S61(auto: AutoShutdown) -> None:
+async def test_stops_by_request_or_by_a_sibling_are_no_significant_ends(auto: AutoShutdown) -> None:
     notes: Notes = []
     children = [
         player("a", notes),
@@ -372,8 +392,9 @@ async def test_stops_by_request_or_by_a_sibling_are_no_significant_ends_S61(auto
         assert sup.ref.is_alive()
 
 
+@pytest.mark.covers("S62")
 @pytest.mark.parametrize("significant", [True, False])
-async def test_automatic_shutdown_nests_through_significant_supervisors_S62(significant: bool) -> None:
+async def test_automatic_shutdown_nests_through_significant_supervisors(significant: bool) -> None:
     notes: Notes = []
     worker = player("a", notes, restart="transient", significant=True)
     inner = supervisor_spec(
@@ -412,7 +433,8 @@ async def test_nothing_of_ours_lives_after_the_block(strategy: Strategy) -> None
     assert registry.names() == {}
 
 
-async def test_a_stop_by_ref_is_an_exit_like_any_other_M28() -> None:
+@pytest.mark.covers("M28")
+async def test_a_stop_by_ref_is_an_exit_like_any_other() -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes), player("b", notes, restart="transient")]) as sup:
         for id in "ab":
@@ -447,9 +469,10 @@ async def test_a_second_actor_of_the_class_shares_nothing() -> None:
         assert [await sup.name(id).call(0) for id in "aab"] == [1, 2, 1]
 
 
+@pytest.mark.covers("S42")
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("reason", [Normal(), Killed(), Shutdown("x"), Crash(Boom("on purpose"))], ids=str)
-async def test_a_stop_of_a_supervisor_by_its_owner_stops_it_whatever_the_reason_S42(
+async def test_a_stop_of_a_supervisor_by_its_owner_stops_it_whatever_the_reason(
     reason: ExitReason, nested: bool
 ) -> None:
     notes: Notes = []
@@ -462,7 +485,8 @@ async def test_a_stop_of_a_supervisor_by_its_owner_stops_it_whatever_the_reason_
         assert notes == (["+a"] if reason == Killed() else ["+a", "-a"])
 
 
-async def test_an_exit_asked_for_with_normal_still_does_nothing_to_a_supervisor_M28() -> None:
+@pytest.mark.covers("M28")
+async def test_an_exit_asked_for_with_normal_still_does_nothing_to_a_supervisor() -> None:
     async with open_supervisor([player("a", [])]) as sup:
         sup.ref.exit(Normal())
         await settled()

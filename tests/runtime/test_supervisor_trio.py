@@ -32,7 +32,8 @@ from tests.runtime.stage import (
 )
 
 
-async def test_a_cancellation_from_outside_becomes_an_ordered_stop_T1_T2(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T1", "T2")
+async def test_a_cancellation_from_outside_becomes_an_ordered_stop(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     class Polite(Player):
@@ -49,14 +50,16 @@ async def test_a_cancellation_from_outside_becomes_an_ordered_stop_T1_T2(autojum
     assert notes == ["+a", "+b", "-b shutdown", "-a shutdown"]
 
 
-async def test_a_cancellation_that_the_body_does_not_notice_is_delivered_afterwards_T2() -> None:
+@pytest.mark.covers("T2")
+async def test_a_cancellation_that_the_body_does_not_notice_is_delivered_afterwards() -> None:
     with trio.CancelScope() as scope:
         async with open_supervisor([ChildSpec("a", forever)]):
             scope.cancel()
     assert scope.cancelled_caught
 
 
-async def test_a_cancellation_while_stopping_does_not_hurry_the_stop_T2(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T2")
+async def test_a_cancellation_while_stopping_does_not_hurry_the_stop(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     ref: list[Ref] = []
     with trio.move_on_after(1) as scope:
@@ -102,7 +105,8 @@ async def test_leaving_the_block_leaves_by_return_and_break() -> None:
     assert notes == ["+a", "-a", "+b", "-b"]
 
 
-async def test_cancelled_is_never_a_crash_T3() -> None:
+@pytest.mark.covers("T3")
+async def test_cancelled_is_never_a_crash() -> None:
     async def swarm(*, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
@@ -126,13 +130,15 @@ async def one_fails(*, task_status: trio.TaskStatus[None]) -> None:
             raise Boom
 
 
-async def test_an_error_beside_a_cancellation_is_a_crash_without_the_cancelled_T3() -> None:
+@pytest.mark.covers("T3")
+async def test_an_error_beside_a_cancellation_is_a_crash_without_the_cancelled() -> None:
     async with open_supervisor([ChildSpec("a", one_fails)]) as sup:
         ref = sup.child("a").ref()
     assert [type(error) for error in errors_in(ref.exit_reason)] == [Boom]
 
 
-async def test_an_error_beside_a_kill_is_a_kill_T3() -> None:
+@pytest.mark.covers("T3")
+async def test_an_error_beside_a_kill_is_a_kill() -> None:
     async with open_supervisor(
         [ChildSpec("a", one_fails, restart="temporary", shutdown="brutal_kill")]
     ) as sup:
@@ -140,10 +146,11 @@ async def test_an_error_beside_a_kill_is_a_kill_T3() -> None:
     assert str(ref.exit_reason) == "killed"
 
 
+@pytest.mark.covers("T5")
 @pytest.mark.parametrize("error", [KeyboardInterrupt("^C"), SystemExit(3)], ids=repr)
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("restart", ["permanent", "temporary"])
-async def test_an_interrupt_in_a_child_stops_the_tree_and_comes_out_bare_T5(
+async def test_an_interrupt_in_a_child_stops_the_tree_and_comes_out_bare(
     error: BaseException, grouped: bool, restart: Restart
 ) -> None:
     notes: Notes = []
@@ -170,7 +177,8 @@ async def test_an_interrupt_in_a_child_stops_the_tree_and_comes_out_bare_T5(
     assert not any("restarting" in kind for kind in kinds(events[0]))
 
 
-async def test_an_interrupt_in_the_body_or_in_a_group_comes_out_bare_T5() -> None:
+@pytest.mark.covers("T5")
+async def test_an_interrupt_in_the_body_or_in_a_group_comes_out_bare() -> None:
     notes: Notes = []
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
         async with open_supervisor([player("a", notes)]), trio.open_nursery() as nursery:
@@ -179,7 +187,8 @@ async def test_an_interrupt_in_the_body_or_in_a_group_comes_out_bare_T5() -> Non
     assert notes == ["+a", "-a"]
 
 
-async def test_an_interrupt_while_a_child_starts_T5() -> None:
+@pytest.mark.covers("T5")
+async def test_an_interrupt_while_a_child_starts() -> None:
     async def interrupted(*, task_status: trio.TaskStatus[None]) -> None:
         raise KeyboardInterrupt
 
@@ -190,7 +199,8 @@ async def test_an_interrupt_while_a_child_starts_T5() -> None:
     assert notes == ["+a", "-a"]
 
 
-async def test_a_second_interrupt_kills_T5(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T5")
+async def test_a_second_interrupt_kills(autojump_clock: MockClock) -> None:
     class Twice(Actor):
         async def terminate(self, reason: ExitReason) -> None:
             await trio.sleep(1)
@@ -203,7 +213,8 @@ async def test_a_second_interrupt_kills_T5(autojump_clock: MockClock) -> None:
     assert trio.current_time() - begun == 1
 
 
-async def test_exits_are_told_while_the_supervisor_is_busy_T13(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T13")
+async def test_exits_are_told_while_the_supervisor_is_busy(autojump_clock: MockClock) -> None:
     notes: Notes = []
     async with open_supervisor([player("a", notes, mailbox=1), player("b", notes)], intensity=2) as sup:
         async with trio.open_nursery() as nursery:
@@ -260,7 +271,8 @@ async def test_a_root_that_is_stopped_while_it_starts_has_not_started() -> None:
             raise AssertionError("not reached")
 
 
-async def test_an_interrupt_beside_a_kill_is_not_lost_T5() -> None:
+@pytest.mark.covers("T5")
+async def test_an_interrupt_beside_a_kill_is_not_lost() -> None:
     async def both(*, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)

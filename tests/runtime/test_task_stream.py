@@ -63,14 +63,16 @@ async def values(stream: TaskStream[Any, Any]) -> list[object]:
     return [outcome.value if isinstance(outcome, TaskResult) else outcome async for outcome in stream]
 
 
-async def test_results_come_in_the_order_of_the_items_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_results_come_in_the_order_of_the_items(autojump_clock: MockClock) -> None:
     async with open_task_supervisor() as tasks:
         async with tasks.async_stream([3, 1, 2], nap, max_concurrency=3) as outcomes:
             assert await values(outcomes) == [3, 1, 2]
         assert trio.current_time() == 3
 
 
-async def test_results_come_as_they_are_done_if_told_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_results_come_as_they_are_done_if_told(autojump_clock: MockClock) -> None:
     async with (
         open_task_supervisor() as tasks,
         tasks.async_stream([3, 1, 2], nap, max_concurrency=3, ordered=False) as outcomes,
@@ -78,8 +80,9 @@ async def test_results_come_as_they_are_done_if_told_S71(autojump_clock: MockClo
         assert await values(outcomes) == [1, 2, 3]
 
 
+@pytest.mark.covers("S71")
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_no_more_than_max_concurrency_run_at_once_S71(autojump_clock: MockClock, ordered: bool) -> None:
+async def test_no_more_than_max_concurrency_run_at_once(autojump_clock: MockClock, ordered: bool) -> None:
     floor = Floor()
     async with open_task_supervisor() as tasks:
         stream = tasks.async_stream(range(10), floor.step, max_concurrency=3, ordered=ordered)
@@ -89,14 +92,16 @@ async def test_no_more_than_max_concurrency_run_at_once_S71(autojump_clock: Mock
     assert trio.current_time() == 4
 
 
-async def test_without_a_limit_given_there_is_one_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_without_a_limit_given_there_is_one() -> None:
     floor = Floor()
     async with open_task_supervisor() as tasks, tasks.async_stream(itertools.count(), floor.step):
         await settled()
     assert 1 <= floor.most < 4096
 
 
-async def test_items_start_in_their_order_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_items_start_in_their_order(autojump_clock: MockClock) -> None:
     floor = Floor()
     async with (
         open_task_supervisor() as tasks,
@@ -106,14 +111,16 @@ async def test_items_start_in_their_order_S71(autojump_clock: MockClock) -> None
     assert [note for note in floor.notes if note[0] == "+"] == [f"+{n}" for n in range(6)]
 
 
-async def test_no_items_no_outcomes_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_no_items_no_outcomes() -> None:
     none: list[float] = []
     async with open_task_supervisor() as tasks, tasks.async_stream(none, nap) as outcomes:
         assert await values(outcomes) == []
         assert await values(outcomes) == []
 
 
-async def test_items_are_taken_no_faster_than_outcomes_are_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_items_are_taken_no_faster_than_outcomes_are(autojump_clock: MockClock) -> None:
     taken: list[int] = []
 
     def endless() -> Generator[int, None, None]:
@@ -133,7 +140,8 @@ async def test_items_are_taken_no_faster_than_outcomes_are_S71(autojump_clock: M
         assert taken == [0, 1, 2]
 
 
-async def test_items_that_come_late_are_waited_for_without_holding_up_results_S71(
+@pytest.mark.covers("S71")
+async def test_items_that_come_late_are_waited_for_without_holding_up_results(
     autojump_clock: MockClock,
 ) -> None:
     async def late() -> AsyncGenerator[float, None]:
@@ -148,8 +156,9 @@ async def test_items_that_come_late_are_waited_for_without_holding_up_results_S7
     assert times == [1, 12]
 
 
+@pytest.mark.covers("S71")
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_the_crash_of_an_item_ends_the_caller_if_linked_S71(
+async def test_the_crash_of_an_item_ends_the_caller_if_linked(
     autojump_clock: MockClock, ordered: bool
 ) -> None:
     async with open_task_supervisor() as tasks:
@@ -160,7 +169,8 @@ async def test_the_crash_of_an_item_ends_the_caller_if_linked_S71(
         assert await tasks.which_children() == ()
 
 
-async def test_the_crash_of_an_item_is_an_outcome_if_not_linked_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_the_crash_of_an_item_is_an_outcome_if_not_linked(autojump_clock: MockClock) -> None:
     async with (
         open_task_supervisor() as tasks,
         tasks.async_stream_nolink([1, 2, 3], odd, max_concurrency=3) as outcomes,
@@ -173,7 +183,8 @@ async def test_the_crash_of_an_item_is_an_outcome_if_not_linked_S71(autojump_clo
     assert isinstance(second.reason.error, Boom)
 
 
-async def test_an_item_that_somebody_ends_is_an_outcome_if_not_linked_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_an_item_that_somebody_ends_is_an_outcome_if_not_linked() -> None:
     async with (
         open_task_supervisor() as tasks,
         tasks.async_stream_nolink([0], sleeps) as outcomes,
@@ -183,8 +194,9 @@ async def test_an_item_that_somebody_ends_is_an_outcome_if_not_linked_S71() -> N
         assert [outcome async for outcome in outcomes] == [TaskExit(0, Killed())]
 
 
+@pytest.mark.covers("S71")
 @pytest.mark.parametrize("linked", [True, False])
-async def test_an_items_time_out_ends_the_caller_S71(autojump_clock: MockClock, linked: bool) -> None:
+async def test_an_items_time_out_ends_the_caller(autojump_clock: MockClock, linked: bool) -> None:
     async with open_task_supervisor() as tasks:
         stream = tasks.async_stream if linked else tasks.async_stream_nolink
         with pytest.raises(TaskTimeout, match=r"root/nap.* was not done within 2 s"):
@@ -194,10 +206,9 @@ async def test_an_items_time_out_ends_the_caller_S71(autojump_clock: MockClock, 
         assert await tasks.which_children() == ()
 
 
+@pytest.mark.covers("S71")
 @pytest.mark.parametrize("linked", [True, False])
-async def test_an_items_time_out_is_an_outcome_under_kill_S71(
-    autojump_clock: MockClock, linked: bool
-) -> None:
+async def test_an_items_time_out_is_an_outcome_under_kill(autojump_clock: MockClock, linked: bool) -> None:
     async with open_task_supervisor() as tasks:
         stream = tasks.async_stream if linked else tasks.async_stream_nolink
         async with stream([1, 9, 1.5], nap, max_concurrency=3, timeout=2, on_timeout="kill") as outcomes:
@@ -210,14 +221,16 @@ async def test_an_items_time_out_is_an_outcome_under_kill_S71(
     assert isinstance(second.reason.error, TaskTimeout)
 
 
-async def test_each_items_time_begins_with_its_own_start_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_each_items_time_begins_with_its_own_start(autojump_clock: MockClock) -> None:
     async with open_task_supervisor() as tasks:
         async with tasks.async_stream([4, 4, 4], nap, max_concurrency=1) as outcomes:
             assert await values(outcomes) == [4, 4, 4]
         assert trio.current_time() == 12
 
 
-async def test_without_a_time_out_an_item_may_take_for_ever_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_without_a_time_out_an_item_may_take_for_ever(autojump_clock: MockClock) -> None:
     async with (
         open_task_supervisor() as tasks,
         tasks.async_stream([10_000], nap, timeout=None) as outcomes,
@@ -225,7 +238,8 @@ async def test_without_a_time_out_an_item_may_take_for_ever_S71(autojump_clock: 
         assert await values(outcomes) == [10_000]
 
 
-async def test_an_item_that_outlives_its_kill_keeps_its_room_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_an_item_that_outlives_its_kill_keeps_its_room(autojump_clock: MockClock) -> None:
     floor = Floor()
 
     async def stubborn(number: int) -> int:
@@ -241,7 +255,8 @@ async def test_an_item_that_outlives_its_kill_keeps_its_room_S71(autojump_clock:
     assert floor.most == 1
 
 
-async def test_leaving_the_loop_early_ends_the_rest_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_leaving_the_loop_early_ends_the_rest(autojump_clock: MockClock) -> None:
     floor = Floor()
     async with open_task_supervisor() as tasks:
         async with tasks.async_stream(itertools.count(), floor.step, max_concurrency=3) as outcomes:
@@ -254,7 +269,8 @@ async def test_leaving_the_loop_early_ends_the_rest_S71(autojump_clock: MockCloc
             await anext(outcomes)
 
 
-async def test_an_error_of_the_block_ends_the_rest_and_leaves_bare_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_an_error_of_the_block_ends_the_rest_and_leaves_bare() -> None:
     floor, error = Floor(), Boom("block")
     error.__cause__ = cause = Boom("cause")
     async with open_task_supervisor() as tasks:
@@ -267,7 +283,8 @@ async def test_an_error_of_the_block_ends_the_rest_and_leaves_bare_S71() -> None
         assert (floor.on, floor.most) == (0, 3)
 
 
-async def test_a_cancellation_ends_the_rest_and_goes_on_S71_T3(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71", "T3")
+async def test_a_cancellation_ends_the_rest_and_goes_on(autojump_clock: MockClock) -> None:
     floor = Floor()
     async with open_task_supervisor() as tasks:
         with trio.move_on_after(0.5) as scope:
@@ -277,8 +294,9 @@ async def test_a_cancellation_ends_the_rest_and_goes_on_S71_T3(autojump_clock: M
         assert (floor.on, floor.most) == (0, 3)
 
 
+@pytest.mark.covers("S71", "T18")
 @pytest.mark.parametrize("asynchronous", [True, False])
-async def test_a_generator_of_items_is_closed_with_the_stream_S71_T18(asynchronous: bool) -> None:
+async def test_a_generator_of_items_is_closed_with_the_stream(asynchronous: bool) -> None:
     notes: Notes = []
 
     def generated() -> Generator[int, None, None]:
@@ -300,14 +318,16 @@ async def test_a_generator_of_items_is_closed_with_the_stream_S71_T18(asynchrono
         assert notes == ["closed"]
 
 
-async def test_an_iterator_that_is_no_generator_is_left_where_it_was_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_an_iterator_that_is_no_generator_is_left_where_it_was() -> None:
     numbers = iter(range(10))
     async with open_task_supervisor() as tasks, tasks.async_stream(numbers, nap, max_concurrency=2):
         await settled()
     assert next(numbers) == 2
 
 
-async def test_an_error_of_the_items_is_raised_from_the_block_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_an_error_of_the_items_is_raised_from_the_block(autojump_clock: MockClock) -> None:
     def breaks() -> Iterable[float]:
         yield 5
         raise Boom("items")
@@ -319,7 +339,8 @@ async def test_an_error_of_the_items_is_raised_from_the_block_S71(autojump_clock
         assert await tasks.which_children() == ()
 
 
-async def test_a_start_that_is_refused_is_raised_from_the_block_S71_S64() -> None:
+@pytest.mark.covers("S71", "S64")
+async def test_a_start_that_is_refused_is_raised_from_the_block() -> None:
     floor = Floor()
     async with open_task_supervisor(max_children=2) as tasks:
         with pytest.raises(MaxChildren):
@@ -328,7 +349,8 @@ async def test_a_start_that_is_refused_is_raised_from_the_block_S71_S64() -> Non
         assert floor.on == 0
 
 
-async def test_the_stop_of_the_supervisor_ends_the_caller_if_linked_S71() -> None:
+@pytest.mark.covers("S71")
+async def test_the_stop_of_the_supervisor_ends_the_caller_if_linked() -> None:
     async with open_supervisor([task_supervisor_spec("t")]) as sup:
         tasks = sup.supervisor("t", TaskSupervisor)
         with pytest.raises(ActorExited) as caught:  # noqa: PT012
@@ -339,7 +361,8 @@ async def test_the_stop_of_the_supervisor_ends_the_caller_if_linked_S71() -> Non
         assert caught.value.reason == Shutdown()
 
 
-async def test_the_items_of_an_actor_that_crashes_end_S71(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S71")
+async def test_the_items_of_an_actor_that_crashes_end(autojump_clock: MockClock) -> None:
     floor = Floor()
 
     class Caller(Actor):
@@ -357,11 +380,12 @@ async def test_the_items_of_an_actor_that_crashes_end_S71(autojump_clock: MockCl
         assert (floor.on, floor.most) == (0, 3)
 
 
+@pytest.mark.covers("S71")
 @pytest.mark.parametrize(
     ("field", "value"),
     [("max_concurrency", 0), ("ordered", 1), ("timeout", 0), ("timeout", -1), ("on_timeout", "raise")],
 )
-async def test_wrong_options_are_refused_before_an_item_is_taken_S71(field: str, value: Any) -> None:
+async def test_wrong_options_are_refused_before_an_item_is_taken(field: str, value: Any) -> None:
     numbers = iter(range(3))
     async with open_task_supervisor() as tasks:
         with pytest.raises(InvalidSpec, match=field):
@@ -369,7 +393,8 @@ async def test_wrong_options_are_refused_before_an_item_is_taken_S71(field: str,
     assert next(numbers) == 0
 
 
-async def test_many_items_leave_nothing_at_their_supervisor_S68_S71() -> None:
+@pytest.mark.covers("S68", "S71")
+async def test_many_items_leave_nothing_at_their_supervisor() -> None:
     async def double(number: int) -> int:
         return 2 * number
 

@@ -50,14 +50,16 @@ async def stays(notes: Notes) -> None:
         notes.append("ended")
 
 
-async def test_a_task_gives_its_result_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_a_task_gives_its_result() -> None:
     async with open_task_supervisor() as tasks:
         assert await (await tasks.async_nolink(add, 1, 2)) == 3
         async with tasks.async_(add, 3, 4) as task:
             assert await task == 7
 
 
-async def test_a_task_is_temporary_and_stands_in_the_tree_by_the_name_of_its_function_S70(
+@pytest.mark.covers("S70")
+async def test_a_task_is_temporary_and_stands_in_the_tree_by_the_name_of_its_function(
     autojump_clock: MockClock,
 ) -> None:
     async with open_task_supervisor(name="jobs") as tasks:
@@ -68,7 +70,8 @@ async def test_a_task_is_temporary_and_stands_in_the_tree_by_the_name_of_its_fun
         assert await picture(tasks) == {}
 
 
-async def test_the_result_is_delivered_once_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_the_result_is_delivered_once() -> None:
     async with open_task_supervisor() as tasks:
         task = await tasks.async_nolink(add, 1, 2)
         assert await task == 3
@@ -81,7 +84,8 @@ async def test_the_result_is_delivered_once_S70() -> None:
             await failing.wait()
 
 
-async def test_a_result_that_another_waits_for_is_not_to_be_had_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_a_result_that_another_waits_for_is_not_to_be_had(autojump_clock: MockClock) -> None:
     async with open_task_supervisor() as tasks, trio.open_nursery() as nursery:
         task = await tasks.async_nolink(add, 1, 2, 5)
         nursery.start_soon(task.wait)
@@ -90,7 +94,8 @@ async def test_a_result_that_another_waits_for_is_not_to_be_had_S70(autojump_clo
             await task
 
 
-async def test_a_wait_that_was_cancelled_or_ran_out_leaves_task_and_result_S70(
+@pytest.mark.covers("S70")
+async def test_a_wait_that_was_cancelled_or_ran_out_leaves_task_and_result(
     autojump_clock: MockClock,
 ) -> None:
     async with open_task_supervisor() as tasks:
@@ -103,14 +108,16 @@ async def test_a_wait_that_was_cancelled_or_ran_out_leaves_task_and_result_S70(
         assert await task.wait(10) == 3
 
 
-async def test_a_result_that_is_there_is_given_even_without_time_to_wait_S70_T15() -> None:
+@pytest.mark.covers("S70", "T15")
+async def test_a_result_that_is_there_is_given_even_without_time_to_wait() -> None:
     async with open_task_supervisor() as tasks:
         task = await tasks.async_nolink(add, 1, 2)
         await settled()
         assert await task.wait(0) == 3
 
 
-async def test_an_untied_tasks_crash_is_seen_by_who_awaits_it_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_an_untied_tasks_crash_is_seen_by_who_awaits_it() -> None:
     async with open_task_supervisor() as tasks:
         task = await tasks.async_nolink(fail)
         with pytest.raises(ActorExited) as caught:
@@ -120,7 +127,8 @@ async def test_an_untied_tasks_crash_is_seen_by_who_awaits_it_S70() -> None:
         assert caught.value.target is task.ref
 
 
-async def test_an_untied_task_nobody_awaits_hurts_nobody_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_an_untied_task_nobody_awaits_hurts_nobody() -> None:
     async with open_task_supervisor() as tasks:
         with tasks.events() as events:
             await tasks.async_nolink(fail)
@@ -129,7 +137,8 @@ async def test_an_untied_task_nobody_awaits_hurts_nobody_S70() -> None:
         assert await tasks.which_children() == ()
 
 
-async def test_an_untied_task_outlives_its_caller_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_an_untied_task_outlives_its_caller(autojump_clock: MockClock) -> None:
     started: list[Task[int]] = []
 
     class Caller(Actor):
@@ -144,7 +153,8 @@ async def test_an_untied_task_outlives_its_caller_S70(autojump_clock: MockClock)
         assert await started[0] == 3
 
 
-async def test_a_tied_tasks_crash_cancels_the_block_and_is_raised_from_it_S70(
+@pytest.mark.covers("S70")
+async def test_a_tied_tasks_crash_cancels_the_block_and_is_raised_from_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_task_supervisor() as tasks:
@@ -156,8 +166,9 @@ async def test_a_tied_tasks_crash_cancels_the_block_and_is_raised_from_it_S70(
         assert isinstance(caught.value.__cause__, Boom)
 
 
+@pytest.mark.covers("S70", "M27")
 @pytest.mark.parametrize("reason", [Shutdown("elsewhere"), Killed()], ids=str)
-async def test_a_tied_task_that_somebody_else_ends_ends_the_block_S70_M27(reason: Any) -> None:
+async def test_a_tied_task_that_somebody_else_ends_ends_the_block(reason: Any) -> None:
     async with open_task_supervisor() as tasks:
         with pytest.raises(ActorExited) as caught:  # noqa: PT012
             async with tasks.async_(trio.sleep_forever) as task:
@@ -166,7 +177,8 @@ async def test_a_tied_task_that_somebody_else_ends_ends_the_block_S70_M27(reason
         assert caught.value.reason == reason
 
 
-async def test_a_tied_task_that_ends_itself_with_a_reason_ends_the_block_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_a_tied_task_that_ends_itself_with_a_reason_ends_the_block() -> None:
     async def leaves() -> None:
         raise Exit(Shutdown("enough"))
 
@@ -177,7 +189,8 @@ async def test_a_tied_task_that_ends_itself_with_a_reason_ends_the_block_S70() -
         assert caught.value.reason == Shutdown("enough")
 
 
-async def test_a_crash_that_the_block_has_seen_and_caught_is_raised_all_the_same_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_a_crash_that_the_block_has_seen_and_caught_is_raised_all_the_same() -> None:
     async with open_task_supervisor() as tasks:
         with pytest.raises(ActorExited):  # noqa: PT012
             async with tasks.async_(fail) as task:
@@ -185,7 +198,8 @@ async def test_a_crash_that_the_block_has_seen_and_caught_is_raised_all_the_same
                     await task
 
 
-async def test_an_error_of_the_block_ends_the_task_and_is_raised_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_an_error_of_the_block_ends_the_task_and_is_raised() -> None:
     notes: Notes = []
     async with open_task_supervisor() as tasks:
         refs: list[Ref] = []
@@ -200,7 +214,8 @@ async def test_an_error_of_the_block_ends_the_task_and_is_raised_S70() -> None:
         assert refs[0].exit_reason == Shutdown()
 
 
-async def test_a_cancellation_of_the_block_ends_the_task_and_goes_on_S70_T3(
+@pytest.mark.covers("S70", "T3")
+async def test_a_cancellation_of_the_block_ends_the_task_and_goes_on(
     autojump_clock: MockClock,
 ) -> None:
     notes: Notes = []
@@ -212,7 +227,8 @@ async def test_a_cancellation_of_the_block_ends_the_task_and_goes_on_S70_T3(
         assert notes == ["begun", "ended"]
 
 
-async def test_the_block_is_not_left_before_its_task_has_cleaned_up_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_the_block_is_not_left_before_its_task_has_cleaned_up(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     async def slow() -> None:
@@ -231,7 +247,8 @@ async def test_the_block_is_not_left_before_its_task_has_cleaned_up_S70(autojump
         assert trio.current_time() == 4
 
 
-async def test_a_block_left_well_waits_for_its_task_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_a_block_left_well_waits_for_its_task(autojump_clock: MockClock) -> None:
     async with open_task_supervisor() as tasks:
         async with tasks.async_(add, 1, 2, 5) as task:
             pass
@@ -239,7 +256,8 @@ async def test_a_block_left_well_waits_for_its_task_S70(autojump_clock: MockCloc
         assert await task == 3
 
 
-async def test_a_crash_while_the_block_waits_at_its_end_is_raised_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_a_crash_while_the_block_waits_at_its_end_is_raised(autojump_clock: MockClock) -> None:
     async with open_task_supervisor() as tasks:
         with pytest.raises(ActorExited):
             async with tasks.async_(fail, 5):
@@ -247,7 +265,8 @@ async def test_a_crash_while_the_block_waits_at_its_end_is_raised_S70(autojump_c
         assert trio.current_time() == 5
 
 
-async def test_the_task_of_an_actor_that_crashes_ends_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_the_task_of_an_actor_that_crashes_ends(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     class Caller(Actor):
@@ -264,8 +283,9 @@ async def test_the_task_of_an_actor_that_crashes_ends_S70(autojump_clock: MockCl
         assert notes == ["begun", "ended"]
 
 
+@pytest.mark.covers("S70")
 @pytest.mark.parametrize("how", [Shutdown(), Killed()], ids=str)
-async def test_the_task_of_an_actor_that_is_ended_ends_S70(how: Any) -> None:
+async def test_the_task_of_an_actor_that_is_ended_ends(how: Any) -> None:
     notes: Notes = []
 
     class Caller(Actor):
@@ -283,7 +303,8 @@ async def test_the_task_of_an_actor_that_is_ended_ends_S70(how: Any) -> None:
         assert notes == ["begun", "ended"]
 
 
-async def test_the_crash_of_a_tied_task_is_the_crash_of_the_actor_that_holds_it_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_the_crash_of_a_tied_task_is_the_crash_of_the_actor_that_holds_it() -> None:
     class Caller(Actor):
         async def handle_cast(self, msg: TaskSupervisor) -> None:
             async with msg.async_(fail):
@@ -297,7 +318,8 @@ async def test_the_crash_of_a_tied_task_is_the_crash_of_the_actor_that_holds_it_
         assert isinstance(ref.exit_reason.error, ActorExited)
 
 
-async def test_a_start_whose_caller_is_cancelled_leaves_no_task_S70_T7(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70", "T7")
+async def test_a_start_whose_caller_is_cancelled_leaves_no_task(autojump_clock: MockClock) -> None:
     notes: Notes = []
 
     async def blocks_the_supervisor() -> None:
@@ -320,7 +342,8 @@ async def test_a_start_whose_caller_is_cancelled_leaves_no_task_S70_T7(autojump_
         assert await tasks.which_children() == ()
 
 
-async def test_a_cancellation_at_any_step_of_a_start_leaves_no_tied_task_S70_T7() -> None:
+@pytest.mark.covers("S70", "T7")
+async def test_a_cancellation_at_any_step_of_a_start_leaves_no_tied_task() -> None:
     notes: Notes = []
     async with open_task_supervisor() as tasks:
         for steps in range(12):
@@ -341,7 +364,8 @@ async def cancel_after(scope: trio.CancelScope, steps: int) -> None:
     scope.cancel()
 
 
-async def test_its_owner_ends_a_tied_task_and_the_block_goes_on_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_its_owner_ends_a_tied_task_and_the_block_goes_on() -> None:
     async with open_task_supervisor() as tasks, tasks.async_(trio.sleep_forever) as task:
         assert await task.shutdown() == Shutdown()
         await settled()
@@ -349,7 +373,8 @@ async def test_its_owner_ends_a_tied_task_and_the_block_goes_on_S70() -> None:
             await task
 
 
-async def test_a_task_that_does_not_heed_its_owner_in_time_is_killed_S70(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("S70")
+async def test_a_task_that_does_not_heed_its_owner_in_time_is_killed(autojump_clock: MockClock) -> None:
     async def slow() -> None:
         try:
             await trio.sleep_forever()
@@ -365,7 +390,8 @@ async def test_a_task_that_does_not_heed_its_owner_in_time_is_killed_S70(autojum
         assert await second.shutdown("brutal_kill") == Killed()
 
 
-async def test_a_task_that_ended_by_itself_before_its_shutdown_still_has_its_result_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_a_task_that_ended_by_itself_before_its_shutdown_still_has_its_result() -> None:
     async with open_task_supervisor() as tasks:
         task = await tasks.async_nolink(add, 1, 2)
         await settled()
@@ -373,7 +399,8 @@ async def test_a_task_that_ended_by_itself_before_its_shutdown_still_has_its_res
         assert await task == 3
 
 
-async def test_a_child_runs_without_anybody_waiting_and_comes_back_only_if_told_S70() -> None:
+@pytest.mark.covers("S70")
+async def test_a_child_runs_without_anybody_waiting_and_comes_back_only_if_told() -> None:
     notes: Notes = []
 
     async def note(word: str) -> None:
@@ -389,7 +416,8 @@ async def test_a_child_runs_without_anybody_waiting_and_comes_back_only_if_told_
         assert await tasks.which_children() == ()
 
 
-async def test_a_task_is_terminated_by_its_ref_S66_S70() -> None:
+@pytest.mark.covers("S66", "S70")
+async def test_a_task_is_terminated_by_its_ref() -> None:
     async with open_task_supervisor() as tasks:
         ref = await tasks.start_child(trio.sleep_forever)
         await tasks.terminate_child(ref)
@@ -398,7 +426,8 @@ async def test_a_task_is_terminated_by_its_ref_S66_S70() -> None:
             await tasks.terminate_child(ref)
 
 
-async def test_no_more_tasks_than_max_children_S64_S70() -> None:
+@pytest.mark.covers("S64", "S70")
+async def test_no_more_tasks_than_max_children() -> None:
     async with open_task_supervisor(max_children=1) as tasks:
         async with tasks.async_(trio.sleep_forever) as task:
             with pytest.raises(MaxChildren):
@@ -408,7 +437,8 @@ async def test_no_more_tasks_than_max_children_S64_S70() -> None:
         assert await (await tasks.async_nolink(add, 1, 2)) == 3
 
 
-async def test_a_task_runs_in_the_context_of_its_supervisor_T17_S70() -> None:
+@pytest.mark.covers("T17", "S70")
+async def test_a_task_runs_in_the_context_of_its_supervisor() -> None:
     where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
 
     async def look() -> str:
@@ -420,7 +450,8 @@ async def test_a_task_runs_in_the_context_of_its_supervisor_T17_S70() -> None:
         assert await (await tasks.async_nolink(look)) == "supervisor"
 
 
-async def test_the_stop_of_the_supervisor_ends_the_tasks_and_the_blocks_tied_to_them_S70_S65(
+@pytest.mark.covers("S70", "S65")
+async def test_the_stop_of_the_supervisor_ends_the_tasks_and_the_blocks_tied_to_them(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor([task_supervisor_spec("t")]) as sup:
@@ -436,7 +467,8 @@ async def test_the_stop_of_the_supervisor_ends_the_tasks_and_the_blocks_tied_to_
             await tasks.async_nolink(add, 1, 2)
 
 
-async def test_a_task_may_hold_tasks_of_the_same_supervisor_through_its_stop_S70_S65() -> None:
+@pytest.mark.covers("S70", "S65")
+async def test_a_task_may_hold_tasks_of_the_same_supervisor_through_its_stop() -> None:
     notes: Notes = []
 
     async def parent(tasks: TaskSupervisor, depth: int) -> None:
@@ -452,7 +484,8 @@ async def test_a_task_may_hold_tasks_of_the_same_supervisor_through_its_stop_S70
     assert notes == ["begun", "ended"]
 
 
-def test_wrong_flags_are_refused_S4_S70() -> None:
+@pytest.mark.covers("S4", "S70")
+def test_wrong_flags_are_refused() -> None:
     with pytest.raises(InvalidSpec, match="max_children"):
         open_task_supervisor(max_children=-1)
     with pytest.raises(InvalidSpec, match="intensity"):

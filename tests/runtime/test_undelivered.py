@@ -95,9 +95,10 @@ async def test_an_error_has_the_message_that_was_not_delivered(
     assert raised.value.msg == "x"
 
 
+@pytest.mark.covers("M15", "X13")
 @pytest.mark.parametrize("send", [call, request, stream])
 @pytest.mark.parametrize("keep_mailbox", [True, False])
-async def test_the_end_of_an_actor_gives_each_caller_its_own_message_back_M15_X13(
+async def test_the_end_of_an_actor_gives_each_caller_its_own_message_back(
     send: Send, keep_mailbox: bool, autojump_clock: MockClock
 ) -> None:
     spec = ChildSpec("desk", Desk, name="desk", restart="transient", keep_mailbox=keep_mailbox)
@@ -122,7 +123,8 @@ async def test_the_end_of_an_actor_gives_each_caller_its_own_message_back_M15_X1
     assert sorted(cast("str", error.msg) for error in errors) == ["x", "y"]
 
 
-async def test_a_call_to_oneself_has_its_message_M18() -> None:
+@pytest.mark.covers("M18")
+async def test_a_call_to_oneself_has_its_message() -> None:
     async with open_supervisor([ChildSpec("desk", Desk, name="desk", restart="temporary")]) as sup:
         with pytest.raises(ActorExited) as raised:
             await sup.name("desk").call("self")

@@ -53,10 +53,11 @@ class Waits(Actor):
         await self.try_in("terminate")
 
 
+@pytest.mark.covers("S56")
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("drain", [False, True])
 @pytest.mark.parametrize("hook", ["init", "handle_call", "terminate"])
-async def test_a_hook_that_waits_for_its_own_supervisors_end_is_refused_at_once_S56(
+async def test_a_hook_that_waits_for_its_own_supervisors_end_is_refused_at_once(
     hook: str, drain: bool, wait: Wait, autojump_clock: MockClock
 ) -> None:
     seen: list[object] = []
@@ -69,8 +70,9 @@ async def test_a_hook_that_waits_for_its_own_supervisors_end_is_refused_at_once_
     assert str(seen[0]).startswith(TEXT)
 
 
+@pytest.mark.covers("S56")
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_grandchild_that_waits_for_the_roots_end_is_refused_S56(
+async def test_a_grandchild_that_waits_for_the_roots_end_is_refused(
     wait: Wait, autojump_clock: MockClock
 ) -> None:
     seen: list[object] = []
@@ -82,7 +84,8 @@ async def test_a_grandchild_that_waits_for_the_roots_end_is_refused_S56(
     assert len(seen) == 1
 
 
-async def test_a_child_may_stop_a_supervisor_that_does_not_hold_it_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_child_may_stop_a_supervisor_that_does_not_hold_it() -> None:
     whose: list[AnySupervisor] = []
     seen: list[object] = []
     notes: Notes = []
@@ -97,7 +100,8 @@ async def test_a_child_may_stop_a_supervisor_that_does_not_hold_it_S56() -> None
     assert seen == []
 
 
-async def test_a_function_child_and_tasks_it_waits_for_are_refused_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_function_child_and_tasks_it_waits_for_are_refused() -> None:
     seen: list[str] = []
 
     async def wait() -> None:
@@ -117,8 +121,9 @@ async def test_a_function_child_and_tasks_it_waits_for_are_refused_S56() -> None
     assert seen == ["refused"] * 2
 
 
+@pytest.mark.covers("S56")
 @pytest.mark.parametrize("which", ["nursery", "background"])
-async def test_a_task_of_an_actors_own_nurseries_may_stop_the_supervisor_S56(which: str) -> None:
+async def test_a_task_of_an_actors_own_nurseries_may_stop_the_supervisor(which: str) -> None:
     class Tasks(Actor):
         async def init(self) -> None:
             getattr(self, which).start_soon(self.stop_all)
@@ -134,7 +139,8 @@ async def test_a_task_of_an_actors_own_nurseries_may_stop_the_supervisor_S56(whi
         assert await nested.wait_stopped() == Shutdown("by a task")
 
 
-async def test_a_childs_exit_of_its_supervisor_by_ref_is_allowed_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_childs_exit_of_its_supervisor_by_ref_is_allowed() -> None:
     class Ends(Actor):
         async def handle_call(self, msg: Any, from_: object) -> Any:
             self.supervisor.ref.exit(Shutdown("by a child"))
@@ -144,7 +150,8 @@ async def test_a_childs_exit_of_its_supervisor_by_ref_is_allowed_S56() -> None:
         assert await sup.wait_stopped() == Shutdown("by a child")
 
 
-async def test_a_check_may_stop_the_supervisor_of_its_child_S56_X7() -> None:
+@pytest.mark.covers("S56", "X7")
+async def test_a_check_may_stop_the_supervisor_of_its_child() -> None:
     async def check() -> None:
         await current_actor().supervisor.stop(Shutdown("by a check"))
 
@@ -154,7 +161,8 @@ async def test_a_check_may_stop_the_supervisor_of_its_child_S56_X7() -> None:
     assert notes == ["+a", "-a"]
 
 
-async def test_a_supervisor_that_has_ended_can_be_waited_for_by_anybody_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_supervisor_that_has_ended_can_be_waited_for_by_anybody() -> None:
     seen: list[object] = []
     whose: list[AnySupervisor] = []
     async with open_supervisor([]) as ended:
@@ -165,7 +173,8 @@ async def test_a_supervisor_that_has_ended_can_be_waited_for_by_anybody_S56() ->
     assert seen == []
 
 
-async def test_a_root_inside_a_child_may_be_stopped_by_that_child_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_root_inside_a_child_may_be_stopped_by_that_child() -> None:
     notes: Notes = []
 
     async def holds(*, task_status: ChildStatus) -> None:
@@ -182,7 +191,8 @@ async def test_a_root_inside_a_child_may_be_stopped_by_that_child_S56() -> None:
     assert notes == ["+b", "-b", "done"]
 
 
-async def test_a_task_of_a_grandchilds_nursery_may_ask_the_root_that_waits_for_its_start_S56() -> None:
+@pytest.mark.covers("S56")
+async def test_a_task_of_a_grandchilds_nursery_may_ask_the_root_that_waits_for_its_start() -> None:
     answers: list[object] = []
 
     class Asks(Actor):
@@ -201,7 +211,8 @@ async def test_a_task_of_a_grandchilds_nursery_may_ask_the_root_that_waits_for_i
     assert answers == [1]
 
 
-async def test_a_grandchild_that_asks_its_grandparent_in_terminate_is_refused_S56(
+@pytest.mark.covers("S56")
+async def test_a_grandchild_that_asks_its_grandparent_in_terminate_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     class Asks(Actor):

@@ -74,7 +74,8 @@ def mixed(path: Path) -> list[str]:
     return sorted(name for name in clocks if words(own[name]) & starting(path))
 
 
-def test_a_virtual_clock_and_a_real_process_never_meet_in_a_test_T16() -> None:
+@pytest.mark.covers("T16")
+def test_a_virtual_clock_and_a_real_process_never_meet_in_a_test() -> None:
     places = [f"{name_of(path)}: {name}" for path in other_code() for name in mixed(path)]
     assert places == [], listed(places)
 

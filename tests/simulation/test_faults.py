@@ -37,8 +37,9 @@ def fails(plan: Plan) -> bool:
     return makes_sense(plan) and bool(broken_laws(plan))
 
 
+@pytest.mark.covers("T3", "T4", "T5", "M25", "M30")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_is_raised_each_end_is_whole_and_told_once_T3_T4_T5_M25_M30(part: int) -> None:
+def test_whatever_is_raised_each_end_is_whole_and_told_once(part: int) -> None:
     number = PROGRAMS // PARTS
     for seed in range(SEED + part * number, SEED + (part + 1) * number):
         if broken_laws(plan(seed)):

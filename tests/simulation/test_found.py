@@ -33,7 +33,8 @@ async def slow_behind_a_shield(seconds: float, *, task_status: trio.TaskStatus[N
     await trio.sleep_forever()
 
 
-async def test_a_start_that_was_too_late_has_failed_though_the_child_says_it_is_ready_X4_S47(
+@pytest.mark.covers("X4", "S47")
+async def test_a_start_that_was_too_late_has_failed_though_the_child_says_it_is_ready(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor() as sup:
@@ -47,7 +48,8 @@ async def test_a_start_that_was_too_late_has_failed_though_the_child_says_it_is_
             assert kinds(events) == ["start_error root/x"]
 
 
-async def test_a_restart_that_was_ready_too_late_goes_on_with_the_row_it_stands_in_X4_S28(
+@pytest.mark.covers("X4", "S28")
+async def test_a_restart_that_was_ready_too_late_goes_on_with_the_row_it_stands_in(
     autojump_clock: MockClock,
 ) -> None:
     async def soon_too_slow(*, task_status: trio.TaskStatus[None]) -> None:
@@ -64,7 +66,8 @@ async def test_a_restart_that_was_ready_too_late_goes_on_with_the_row_it_stands_
             assert [event.attempt for event in restarts] == [1, 2, 3]
 
 
-async def test_a_restart_that_was_ready_too_late_does_not_begin_the_back_off_anew_X2_X4(
+@pytest.mark.covers("X2", "X4")
+async def test_a_restart_that_was_ready_too_late_does_not_begin_the_back_off_anew(
     autojump_clock: MockClock,
 ) -> None:
     async def soon_too_slow(*, task_status: trio.TaskStatus[None]) -> None:
@@ -86,7 +89,8 @@ async def test_a_restart_that_was_ready_too_late_does_not_begin_the_back_off_ane
             assert [event.delay for event in restarts] == [1.0, 2.0, 4.0]
 
 
-async def test_a_start_that_its_supervisor_aborted_has_failed_though_the_child_says_it_is_ready_D5_S41(
+@pytest.mark.covers("D5", "S41")
+async def test_a_start_that_its_supervisor_aborted_has_failed_though_the_child_says_it_is_ready(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor() as sup, trio.open_nursery() as nursery:
@@ -98,7 +102,8 @@ async def test_a_start_that_its_supervisor_aborted_has_failed_though_the_child_s
             assert kinds(events) == ["start_error root/x", "supervisor_stopped root"]
 
 
-async def test_a_start_that_was_too_late_stays_so_when_its_supervisor_stops_meanwhile_X4(
+@pytest.mark.covers("X4")
+async def test_a_start_that_was_too_late_stays_so_when_its_supervisor_stops_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     async with open_supervisor() as sup, trio.open_nursery() as nursery:
@@ -117,7 +122,8 @@ async def _refused(sup: Supervisor, spec: ChildSpec) -> None:
         await sup.start_child(spec)
 
 
-async def test_a_permanent_child_that_left_before_it_could_be_killed_is_reported_S37_S39(
+@pytest.mark.covers("S37", "S39")
+async def test_a_permanent_child_that_left_before_it_could_be_killed_is_reported(
     autojump_clock: MockClock,
 ) -> None:
     async def leaves(*, task_status: trio.TaskStatus[None]) -> None:
@@ -161,7 +167,8 @@ async def told_by_an_interrupted_program(ask: Callable[[Supervisor], Awaitable[N
         return kinds(heard_by[0])
 
 
-async def test_a_supervisor_whose_start_an_interrupt_cut_short_never_says_that_it_is_ready_T5_S7(
+@pytest.mark.covers("T5", "S7")
+async def test_a_supervisor_whose_start_an_interrupt_cut_short_never_says_that_it_is_ready(
     autojump_clock: MockClock,
 ) -> None:
     halves = [ChildSpec("first", slow_behind_a_shield, (2.0,)), ChildSpec("second", forever)]
@@ -174,7 +181,8 @@ async def test_a_supervisor_whose_start_an_interrupt_cut_short_never_says_that_i
     assert "supervisor_started root/under/halved" not in told
 
 
-async def test_an_interrupted_program_starts_nothing_on_request_T5(autojump_clock: MockClock) -> None:
+@pytest.mark.covers("T5")
+async def test_an_interrupted_program_starts_nothing_on_request(autojump_clock: MockClock) -> None:
     async def ask(sup: Supervisor) -> None:
         await trio.sleep(2)
         await _refused(sup, ChildSpec("x", forever))

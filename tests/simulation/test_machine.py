@@ -247,7 +247,8 @@ def run(machine: type[Building], examples: int, **other: Any) -> None:
     run_state_machine_as_test(seed(SEED)(machine), settings=chosen)
 
 
-def test_what_is_built_step_by_step_does_what_the_statements_say_S7_to_S67() -> None:
+@pytest.mark.covers("S7", "S67")
+def test_what_is_built_step_by_step_does_what_the_statements_say() -> None:
     run(Building, EXAMPLES)
 
 
@@ -257,7 +258,8 @@ class Mistaken(Building):
     restarts: ClassVar[RestartTable] = {**RESTARTS, ("permanent", "crash"): "keep"}
 
 
-def test_a_mistake_is_found_and_written_to_be_pasted_S14() -> None:
+@pytest.mark.covers("S14")
+def test_a_mistake_is_found_and_written_to_be_pasted() -> None:
     with pytest.raises(AssertionError) as caught:
         run(Mistaken, 2000, phases=[Phase.generate])
     known = {kind.__name__: kind for kind in (Program, Tree, Pool, Worker, Life, Delays, Op)}

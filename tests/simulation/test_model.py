@@ -101,8 +101,9 @@ def disagrees(program: Program, run: Callable[[Program], Story] = happened) -> b
     return program.makes_sense() and bool(disagreement(program, run))
 
 
+@pytest.mark.covers("S7", "S62")
 @pytest.mark.parametrize("part", range(PARTS))
-def test_the_runtime_does_what_the_statements_say_S7_to_S62(part: int) -> None:
+def test_the_runtime_does_what_the_statements_say(part: int) -> None:
     for program in programs(SEED + part, PROGRAMS // PARTS):
         if disagreement(program):
             least = smallest(program, disagrees)
@@ -137,8 +138,9 @@ FLIPS = [
 ]
 
 
+@pytest.mark.covers("S14", "S16")
 @pytest.mark.parametrize(("kind", "exit_class", "action"), FLIPS, ids=str)
-def test_a_wrong_cell_of_the_restart_table_is_found_out_S14_to_S16(
+def test_a_wrong_cell_of_the_restart_table_is_found_out(
     some: list[Program], kind: Restart, exit_class: ExitClass, action: Action
 ) -> None:
     wrong: dict[Any, Action] = {**RESTARTS, (kind, exit_class): action}

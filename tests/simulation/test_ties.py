@@ -28,20 +28,23 @@ def differs(program: Program) -> bool:
     return program.makes_sense() and happened(program) != happened(program)
 
 
-def test_whoever_comes_first_within_an_instant_the_laws_hold_S16_to_S72() -> None:
+@pytest.mark.covers("S16", "S72")
+def test_whoever_comes_first_within_an_instant_the_laws_hold() -> None:
     for program in programs(SEED, FEW, ties=True):
         if breaches(program):
             least = smallest(program, lambda program: bool(breaches(program)))
             pytest.fail(f"SIMULATE_SEED={SEED}\n{breaches(least)}\n\n{written(least)}", pytrace=False)
 
 
-def test_a_program_of_ties_tells_the_same_story_again_X16() -> None:
+@pytest.mark.covers("X16")
+def test_a_program_of_ties_tells_the_same_story_again() -> None:
     for program in programs(SEED, FEW // 3, ties=True):
         if differs(program):
             pytest.fail(f"SIMULATE_SEED={SEED}\n{written(smallest(program, differs))}", pytrace=False)
 
 
-def test_another_seed_settles_ties_otherwise_X16() -> None:
+@pytest.mark.covers("X16")
+def test_another_seed_settles_ties_otherwise() -> None:
     several = list(programs(1, 50, ties=True))
     assert any(happened(program) != happened(attrs.evolve(program, seed=1001)) for program in several)
 

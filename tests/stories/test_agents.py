@@ -13,7 +13,7 @@ from tests.stories.agents import LIMIT, RESUMING, RUNS, SESSIONS, child
 from tests.stories.rows import ROWS
 
 
-# R189
+@pytest.mark.covers("R189")
 @pytest.mark.parametrize("dialect", SESSIONS)
 async def test_an_agent_answers_turn_after_turn_in_every_dialect(tmp_path: Path, dialect: str) -> None:
     children = child(tmp_path, dialect, [{"reply": "{turn}: {prompt}"}])

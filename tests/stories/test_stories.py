@@ -30,8 +30,9 @@ def test_every_story_is_told_by_someone_and_has_a_name_of_its_own() -> None:
     assert len(BY_NAME) == len(STORIES)
 
 
+@pytest.mark.covers("R007")
 @pytest.mark.parametrize(("dialect", "name"), PAIRS)
-def test_a_story_has_the_same_events_in_every_dialect_however_its_bytes_are_cut_R007(
+def test_a_story_has_the_same_events_in_every_dialect_however_its_bytes_are_cut(
     dialect: str, name: str
 ) -> None:
     story: Story = BY_NAME[name]

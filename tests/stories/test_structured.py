@@ -41,8 +41,9 @@ def assert_summed(answer: proctor.Answer, dialect: str) -> None:
     assert answer.cost_usd in (pytest.approx(1.0), *untold)
 
 
+@pytest.mark.covers("L11")
 @pytest.mark.parametrize("dialect", SESSIONS)
-async def test_an_agent_is_wrong_twice_then_right_in_every_dialect_L11(tmp_path: Path, dialect: str) -> None:
+async def test_an_agent_is_wrong_twice_then_right_in_every_dialect(tmp_path: Path, dialect: str) -> None:
     async with proctor.open_supervisor(child(tmp_path, dialect, WRONG_TWICE)) as sup:
         answer = await sup.agent("a").ask("How much?", schema=Sum, timeout=LIMIT)
         status = await sup.agent("a").status()
@@ -50,8 +51,9 @@ async def test_an_agent_is_wrong_twice_then_right_in_every_dialect_L11(tmp_path:
     assert (status.incarnation, status.turns) == (1, 3)
 
 
+@pytest.mark.covers("L11")
 @pytest.mark.parametrize("dialect", RUNS)
-async def test_a_run_is_wrong_twice_then_right_in_every_dialect_L11(tmp_path: Path, dialect: str) -> None:
+async def test_a_run_is_wrong_twice_then_right_in_every_dialect(tmp_path: Path, dialect: str) -> None:
     [spec] = child(tmp_path, dialect, WRONG_TWICE)
     async with proctor.stream(spec, "How much?", schema=Sum, timeout=LIMIT) as live:
         events = [event async for event in live]
@@ -66,9 +68,10 @@ AFTER: Sequence[tuple[Step, str]] = [
 ]
 
 
+@pytest.mark.covers("R152")
 @pytest.mark.parametrize(("after", "noted"), AFTER)
 @pytest.mark.parametrize("dialect", OFFERING)
-async def test_what_was_handed_in_stays_when_the_process_is_killed_or_at_its_limit_R152(
+async def test_what_was_handed_in_stays_when_the_process_is_killed_or_at_its_limit(
     tmp_path: Path, dialect: str, after: Step, noted: str
 ) -> None:
     children = child(tmp_path, dialect, [*HANDED_IN, after], schemas=True)

@@ -77,7 +77,8 @@ def base_of(opened: Any) -> str:
     return f"http://127.0.0.1:{endpoint_of(opened).port}/v1"
 
 
-async def test_a_chat_has_its_answer_its_usage_and_the_tools_that_were_used_R140() -> None:
+@pytest.mark.covers("R140")
+async def test_a_chat_has_its_answer_its_usage_and_the_tools_that_were_used() -> None:
     async with serving(TALK) as chat:
         made = await chat.create()
     assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("It is 4.", "stop")
@@ -88,7 +89,8 @@ async def test_a_chat_has_its_answer_its_usage_and_the_tools_that_were_used_R140
     assert made.proctor["session_id"] == "s"
 
 
-async def test_a_streamed_chat_comes_in_order_and_counts_at_its_end_R141_R084() -> None:
+@pytest.mark.covers("R141", "R084")
+async def test_a_streamed_chat_comes_in_order_and_counts_at_its_end() -> None:
     async with serving(TALK) as chat:
         pieces = await chat.pieces(stream_options={"include_usage": True})
     texts = [piece.choices[0].delta.content for piece in pieces if piece.choices]
@@ -111,8 +113,9 @@ SHAPE: dict[str, Any] = {
 FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SHAPE, "strict": True}}
 
 
+@pytest.mark.covers("R139")
 @pytest.mark.parametrize("wanted", [FORMAT, {"type": "json_object"}])
-async def test_a_response_format_gives_the_value_as_json_R139(wanted: dict[str, Any]) -> None:
+async def test_a_response_format_gives_the_value_as_json(wanted: dict[str, Any]) -> None:
     async with serving(STRUCTURED) as chat:
         made = await chat.create(response_format=wanted)
         pieces = await chat.pieces(response_format=wanted)
@@ -248,8 +251,9 @@ async def test_thoughts_and_what_came_of_tools_are_told_beside_the_content() -> 
     assert told == [result]
 
 
+@pytest.mark.covers("R105")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_error_before_the_first_piece_has_its_status_and_names_its_cause_R105(stream: bool) -> None:
+async def test_an_error_before_the_first_piece_has_its_status_and_names_its_cause(stream: bool) -> None:
     async with serving(saying(status=3)) as chat:
         with pytest.raises(openai.InternalServerError, match=r"crashed \(exit status 3\)") as caught:
             await chat.create(stream=stream)
@@ -258,7 +262,8 @@ async def test_an_error_before_the_first_piece_has_its_status_and_names_its_caus
     assert [cause["type"] for cause in body["causes"]] == ["CompletionError", "ProviderError"]
 
 
-async def test_an_error_behind_the_first_piece_is_the_last_that_comes_R114() -> None:
+@pytest.mark.covers("R114")
+async def test_an_error_behind_the_first_piece_is_the_last_that_comes() -> None:
     async with serving(saying(delta("so far"), status=3)) as chat:
         seen = list[str]()
 
@@ -327,8 +332,9 @@ async def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
     assert (listed, one.id) == (["agent", "other"], "other")
 
 
+@pytest.mark.covers("R142")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_ends_its_run_R142(stream: bool) -> None:
+async def test_a_client_that_leaves_ends_its_run(stream: bool) -> None:
     begun, ended = trio.Event(), trio.Event()
 
     async def far_end(side: PeerStreams) -> int | None:
@@ -359,7 +365,8 @@ def body(**given: Any) -> bytes:
     return json.dumps({"model": "m", "messages": [USER], **given}).encode()
 
 
-def test_a_conversation_becomes_a_request_with_all_of_it_R136_R138() -> None:
+@pytest.mark.covers("R136", "R138")
+def test_a_conversation_becomes_a_request_with_all_of_it() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     messages = [
         {"role": "system", "content": "Be short."},
@@ -378,7 +385,8 @@ def test_a_conversation_becomes_a_request_with_all_of_it_R136_R138() -> None:
     )
 
 
-def test_pictures_and_files_of_a_message_become_payloads_R143() -> None:
+@pytest.mark.covers("R143")
+def test_pictures_and_files_of_a_message_become_payloads() -> None:
     parts = [
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": PICTURE}},

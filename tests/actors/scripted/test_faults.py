@@ -23,8 +23,8 @@ def types(lines: list[bytes]) -> list[str]:
     return [json.loads(line)["type"] for line in lines]
 
 
-# R189
-def test_crash_kills_the_process_after_its_line(tmp_path: Path) -> None:  # L32
+@pytest.mark.covers("R189", "L32")
+def test_crash_kills_the_process_after_its_line(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("crash@line=2")) as host:
         host.prompt("x", named=False)
         assert types(host.rest()) == ["system", "assistant"]
@@ -111,7 +111,7 @@ def test_hang_answers_nothing_any_more_and_dies_by_sigterm(tmp_path: Path) -> No
         assert host.wait() == 143
 
 
-# R189
+@pytest.mark.covers("R189")
 @pytest.mark.parametrize(("arg", "least"), [("2500", 2500), ("300KB", 1000)])
 def test_flood_writes_so_many_lines_and_the_turn_goes_on(tmp_path: Path, arg: str, least: int) -> None:
     with Host(tmp_path, HELLO, *fault(f"flood:{arg}")) as host:
@@ -139,7 +139,7 @@ def test_ignore_eof_still_ends_when_asked(tmp_path: Path) -> None:
         assert host.wait() == 0
 
 
-# R189
+@pytest.mark.covers("R189")
 def test_ignore_term_goes_on_through_every_signal_but_kill(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("ignore_term")) as host:
         host.reply(host.request("initialize"))
@@ -148,7 +148,8 @@ def test_ignore_term_goes_on_through_every_signal_but_kill(tmp_path: Path) -> No
         assert host.ask("x")["result"] == "hello x"
 
 
-def test_garbage_prints_lines_that_are_not_json_and_the_turn_goes_on(tmp_path: Path) -> None:  # R070
+@pytest.mark.covers("R070")
+def test_garbage_prints_lines_that_are_not_json_and_the_turn_goes_on(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("garbage:3")) as host:
         host.prompt("x", named=False)
         host.until("system", "init")
@@ -179,7 +180,8 @@ def test_stderr_is_filled_with_so_many_bytes(tmp_path: Path) -> None:
     assert done.stdout == b"hello x\n"
 
 
-def test_exit_after_success_disagrees_with_the_result(tmp_path: Path) -> None:  # L31
+@pytest.mark.covers("L31")
+def test_exit_after_success_disagrees_with_the_result(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("exit_after_success:3")) as host:
         assert host.ask("x")["is_error"] is False
         assert host.wait() == 3
@@ -192,7 +194,8 @@ def test_exit_after_success_waits_for_a_success(tmp_path: Path) -> None:
         assert host.wait() == 3
 
 
-def test_linger_stays_after_the_final_event_whatever_the_host_says(tmp_path: Path) -> None:  # L29
+@pytest.mark.covers("L29")
+def test_linger_stays_after_the_final_event_whatever_the_host_says(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("linger")) as host:
         host.ask("x")
         host.reply(host.request("end_session"))
@@ -202,7 +205,8 @@ def test_linger_stays_after_the_final_event_whatever_the_host_says(tmp_path: Pat
         assert host.wait() == 143
 
 
-def test_linger_keeps_a_one_shot_run_too(tmp_path: Path) -> None:  # L29
+@pytest.mark.covers("L29")
+def test_linger_keeps_a_one_shot_run_too(tmp_path: Path) -> None:
     words = fault("linger")
     with Host(tmp_path, HELLO, "--input-format=text", *words) as host:
         host.stdin.write(b"x")
@@ -213,7 +217,8 @@ def test_linger_keeps_a_one_shot_run_too(tmp_path: Path) -> None:  # L29
         assert host.wait() == 143
 
 
-def test_error_then_silence_reports_an_error_and_never_ends_the_turn(tmp_path: Path) -> None:  # L30
+@pytest.mark.covers("L30")
+def test_error_then_silence_reports_an_error_and_never_ends_the_turn(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("error_then_silence")) as host:
         host.prompt("x", named=False)
         assert host.until("assistant")[-1]["error"] == "server_error"
@@ -221,7 +226,8 @@ def test_error_then_silence_reports_an_error_and_never_ends_the_turn(tmp_path: P
         assert host.quiet()
 
 
-def test_refuse_resume_knows_no_session(tmp_path: Path) -> None:  # L37
+@pytest.mark.covers("L37")
+def test_refuse_resume_knows_no_session(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO) as host:
         session = host.ask("x")["session_id"]
     with Host(tmp_path, HELLO, f"--resume={session}", *fault("refuse_resume@once")) as host:
@@ -231,7 +237,8 @@ def test_refuse_resume_knows_no_session(tmp_path: Path) -> None:  # L37
         assert host.ask("y")["session_id"] == session
 
 
-def test_limit_refuses_until_its_reset_and_then_works_again(tmp_path: Path) -> None:  # L38
+@pytest.mark.covers("L38")
+def test_limit_refuses_until_its_reset_and_then_works_again(tmp_path: Path) -> None:
     flags = fault("limit:1")
     with Host(tmp_path, HELLO, *flags) as host:
         host.prompt("x", named=False)
@@ -252,7 +259,8 @@ def test_limit_refuses_until_its_reset_and_then_works_again(tmp_path: Path) -> N
         assert host.ask("z")["result"] == "hello z"
 
 
-def test_daemon_leaves_a_process_that_outlives_the_agent(tmp_path: Path) -> None:  # L33
+@pytest.mark.covers("L33")
+def test_daemon_leaves_a_process_that_outlives_the_agent(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("daemon:60")) as host:
         host.prompt("x")
         notice = host.until("system", "informational")[-1]
@@ -289,7 +297,8 @@ def test_slow_delays_every_line(tmp_path: Path) -> None:
         assert time.monotonic() - begun >= 0.3
 
 
-def test_auth_retries_and_ends_with_401(tmp_path: Path) -> None:  # L36
+@pytest.mark.covers("L36")
+def test_auth_retries_and_ends_with_401(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("auth:2")) as host:
         host.prompt("x", named=False)
         frames = host.until("result")
@@ -306,7 +315,8 @@ def test_retry_reports_its_attempts_and_succeeds(tmp_path: Path) -> None:
         assert frames[-1]["is_error"] is False
 
 
-def test_approval_never_asks_and_ignores_the_answer(tmp_path: Path) -> None:  # L39
+@pytest.mark.covers("L39")
+def test_approval_never_asks_and_ignores_the_answer(tmp_path: Path) -> None:
     with Host(tmp_path, HELLO, *fault("approval_never")) as host:
         host.prompt("x", named=False)
         asked = host.until("control_request")[-1]["request_id"]
@@ -317,7 +327,8 @@ def test_approval_never_asks_and_ignores_the_answer(tmp_path: Path) -> None:  # 
         assert host.result()["terminal_reason"] == "aborted_tools"
 
 
-def test_lost_prompt_exits_with_success_and_says_nothing(tmp_path: Path) -> None:  # L10
+@pytest.mark.covers("L10")
+def test_lost_prompt_exits_with_success_and_says_nothing(tmp_path: Path) -> None:
     words = ("-p", "--output-format", "stream-json", "--verbose", *fault("lost_prompt"))
     done = run_once(tmp_path, HELLO, *words, stdin=b"x")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

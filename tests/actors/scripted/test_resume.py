@@ -55,8 +55,9 @@ def test_a_turn_cut_by_death_is_played_again(tmp_path: Path) -> None:
         assert host.ask("y")["result"] == "b"
 
 
+@pytest.mark.covers("L37")
 @pytest.mark.parametrize("name", ["cb3d329d-a2e7-4b6a-8978-7c257a35fc4a", "../../etc/passwd", ""])
-def test_an_unknown_session_is_refused_as_the_real_cli_refuses_it(tmp_path: Path, name: str) -> None:  # L37
+def test_an_unknown_session_is_refused_as_the_real_cli_refuses_it(tmp_path: Path, name: str) -> None:
     with Host(tmp_path, COUNT, f"--resume={name}") as host:
         result = host.frame()
         assert (result["subtype"], result["is_error"], result["num_turns"]) == (
@@ -146,8 +147,8 @@ def test_one_shot_prints_the_text(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"you said hello\n")
 
 
-# C22
-def test_one_shot_takes_its_prompt_from_stdin(tmp_path: Path) -> None:  # L28
+@pytest.mark.covers("C22", "L28")
+def test_one_shot_takes_its_prompt_from_stdin(tmp_path: Path) -> None:
     done = run_once(tmp_path, [{"reply": "you said {prompt}"}], "-p", stdin=b"hello\nthere\n")
     assert (done.returncode, done.stdout) == (0, b"you said hello\nthere\n")
 

@@ -224,8 +224,9 @@ def test_a_denial_with_interrupt_ends_the_turn(tmp_path: Path) -> None:
         assert host.result()["terminal_reason"] == "aborted_tools"
 
 
+@pytest.mark.covers("L39")
 @pytest.mark.parametrize("answer", [{"behavior": "perhaps"}, {"behavior": "allow", "updatedInput": 3}, {}])
-def test_a_malformed_answer_is_a_denial(tmp_path: Path, answer: dict[str, object]) -> None:  # L39
+def test_a_malformed_answer_is_a_denial(tmp_path: Path, answer: dict[str, object]) -> None:
     with Host(tmp_path, [TOOL, {"reply": "done"}]) as host:
         host.prompt("x")
         host.answer(host.until("control_request")[-1]["request_id"], **answer)
@@ -265,7 +266,8 @@ def test_the_end_of_stdin_denies_an_open_question(tmp_path: Path) -> None:
         assert host.wait() == 0
 
 
-def test_without_a_surface_for_questions_the_tool_is_denied_at_once(tmp_path: Path) -> None:  # L15
+@pytest.mark.covers("L15")
+def test_without_a_surface_for_questions_the_tool_is_denied_at_once(tmp_path: Path) -> None:
     words = ("-p", "go", "--output-format", "stream-json", "--verbose")
     done = run_once(tmp_path, [TOOL, {"reply": "done"}], *words)
     frames = [json.loads(line) for line in done.stdout.splitlines()]
@@ -422,8 +424,9 @@ ENDS = {
 }
 
 
+@pytest.mark.covers("L31")
 @pytest.mark.parametrize("ending", ENDS)
-def test_every_ending_has_the_result_of_the_real_cli(tmp_path: Path, ending: str) -> None:  # L31
+def test_every_ending_has_the_result_of_the_real_cli(tmp_path: Path, ending: str) -> None:
     with Host(tmp_path, [{"end": ending, "text": "why"}]) as host:
         result = host.ask("x")
         assert result["is_error"] is True

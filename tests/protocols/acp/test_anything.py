@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +126,8 @@ def test_frames_of_any_shape_never_raise_and_are_accounted_for(
     accounted(talk, b"".join(json.dumps(frame).encode() + b"\n" for frame in sent))
 
 
+@pytest.mark.covers("R116")
 @settings(max_examples=share(300), deadline=None)
 @given(st.binary(max_size=300))
-def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:  # R116
+def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes) -> None:
     accounted(Conversation(acp_dialect()), data)

@@ -53,7 +53,8 @@ def test_a_bare_program_gets_the_arguments_of_its_profile_and_a_whole_command_no
     assert gemini(Launch(executable=("node", "/g"), extra=("-x",))).argv == ("node", "/g", "-x")
 
 
-def test_what_the_protocol_has_no_way_for_is_named() -> None:  # R019
+@pytest.mark.covers("R019")
+def test_what_the_protocol_has_no_way_for_is_named() -> None:
     tool = HostTool(name="t", description="", schema={})
     wanted = Launch(executable=("a",), system_prompt="x", retries=0, host_tools=(tool,), fork=True)
     assert set(acp_dialect().launch(wanted).ignored) == {"system_prompt", "retries", "fork"}
@@ -226,8 +227,9 @@ def test_a_decision_is_an_option_by_its_kind_and_a_changed_input_is_a_rejection(
     assert end.denied_tools == denied
 
 
+@pytest.mark.covers("L39")
 @pytest.mark.parametrize("allow", [True, False])
-def test_a_question_without_a_fitting_option_is_cancelled_not_allowed_for_ever(allow: bool) -> None:  # L39
+def test_a_question_without_a_fitting_option_is_cancelled_not_allowed_for_ever(allow: bool) -> None:
     talk = session(GENERIC, "p")
     talk.receive(question("k", options=OPTIONS[:1]))
     [answer] = sent(talk.send(Decision('"k"', allow=allow)))
@@ -475,7 +477,8 @@ def test_a_failed_turn_of_codex_does_not_make_the_next_one_fail() -> None:
     assert (end.ending, end.text) == ("completed", "Rate limit reached")
 
 
-def test_a_call_without_an_id_gets_one() -> None:  # R087
+@pytest.mark.covers("R087")
+def test_a_call_without_an_id_gets_one() -> None:
     talk = session(GENERIC, "p")
     [_, called, asked] = talk.receive(question(toolCallId=""))
     assert isinstance(asked, ApprovalRequested)

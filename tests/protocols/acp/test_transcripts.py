@@ -176,6 +176,7 @@ def test_the_history_of_a_loaded_session_is_no_part_of_any_turn(name: str) -> No
     assert of(events, Started)[0].session_id == loaded
 
 
+@pytest.mark.covers("R089")
 @pytest.mark.parametrize(
     ("name", "usages"),
     [
@@ -185,9 +186,7 @@ def test_the_history_of_a_loaded_session_is_no_part_of_any_turn(name: str) -> No
         ("opencode_text", [(100, 20), None]),
     ],
 )
-def test_tokens_are_those_of_the_whole_turn_or_none(  # R089
-    name: str, usages: list[tuple[int, int] | None]
-) -> None:
+def test_tokens_are_those_of_the_whole_turn_or_none(name: str, usages: list[tuple[int, int] | None]) -> None:
     found = [end.usage for end in of(play(name)[1], TurnEnded)]
     assert [_tokens(usage) for usage in found] == usages
 
@@ -237,7 +236,7 @@ CHECKS = (
 )
 
 
-# P06, R012, R085, R090, R086, R088
+@pytest.mark.covers("P06", "R012", "R085", "R090", "R086", "R088")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

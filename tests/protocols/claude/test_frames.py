@@ -54,7 +54,7 @@ def kinds(events: list[AnyEvent | Send]) -> list[str]:
     return [event.kind for event in events if isinstance(event, Unrecognized)]
 
 
-# R074
+@pytest.mark.covers("R074")
 @pytest.mark.parametrize(
     ("frame", "path"),
     [
@@ -74,7 +74,7 @@ def test_what_is_not_modelled_is_named_by_its_path(frame: Block, path: str) -> N
     assert told(**frame) == [odd(path)]
 
 
-# L21
+@pytest.mark.covers("L21")
 def test_a_type_that_is_no_text_is_unrecognized() -> None:
     (event,) = told(type=5)
     assert isinstance(event, Unrecognized)
@@ -145,14 +145,16 @@ def test_a_tool_result_without_content_is_empty(content: Any) -> None:
     ]
 
 
-def test_one_message_with_four_blocks_gives_four_events_in_order() -> None:  # R086, C04
+@pytest.mark.covers("R086", "C04")
+def test_one_message_with_four_blocks_gives_four_events_in_order() -> None:
     call: Block = {"type": "tool_use", "name": "Bash", "input": {}}
     text = {"type": "text", "text": "a"}
     events = assistant(text, call | {"id": "1"}, {"type": "thinking", "thinking": "hm"}, call | {"id": "2"})
     assert [type(event) for event in events] == [Text, ToolCall, Thinking, ToolCall]
 
 
-def test_a_call_without_an_id_gets_one() -> None:  # R087
+@pytest.mark.covers("R087")
+def test_a_call_without_an_id_gets_one() -> None:
     calls = assistant({"type": "tool_use", "name": "a"}, {"type": "tool_use", "name": "b"})
     assert [event.id for event in calls if isinstance(event, ToolCall)] == ["frame7.0", "frame7.1"]
 
@@ -172,8 +174,9 @@ def test_tools_that_run_at_the_server_are_calls_and_results_too() -> None:
     ]
 
 
+@pytest.mark.covers("R088")
 @pytest.mark.parametrize("blocks", [[], [{"type": "text", "text": ""}], [{"type": "redacted_thinking"}]])
-def test_blocks_that_say_nothing_give_no_event(blocks: list[Block]) -> None:  # R088
+def test_blocks_that_say_nothing_give_no_event(blocks: list[Block]) -> None:
     memo = Memo()
     assert told(memo, type="assistant", message={"content": blocks}) == []
     assert memo.quiet == {"assistant.empty": 1}

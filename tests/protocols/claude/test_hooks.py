@@ -33,7 +33,8 @@ def called(point: str = "PreToolUse") -> Conversation:
     return talk
 
 
-def test_hooks_are_registered_by_point_so_that_a_failure_blocks() -> None:  # L20, L39
+@pytest.mark.covers("L20", "L39")
+def test_hooks_are_registered_by_point_so_that_a_failure_blocks() -> None:
     hooks = (BEFORE, WATCH, attrs.evolve(BEFORE, name="again", matcher=None, blocking=False))
     talk = Conversation(CLAUDE, launch=Launch(executable=(), host_hooks=hooks))
     assert json.loads(talk.greet())["request"]["hooks"] == {
@@ -45,6 +46,7 @@ def test_hooks_are_registered_by_point_so_that_a_failure_blocks() -> None:  # L2
     }
 
 
+@pytest.mark.covers("L20")
 @pytest.mark.parametrize(
     ("hook", "greeted", "why"),
     [
@@ -64,7 +66,7 @@ def test_hooks_are_registered_by_point_so_that_a_failure_blocks() -> None:  # L2
 )
 def test_a_session_that_could_not_keep_a_hook_is_refused(
     hook: HostHook, greeted: dict[str, Any], why: str | None
-) -> None:  # L20
+) -> None:
     memo = hosting(hooks=[hook], **greeted).memo
     assert (memo.greeted, memo.refused is None) == (why is None, why is None)
     assert (why or "") in (memo.refused or "")

@@ -27,8 +27,9 @@ def test_tools_and_hooks_of_the_host_are_asked_for_and_answered(name: str) -> No
     assert talk.memo.calls == {}
 
 
+@pytest.mark.covers("L40")
 @pytest.mark.parametrize("name", ["e_host", "e_host@2.1.197", "e_queue_mid"])
-def test_what_was_taken_into_a_turn_is_told_before_its_end(name: str) -> None:  # L40
+def test_what_was_taken_into_a_turn_is_told_before_its_end(name: str) -> None:
     events = play(name)[1]
     (steered,) = of(events, Steered)
     end = next(event for event in of(events, TurnEnded) if event.turn == steered.turn)

@@ -27,7 +27,8 @@ def added(command: Command, **base: Any) -> list[str]:
     return [argument for argument in command.argv if argument not in launch(wanted(**base)).argv]
 
 
-def test_a_session_by_default() -> None:  # R016, R018, L03, C01
+@pytest.mark.covers("R016", "R018", "L03", "C01")
+def test_a_session_by_default() -> None:
     assert launch(wanted()).argv == (*SESSION, *ISOLATED)
     plain = Launch(executable=("claude",), version=NEW)
     assert launch(plain).argv == (*SESSION, *ISOLATED, "--include-partial-messages")
@@ -37,7 +38,8 @@ def test_a_one_shot_run_by_default() -> None:
     assert launch(wanted(mode="oneshot")).argv == (*ONESHOT, *ISOLATED)
 
 
-def test_everything_at_once() -> None:  # R017, L19
+@pytest.mark.covers("R017", "L19")
+def test_everything_at_once() -> None:
     command = launch(
         Launch(
             executable=("node", "cli.js"),
@@ -119,17 +121,18 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
 ]
 
 
-# R003, R014
+@pytest.mark.covers("R003", "R014", "L19")
 @pytest.mark.parametrize(("field", "value", "arguments"), FIELDS)
 @pytest.mark.parametrize("mode", ["session", "oneshot"])
 def test_each_field_reaches_the_arguments_in_both_modes(
     mode: str, field: str, value: Any, arguments: list[str]
-) -> None:  # L19
+) -> None:
     command = launch(wanted(mode=mode, **{field: value}))
     assert added(command, mode=mode) == arguments
     assert command.ignored == ()
 
 
+@pytest.mark.covers("R019")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -137,12 +140,13 @@ def test_each_field_reaches_the_arguments_in_both_modes(
         ("host_hooks", (HostHook(name="h", point="PreToolUse"),)),
     ],
 )
-def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:  # R019
+def test_what_cannot_be_honoured_is_named(field: str, value: Any) -> None:
     command = launch(wanted(mode="oneshot", **{field: value}))
     assert (added(command), command.ignored) == ([], (field,))
 
 
-def test_no_field_of_a_launch_is_without_a_test() -> None:  # L19
+@pytest.mark.covers("L19")
+def test_no_field_of_a_launch_is_without_a_test() -> None:
     tested = {field for field, _, _ in FIELDS}
     elsewhere = {"executable", "version", "mode", "fork", "disallowed_tools", "user_settings", "retries"}
     elsewhere |= {"project_memory", "memory_above"}
@@ -159,8 +163,9 @@ TEXTS = [
 ]
 
 
+@pytest.mark.covers("L24", "R187")
 @pytest.mark.parametrize("field", sorted({*TEXTS, "permission_mode"}))
-def test_a_leading_dash_stays_a_value(field: str) -> None:  # L24, R187
+def test_a_leading_dash_stays_a_value(field: str) -> None:
     (argument, *_) = added(launch(wanted(**{field: "--evil"})))
     assert argument.startswith("--")
     assert argument.endswith("=--evil")
@@ -185,7 +190,8 @@ def test_a_denied_tool_is_named_once() -> None:
     )
 
 
-def test_the_users_settings_are_read_only_when_asked_for() -> None:  # R018
+@pytest.mark.covers("R018")
+def test_the_users_settings_are_read_only_when_asked_for() -> None:
     assert "--setting-sources=" not in launch(wanted(user_settings=True)).argv
 
 
@@ -213,6 +219,7 @@ def test_the_memory_of_a_project_comes_without_its_settings(
     assert ("memory/CLAUDE.md" in command.files) == ("/private/memory" in folders)
 
 
+@pytest.mark.covers("R019")
 @pytest.mark.parametrize(
     ("fields", "ignored"),
     [
@@ -223,13 +230,14 @@ def test_the_memory_of_a_project_comes_without_its_settings(
 )
 def test_what_the_cli_cannot_honour_is_named_and_left_out(
     fields: dict[str, Any], ignored: tuple[str, ...]
-) -> None:  # R019
+) -> None:
     command = launch(wanted(**fields))
     assert command.ignored == ignored
     flags = {"fork": "--fork-session", "session_id": "--session-id=b"}
     assert not any(flags[field] in command.argv for field in ignored)
 
 
+@pytest.mark.covers("L05")
 @pytest.mark.parametrize(
     ("version", "flags"),
     [
@@ -238,7 +246,7 @@ def test_what_the_cli_cannot_honour_is_named_and_left_out(
         (OLD, ["--replay-user-messages", "--system-prompt=x"]),
     ],
 )
-def test_a_flag_is_used_where_the_version_is_known_to_have_it(version: Any, flags: list[str]) -> None:  # L05
+def test_a_flag_is_used_where_the_version_is_known_to_have_it(version: Any, flags: list[str]) -> None:
     assert added(launch(wanted(version=version, system_prompt="x"))) == flags
 
 
@@ -256,7 +264,8 @@ def test_the_retries_of_the_cli_are_bounded_by_its_environment(retries: int) -> 
     assert launch(wanted(retries=retries)).env["CLAUDE_CODE_MAX_RETRIES"] == str(retries)
 
 
-def test_a_value_that_no_argument_can_hold_is_refused_by_name() -> None:  # C06
+@pytest.mark.covers("C06")
+def test_a_value_that_no_argument_can_hold_is_refused_by_name() -> None:
     with pytest.raises(ArgumentTooLong) as caught:
         launch(wanted(system_prompt="é" * 70_000))
     assert (caught.value.field, caught.value.size, caught.value.limit) == ("system_prompt", 140_016, 131_071)

@@ -74,7 +74,8 @@ def test_blocks_follow_the_text() -> None:
     assert said(Prompt("p", "", (block,)))["message"]["content"] == [block]
 
 
-def test_the_prompt_of_a_one_shot_run_is_verbatim() -> None:  # R187
+@pytest.mark.covers("R187")
+def test_the_prompt_of_a_one_shot_run_is_verbatim() -> None:
     text = "--help $(rm -rf /) `x` \\n \u2028 é\n"
     assert write(Memo(mode="oneshot"), Prompt("p", text)) == text.encode()
 
@@ -84,7 +85,8 @@ def test_a_one_shot_run_takes_no_blocks() -> None:
         write(Memo(mode="oneshot"), Prompt("p", "x", ({"type": "image"},)))
 
 
-def test_a_prompt_of_1_mb_is_one_line() -> None:  # C06
+@pytest.mark.covers("C06")
+def test_a_prompt_of_1_mb_is_one_line() -> None:
     assert len(said(Prompt("p", "x" * 2**20))["message"]["content"]) == 2**20
 
 
@@ -95,9 +97,10 @@ def test_half_a_surrogate_pair_and_a_nul_make_no_invalid_line(mode: Mode) -> Non
     assert (json.loads(text)["message"]["content"] if mode == "session" else text) == "a?\x00b"
 
 
+@pytest.mark.covers("C18")
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=())), st.dictionaries(st.text(), st.text()))
-def test_any_text_is_one_line_of_json(text: str, block: dict[str, str]) -> None:  # C18
+def test_any_text_is_one_line_of_json(text: str, block: dict[str, str]) -> None:
     said(Prompt("p", text, (block,)))
     said(SetModel("m", text))
 

@@ -70,13 +70,14 @@ def test_only_a_turn_that_runs_is_steered() -> None:
         session().send(Steer(TWO, "faster"))
 
 
+@pytest.mark.covers("L40")
 @pytest.mark.parametrize(
     ("version", "taken"), [("2.1.330", lifecycle(TWO, "started")), ("2.1.197", echo(TWO))]
 )
 @pytest.mark.parametrize("request_", [Steer(TWO, "faster"), Prompt(TWO, "and this")])
 def test_what_is_taken_into_the_turn_that_runs_is_told_once(
     version: str, taken: bytes, request_: Steer | Prompt
-) -> None:  # L40
+) -> None:
     talk = working(version)
     talk.send(request_)
     assert talk.receive(lifecycle(TWO, "queued")) == []
@@ -102,8 +103,9 @@ def test_a_result_that_answers_a_steer_tells_that_it_was_taken_in() -> None:
     assert end.prompts == (ONE, TWO)
 
 
+@pytest.mark.covers("L40")
 @pytest.mark.parametrize("version", ["2.1.197", "2.1.330"])
-def test_a_steer_that_came_too_late_has_a_turn_of_its_own(version: str) -> None:  # L40
+def test_a_steer_that_came_too_late_has_a_turn_of_its_own(version: str) -> None:
     talk = working(version)
     new = version == "2.1.330"
     talk.send(Steer(TWO, "faster"))

@@ -275,7 +275,8 @@ def test_a_busy_server_is_no_usage_limit() -> None:
     ]
 
 
-def test_a_wrong_key_is_told_apart_although_the_result_says_success() -> None:  # L31
+@pytest.mark.covers("L31")
+def test_a_wrong_key_is_told_apart_although_the_result_says_success() -> None:
     end = of(play("i_401_r2@2.1.197")[1], TurnEnded)[0]
     assert (end.ending, end.text, end.error) == (
         "authentication",
@@ -291,8 +292,8 @@ def test_the_text_of_an_api_failure_is_not_the_agents() -> None:
     assert [notice.data for notice in of(events, Notice)] == [{"error": "server_error", "status": 500}]
 
 
-# R083, R091
-def test_a_turn_over_its_limit_gives_a_typed_end_with_the_session() -> None:  # L25
+@pytest.mark.covers("R083", "R091", "L25")
+def test_a_turn_over_its_limit_gives_a_typed_end_with_the_session() -> None:
     end = of(play("j_max_turns")[1], TurnEnded)[0]
     assert (end.ending, end.error) == ("max_turns", "Reached maximum number of turns (2)")
     assert end.session_id
@@ -307,7 +308,8 @@ def test_a_refused_start_gives_no_session_id() -> None:  # the one it writes is 
     assert end.error == "No conversation found with session ID: cb3d329d-a2e7-4b6a-8978-7c257a35fc4a"
 
 
-def test_zeros_after_an_interrupt_are_no_usage() -> None:  # R089
+@pytest.mark.covers("R089")
+def test_zeros_after_an_interrupt_are_no_usage() -> None:
     end = of(play("e_session")[1], TurnEnded)[3]
     assert end.usage is None
     assert end.cost_usd == pytest.approx(0.00618)
@@ -369,7 +371,7 @@ CHECKS = (
 )
 
 
-# P06, R012, R088, R090, C03, R086, C04, R085
+@pytest.mark.covers("P06", "R012", "R088", "R090", "C03", "R086", "C04", "R085")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

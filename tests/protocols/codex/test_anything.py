@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_a_greeting_of_any_shape_never_raises(frames: list[Any]) -> None:
     accounted(talk, joined(frames))
 
 
-# R116
+@pytest.mark.covers("R116")
 @settings(max_examples=share(200), deadline=None)
 @given(st.lists(lines(), max_size=5))
 def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: list[Any]) -> None:
@@ -113,7 +114,7 @@ def test_lines_of_a_run_of_any_shape_never_raise_and_are_accounted_for(frames: l
     accounted(talk, joined(frames))
 
 
-# R116
+@pytest.mark.covers("R116")
 @settings(max_examples=share(200), deadline=None)
 @given(st.binary(max_size=300), st.booleans())
 def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, oneshot: bool) -> None:
@@ -124,7 +125,7 @@ def test_bytes_of_any_kind_never_raise_and_are_accounted_for(data: bytes, onesho
     accounted(talk, data)
 
 
-# R116
+@pytest.mark.covers("R116")
 @settings(max_examples=share(200), deadline=None)
 @given(
     BYTES | BYTES.map(lambda data: b'"' + data + b'"'),

@@ -34,8 +34,8 @@ def opened(launch: Launch) -> tuple[str, dict[str, Any]]:
     return told[1]["method"], told[1]["params"]
 
 
-# R018
-def test_a_session_by_default() -> None:  # R016, L03
+@pytest.mark.covers("R018", "R016", "L03")
+def test_a_session_by_default() -> None:
     assert CODEX.launch(wanted()).argv == ("codex", "app-server", *ISOLATED)
     assert opened(wanted(cwd="/w")) == (
         "thread/start",
@@ -43,14 +43,14 @@ def test_a_session_by_default() -> None:  # R016, L03
     )
 
 
-# R018
+@pytest.mark.covers("R018")
 def test_the_users_own_settings_decide_where_they_are_asked_for() -> None:
     method, params = opened(wanted(user_settings=True))
     assert (method, params) == ("thread/start", {"ephemeral": False})
 
 
-# L06
-def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:  # R017, L19
+@pytest.mark.covers("L06", "R017", "L19")
+def test_the_settings_of_a_thread_travel_in_the_greeting() -> None:
     tool = HostTool(name="weather", description="How it is", schema={"type": "object"})
     launch = wanted(
         model="m",
@@ -97,15 +97,14 @@ def test_deltas_are_not_said_where_nobody_wants_them() -> None:
     assert "item/agentMessage/delta" not in unsaid()
 
 
-# L06
-# R018
+@pytest.mark.covers("L06", "R018")
 def test_a_one_shot_run_by_default() -> None:
     argv = CODEX_EXEC.launch(once()).argv
     head = ("codex", "exec", "--json", "--skip-git-repo-check")
     assert argv == (*head, *ISOLATED, "--ignore-user-config", "-")
 
 
-# R003, R014
+@pytest.mark.covers("R003", "R014")
 def test_a_one_shot_run_with_everything() -> None:
     command = CODEX_EXEC.launch(
         once(
@@ -169,6 +168,7 @@ def test_retries_of_the_built_in_provider_are_not_to_be_bounded() -> None:
     assert "retries" not in CODEX.launch(wanted(retries=2, extra=PROVIDER)).ignored
 
 
+@pytest.mark.covers("R019")
 @pytest.mark.parametrize(
     ("fields", "session", "oneshot"),
     [
@@ -189,7 +189,7 @@ def test_retries_of_the_built_in_provider_are_not_to_be_bounded() -> None:
         ({"permission_mode": "never"}, set[str](), set[str]()),
     ],
 )
-def test_what_codex_cannot_honour_is_named(  # R019
+def test_what_codex_cannot_honour_is_named(
     fields: dict[str, Any], session: set[str], oneshot: set[str] | None
 ) -> None:
     assert {*CODEX.launch(wanted(**fields)).ignored} == session
@@ -198,7 +198,8 @@ def test_what_codex_cannot_honour_is_named(  # R019
     )
 
 
-def test_a_value_beyond_an_argument_is_refused() -> None:  # C06
+@pytest.mark.covers("C06")
+def test_a_value_beyond_an_argument_is_refused() -> None:
     with pytest.raises(ArgumentTooLong, match="append_system_prompt"):
         CODEX_EXEC.launch(once(append_system_prompt="x" * 140_000))
     assert CODEX.launch(wanted(append_system_prompt="x" * 140_000)).argv

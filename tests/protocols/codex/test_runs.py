@@ -69,8 +69,9 @@ def test_another_thread_than_the_one_that_was_resumed_is_told() -> None:
     assert (told.code, told.data) == ("session_changed", {"session": THREAD})
 
 
+@pytest.mark.covers("R089")
 @pytest.mark.parametrize("fork", [False, True])
-def test_the_usage_of_a_thread_with_a_past_is_not_the_runs(fork: bool) -> None:  # R089
+def test_the_usage_of_a_thread_with_a_past_is_not_the_runs(fork: bool) -> None:
     assert end_of(run(opened(), TURN, SPENT, resume=THREAD, fork=fork)).usage is None
 
 

@@ -167,7 +167,8 @@ def test_what_a_thread_had_spent_before_is_not_its_next_turns() -> None:
     assert ended.usage == Usage(100, 20, 0, 0)
 
 
-def test_the_usage_of_a_resumed_run_is_not_known() -> None:  # R089
+@pytest.mark.covers("R089")
+def test_the_usage_of_a_resumed_run_is_not_known() -> None:
     first, again = (of(play(name)[1], TurnEnded)[0] for name in ("exec_resume_first", "exec_resume"))
     assert first.usage == Usage(100, 20, 0, 0)
     assert again.usage is None
@@ -260,7 +261,8 @@ def test_a_tool_of_the_host_is_asked_for_under_its_name() -> None:
     assert (result.text, result.is_error) == ("noted", False)
 
 
-def test_what_is_sent_in_mid_turn_is_taken_into_the_turn() -> None:  # L40
+@pytest.mark.covers("L40")
+def test_what_is_sent_in_mid_turn_is_taken_into_the_turn() -> None:
     events = play("app_steer")[1]
     assert [event.request for event in of(events, Steered)] == ["request-3", "request-4"]
     assert of(events, TurnEnded)[0].prompts == ("request-2", "request-4")
@@ -316,7 +318,7 @@ CHECKS = (
 )
 
 
-# P06, R012, R088, R086, R090, R085
+@pytest.mark.covers("P06", "R012", "R088", "R086", "R090", "R085")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

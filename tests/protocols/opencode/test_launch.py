@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from proctor.protocols.dialect import Launch
 from proctor.protocols.opencode import OPENCODE
 from proctor.protocols.opencode.launch import joined
@@ -23,7 +25,7 @@ def test_the_server_that_comes_with_a_session_has_a_password() -> None:
     assert "xyz" not in repr(Launch(executable=("/o",), secret="xyz"))
 
 
-# L03
+@pytest.mark.covers("L03")
 def test_what_changes_or_reaches_anything_is_asked_about_and_nothing_is_updated_or_shared() -> None:
     found = config()
     assert (found["autoupdate"], found["share"]) == (False, "disabled")

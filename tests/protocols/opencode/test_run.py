@@ -124,8 +124,8 @@ def test_a_run_that_would_go_on_for_ever_is_given_up_once_and_early() -> None:
     assert of(events, Misplaced) == []
 
 
-# R003, R014
-def test_the_prompt_goes_by_stdin_and_the_command_line_names_what_is_wanted() -> None:  # R187
+@pytest.mark.covers("R003", "R014", "R187")
+def test_the_prompt_goes_by_stdin_and_the_command_line_names_what_is_wanted() -> None:
     wanted = Launch(
         executable=("/o",),
         mode="oneshot",
@@ -187,9 +187,10 @@ FRAMES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.covers("R116")
 @settings(max_examples=share(150), deadline=None)
 @given(st.lists(FRAMES, max_size=3) | st.binary(max_size=200), st.booleans())
-def test_whatever_is_written_never_raises_and_is_accounted_for(  # R116
+def test_whatever_is_written_never_raises_and_is_accounted_for(
     written: list[Any] | bytes, prompted: bool
 ) -> None:
     data = (
@@ -216,7 +217,7 @@ CHECKS = (
 )
 
 
-# P06, R012, R089, R090
+@pytest.mark.covers("P06", "R012", "R089", "R090")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recording_keeps_every_check(name: str) -> None:
     all_hold(CHECKS, name)

@@ -102,7 +102,8 @@ def test_a_recorded_failure_that_heals_is_told_as_retries() -> None:
     assert ends(events)[0].text == "recovered"
 
 
-def test_a_prompt_recorded_in_mid_turn_is_taken_into_the_running_turn_L40() -> None:
+@pytest.mark.covers("L40")
+def test_a_prompt_recorded_in_mid_turn_is_taken_into_the_running_turn() -> None:
     _, events = replayed(ERRORS, SESSIONS[5])
     first = ends(events)[0]
     assert (first.prompts, first.text) == (("p0", "p1"), "second")
@@ -151,7 +152,8 @@ def test_a_session_the_server_does_not_know_is_refused_with_its_words() -> None:
     assert (talk.memo.refused, talk.memo.greeted) == ("Session not found: ses_nope", False)
 
 
-def test_what_a_session_cannot_honour_is_named_R019() -> None:
+@pytest.mark.covers("R019")
+def test_what_a_session_cannot_honour_is_named() -> None:
     wanted = Launch(executable=(), max_turns=3, sandbox="read-only", fork=True, model="m1", json_schema="{}")
     assert set(OPENCODE_SERVE.launch(wanted).ignored) == {"max_turns", "sandbox", "fork", "model"}
 
@@ -217,7 +219,8 @@ def test_an_interrupt_is_answered_and_the_turn_ends_once_though_the_server_rests
     assert (end.text, end.prompts) == ("done", ("p2",))
 
 
-def test_a_steer_is_taken_into_the_turn_when_its_message_appears_L40() -> None:
+@pytest.mark.covers("L40")
+def test_a_steer_is_taken_into_the_turn_when_its_message_appears() -> None:
     talk = prompted("p1")
     talk.receive(user("u1") + BUSY)
     [sent] = asked(talk.send(v.Steer("s1", "faster")))

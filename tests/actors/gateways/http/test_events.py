@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import trio
 
 from proctor.actors.gateways.http.cancel_signal import Bell
@@ -22,7 +23,8 @@ async def all_of(server: Served) -> list[Frame]:
     return found[:-1]
 
 
-async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice_at_any_position_R092() -> None:
+@pytest.mark.covers("R092")
+async def test_a_client_that_comes_back_misses_nothing_and_sees_nothing_twice_at_any_position() -> None:
     async with served() as server:
         await server.ask("one")
         await server.ask("two")

@@ -17,7 +17,8 @@ from tests.actors.spoken import GOOD, saying, spec_of
 from tests.protocols.lines import delta
 
 
-async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace_R183() -> None:
+@pytest.mark.covers("R183")
+async def test_at_its_end_no_work_is_taken_and_what_runs_has_its_grace() -> None:
     async with served() as server, trio.open_nursery() as nursery:
         ends: list[Frame] = []
         nursery.start_soon(follow_turn, server, ends)
@@ -40,7 +41,8 @@ async def follow_turn(server: Served, ends: list[Frame]) -> None:
         ends.extend([frame async for frame in found])
 
 
-async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_why_R183() -> None:
+@pytest.mark.covers("R183")
+async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_why() -> None:
     async with served() as server, trio.open_nursery() as nursery:
         ends: list[Frame] = []
         answers: list[Any] = []
@@ -68,7 +70,8 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
     assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
 
 
-async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_the_end_R183() -> None:
+@pytest.mark.covers("R183")
+async def test_a_turn_that_waits_for_a_limit_beyond_the_grace_does_not_hold_up_the_end() -> None:
     spec = spoken("a", budget=proctor.Budget(0.1, 3600.0))
     async with served(spec, seconds=10.0) as server, trio.open_nursery() as nursery:
         assert (await server.ask("hello")).status_code == 200
@@ -99,8 +102,9 @@ def completion(stream: bool) -> dict[str, Any]:
     return {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "hang"}]}
 
 
+@pytest.mark.covers("R183")
 @pytest.mark.parametrize("stream", [True, False])
-async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_when_it_is_cut_short_R183(
+async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_when_it_is_cut_short(
     stream: bool,
 ) -> None:
     begun, answers = trio.Event(), list[httpx2.Response]()
@@ -136,7 +140,8 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
     assert "grace of 0.3 s" in error["message"]
 
 
-async def test_a_chat_that_ends_within_the_grace_is_whole_R183() -> None:
+@pytest.mark.covers("R183")
+async def test_a_chat_that_ends_within_the_grace_is_whole() -> None:
     begun, go, answers = trio.Event(), trio.Event(), list[httpx2.Response]()
 
     async def far_end(side: PeerStreams) -> int | None:
@@ -160,7 +165,8 @@ async def test_a_chat_that_ends_within_the_grace_is_whole_R183() -> None:
     )
 
 
-async def test_readiness_names_each_check_that_fails_R182() -> None:
+@pytest.mark.covers("R182")
+async def test_readiness_names_each_check_that_fails() -> None:
     wrong: dict[str, str | None] = {"claude": None, "codex": None}
 
     async def claude() -> str | None:
@@ -186,7 +192,8 @@ async def test_readiness_names_each_check_that_fails_R182() -> None:
     assert (alive.json()["grade"], alive.json()["why"]) == ("degraded", "not working: codex")
 
 
-async def test_life_is_answered_at_once_however_long_a_check_takes_and_one_look_is_under_way_R182() -> None:
+@pytest.mark.covers("R182")
+async def test_life_is_answered_at_once_however_long_a_check_takes_and_one_look_is_under_way() -> None:
     looks, go = list[int](), trio.Event()
 
     async def slow() -> str | None:
@@ -209,7 +216,8 @@ async def metrics() -> bytes:
     return b"# HELP x y\n# TYPE x counter\nx_total 1.0\n"
 
 
-async def test_metrics_are_what_the_hook_gives_R181() -> None:
+@pytest.mark.covers("R181")
+async def test_metrics_are_what_the_hook_gives() -> None:
     async with served(hooks={"metrics": metrics}) as server:
         response = await server.client.get("/metrics")
     async with served() as server:

@@ -36,7 +36,8 @@ async def in_session(server: Served, prompt: str, session: str, agent: str = "a"
     return await server.ask(prompt, agent, session_id=session)
 
 
-async def test_a_turn_within_a_session_leaves_the_agent_alone_and_its_folder_is_found_again_R128(
+@pytest.mark.covers("R128")
+async def test_a_turn_within_a_session_leaves_the_agent_alone_and_its_folder_is_found_again(
     tmp_path: Path,
 ) -> None:
     async with roomy(tmp_path) as server:
@@ -52,7 +53,8 @@ async def test_a_turn_within_a_session_leaves_the_agent_alone_and_its_folder_is_
     assert (here, there, len(folders)) == ({"s-1": 0}, {"s-1": 0}, 2)
 
 
-async def test_the_events_of_a_sessions_turn_are_told_as_any_others_and_later_again_R092(
+@pytest.mark.covers("R092")
+async def test_the_events_of_a_sessions_turn_are_told_as_any_others_and_later_again(
     tmp_path: Path,
 ) -> None:
     body = {"prompt": "hello", "session_id": "s"}
@@ -120,7 +122,8 @@ async def test_a_session_that_cannot_be_is_refused(
     assert (response.status_code, response.json()["type"]) == (status, f"urn:proctor:problem:{kind}")
 
 
-async def test_at_the_end_a_sessions_turn_is_interrupted_as_any_other_R183(tmp_path: Path) -> None:
+@pytest.mark.covers("R183")
+async def test_at_the_end_a_sessions_turn_is_interrupted_as_any_other(tmp_path: Path) -> None:
     body = {"prompt": "hang", "session_id": "s"}
     async with (
         roomy(tmp_path) as server,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import attrs
 import httpx2
+import pytest
 import trio
 
 from proctor.runtime.spec import ChildSpec, Restart
@@ -20,7 +21,8 @@ def kind(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["type"].removeprefix("urn:proctor:problem:")
 
 
-async def test_an_agent_is_stopped_and_stays_down_until_it_is_started_P09() -> None:
+@pytest.mark.covers("P09")
+async def test_an_agent_is_stopped_and_stays_down_until_it_is_started() -> None:
     async with served(child(), spoken("b")) as server:
         stopped = (await say(server, "stop")).json()
         again = (await say(server, "stop")).json()
@@ -34,7 +36,8 @@ async def test_an_agent_is_stopped_and_stays_down_until_it_is_started_P09() -> N
     assert (answer["text"], other["incarnation"]) == ("1: x", 1)
 
 
-async def test_a_restarted_agent_is_another_incarnation_and_what_ran_is_told_P09() -> None:
+@pytest.mark.covers("P09")
+async def test_a_restarted_agent_is_another_incarnation_and_what_ran_is_told() -> None:
     async with served(child()) as server, trio.open_nursery() as nursery:
         ends: list[httpx2.Response] = []
 

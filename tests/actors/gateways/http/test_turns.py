@@ -21,7 +21,8 @@ async def test_a_turn_is_asked_for_and_answered_as_json() -> None:
     assert listed == [record] == [found.json()]
 
 
-async def test_events_reach_the_client_in_order_and_the_last_is_the_end_R092() -> None:
+@pytest.mark.covers("R092")
+async def test_events_reach_the_client_in_order_and_the_last_is_the_end() -> None:
     async with served() as server:
         async with server.follow("/agents/a/turns", method="POST", body={"prompt": "hello"}) as found:
             got = [frame async for frame in found]
@@ -35,7 +36,8 @@ async def test_events_reach_the_client_in_order_and_the_last_is_the_end_R092() -
     assert got[-1].data["turn"]["answer"]["text"] == "1: hello"
 
 
-async def test_the_end_of_a_stream_is_told_with_its_duration_R179() -> None:
+@pytest.mark.covers("R179")
+async def test_the_end_of_a_stream_is_told_with_its_duration() -> None:
     async with served() as server:
         async with server.follow("/agents/a/turns", method="POST", body={"prompt": "hang"}) as found:
             await anext(found)
