@@ -23,7 +23,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from proctor.actors.gateways.http import Entrance, application, open_gateway
+from proctor.actors.gateways.http import AuthMiddleware, application, open_gateway
 from proctor.actors.specs import agent_spec, open_supervisor
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
@@ -69,8 +69,8 @@ async def served(count: int) -> None:
             trio.open_nursery() as nursery,
         ):
             with bound(Endpoint()) as opened:
-                app, shutdown = Entrance(application(gateway), endpoint_of(opened)), trio.Event()
-                await nursery.start(partial(serve, app, opened, shutdown=shutdown, stall=STALL))
+                app, shutdown = AuthMiddleware(application(gateway), endpoint_of(opened)), trio.Event()
+                await nursery.start(partial(serve, app, opened, shutdown=shutdown, write_timeout=STALL))
                 print(endpoint_of(opened).port, flush=True)
                 await trio.to_thread.run_sync(sys.stdin.readline)
                 print(resident(), flush=True)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import httpx
 
 DISPOSAL = 2.0
-"""Seconds the server has to end what it runs."""
+"""Seconds in which the server ends its sessions."""
 SILENCE = 30.0
-"""Seconds without a byte, heartbeats included, after which the stream counts as broken."""
+"""Seconds without a byte, heartbeats included, after which the event stream counts as broken."""
 REQUEST = 30.0
-"""Seconds that a request may take."""
+"""Time limit of a request, in seconds."""
 
 
 @attrs.frozen
@@ -48,12 +48,12 @@ def client_of(address: Address) -> httpx.AsyncClient:
         auth=httpx.BasicAuth(address.user, address.password),
         timeout=httpx.Timeout(REQUEST, read=SILENCE),
         trust_env=False,
-        verify=False,  # plain HTTP: loading the certificates of the world takes longer than a turn's first words
+        verify=False,  # plain HTTP: loading the certificates would delay the first turn
     )
 
 
 async def dispose(address: Address) -> None:
-    """Have a server end all that it runs, within `DISPOSAL` seconds; one that does not answer is left to its guard."""
+    """End all sessions of a server, within `DISPOSAL` seconds; a server that does not reply is left to its guard."""
     import httpx
 
     with trio.move_on_after(DISPOSAL), suppress(httpx.HTTPError):

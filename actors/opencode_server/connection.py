@@ -1,14 +1,9 @@
-"""The line of one agent to a server of sessions: requests one way, events and replies the other, as lines of JSON.
+"""The connection of one agent to an opencode server: lines of JSON on our side, HTTP and server-sent events on the other.
 
-Guarantees: the stream of events is open before the first request is made, so that nothing is missed. Requests are
-made one after another, in the order of their lines; each gets one line as its reply. When the stream breaks it is
-opened again, and a line says that events may have been missed; when it cannot be, the server is lost.
+The event stream is open before the first request, so no event is missed. Requests run one after another, and each gets
+one line as its reply. A broken event stream is opened again, and a line says that events may have been missed.
 
-A lost server ends the line with `ServerLost`, but not before the server's successor stands, its host speaks, or
-`RETURN` has passed: who is started anew at once would stand before a closed door, and, under the same supervisor,
-keep the server itself from being started.
-
-Not here: what the lines mean. Needs the extra `opencode`.
+Not here: the meaning of the lines. Needs the extra `opencode`.
 """
 
 from __future__ import annotations
@@ -31,13 +26,13 @@ from proctor.runtime.messaging import Monitor, Ref, Registry, current_actor
 
 EVENTS = "/event"
 ATTEMPTS = (0.1, 0.4, 1.0)
-"""Seconds before each attempt to open a broken stream again."""
+"""Delays in seconds before the attempts to reopen a broken stream."""
 RETURN = 10.0
-"""Seconds for which a lost server's successor is waited for."""
+"""Seconds to wait for the next incarnation of a lost server."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A line to the server."""
+    """A line from the agent: one HTTP request."""
 
     key: str
     verb: str
@@ -48,24 +43,24 @@ class Request(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_line(server: str, directory: str) -> AsyncGenerator[Peer]:
-    """The far end of an agent's conversation, once the events of `directory` are subscribed to.
+    """Subscribe to the events of `directory`, and yield the peer of an agent's conversation.
 
-    Raises `ServerLost` where there is no such server or it does not answer, `BadOption` outside of a tree.
+    Raises `ServerLost` when the server does not exist or does not reply, `BadOption` outside a supervision tree.
     """
     try:
         registry = current_actor().registry
     except RuntimeError:
-        raise BadOption("an agent on a server has its place in a tree, after that server") from None
+        raise BadOption("an agent on a server must be in a supervision tree, after that server") from None
     ref, address = await _look_up(registry, server)
     async with client_of(address) as client:
-        line = _Line(client, directory, _Server(registry, server, ref))
+        connection = _Connection(client, directory, _Server(registry, server, ref))
         try:
-            await line.subscribe()
-            yield line.carry
+            await connection.subscribe()
+            yield connection.carry
         except httpx.HTTPError as error:
-            raise ServerLost(server, _words(error)) from error
+            raise ServerLost(server, _text(error)) from error
         finally:
-            await line.close()
+            await connection.close()
 
 
 async def _look_up(registry: Registry, server: str) -> tuple[Ref, Address]:
@@ -75,25 +70,25 @@ async def _look_up(registry: Registry, server: str) -> tuple[Ref, Address]:
             return ref, await ref.call(GetAddress(), timeout=RETURN)
         except DeliveryError as error:
             raise ServerLost(server, str(error)) from error
-    raise ServerLost(server, f"it did not come back within {RETURN:g} s")
+    raise ServerLost(server, f"it did not restart within {RETURN:g} s")
 
 
 class _Server:
-    """One incarnation of a server, and how its successor is waited for."""
+    """One incarnation of a server, to wait for the next one."""
 
     def __init__(self, registry: Registry, name: str, ref: Ref) -> None:
         self.name = name
         self._registry = registry
         self._ref = ref
 
-    async def succeeded(self) -> None:
+    async def wait_successor(self) -> None:
         with trio.move_on_after(RETURN), Monitor(self._ref, self._ref.find()) as end:
             await end
             with suppress(DeliveryError):
                 await self._registry.wait_out(self.name)
 
 
-class _Line:
+class _Connection:
     def __init__(self, client: httpx.AsyncClient, directory: str, server: _Server) -> None:
         self._client = client
         self._directory = directory
@@ -113,14 +108,16 @@ class _Line:
                 await self._stream.aclose()
 
     async def carry(self, side: PeerStreams) -> int | None:
-        """The whole life of the line: until its host has no more to say, or the server is lost."""
+        """Pass requests and events on until the agent closes its side or the server is lost."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._until_lost, self._hear, side, nursery.cancel_scope)
-            nursery.start_soon(self._until_lost, self._speak, side, nursery.cancel_scope)
+            nursery.start_soon(self._until_lost, self._receive_events, side, nursery.cancel_scope)
+            nursery.start_soon(self._until_lost, self._send_requests, side, nursery.cancel_scope)
         if self._lost is None:
             return None
+        # An agent that is restarted before its server stands would fail again at once, and could keep the common supervisor
+        # from restarting the server.
         await self._await_successor(side)
-        raise ServerLost(self._server.name, _words(self._lost))
+        raise ServerLost(self._server.name, _text(self._lost))
 
     async def _until_lost(
         self, go: Callable[[PeerStreams], Any], side: PeerStreams, both: trio.CancelScope
@@ -129,32 +126,32 @@ class _Line:
             await go(side)
         except httpx.HTTPError as error:
             self._lost = self._lost or error
-        both.cancel("the line has ended")
+        both.cancel("the connection has ended")
 
-    async def _speak(self, side: PeerStreams) -> None:
+    async def _send_requests(self, side: PeerStreams) -> None:
         async for line in side.lines():
-            await side.send_all(await self._asked(line))
+            await side.send_all(await self._respond(line))
 
-    async def _asked(self, line: bytes) -> bytes:
-        wanted = msgspec.json.decode(line, type=Request)
-        content = bytes(wanted.body) or None
+    async def _respond(self, line: bytes) -> bytes:
+        request = msgspec.json.decode(line, type=Request)
+        content = bytes(request.body) or None
         headers = {"content-type": "application/json"} if content else {}
         try:
             reply = await self._client.request(
-                wanted.verb, wanted.path, params=wanted.query, content=content, headers=headers
+                request.verb, request.path, params=request.query, content=content, headers=headers
             )
         except httpx.TimeoutException as error:
-            return _reply(wanted.key, 504, {"name": "Timeout", "data": {"message": _words(error)}})
-        return _reply(wanted.key, reply.status_code, _json(reply))
+            return _reply(request.key, 504, {"name": "Timeout", "data": {"message": _text(error)}})
+        return _reply(request.key, reply.status_code, _json(reply))
 
-    async def _hear(self, side: PeerStreams) -> None:
+    async def _receive_events(self, side: PeerStreams) -> None:
         while True:
             with suppress(httpx.HTTPError):
-                await self._pass_on(side)
+                await self._forward(side)
             await self._subscribe_again()
             await side.send_all(_line({"type": RESUBSCRIBED}))
 
-    async def _pass_on(self, side: PeerStreams) -> None:
+    async def _forward(self, side: PeerStreams) -> None:
         events = EventStream()
         assert self._stream is not None
         async for chunk in self._stream.aiter_raw():
@@ -174,13 +171,13 @@ class _Line:
         raise error
 
     async def _await_successor(self, side: PeerStreams) -> None:
-        async def heed() -> None:
+        async def watch() -> None:
             await side.receive_some()
-            nursery.cancel_scope.cancel("the host speaks to a server that is lost")
+            nursery.cancel_scope.cancel("the agent sent a request to a lost server")
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(heed)
-            await self._server.succeeded()
+            nursery.start_soon(watch)
+            await self._server.wait_successor()
             nursery.cancel_scope.cancel("the server has a successor")
 
 
@@ -199,5 +196,5 @@ def _line(frame: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(frame) + b"\n"
 
 
-def _words(error: httpx.HTTPError) -> str:
+def _text(error: httpx.HTTPError) -> str:
     return str(error) or type(error).__name__

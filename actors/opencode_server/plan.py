@@ -1,4 +1,4 @@
-"""Agents whose sessions are on a server: the plan of one, and how its far end is reached."""
+"""The plan of an agent whose session is on an opencode server, and the transport to it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from proctor.actors.transport.transport import Reach, Start
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 
 OF_THE_SERVER = frozenset(("env", "home", "executable"))
-"""Options of a process, which an agent on a server has none of."""
+"""Options of a process, which an agent on a server does not have."""
 EXTRA = "an agent on a server needs more packages: pip install 'proctor[opencode]'"
 
 
 def served(server: str) -> Reach:
-    """Reach a session on the server of this name, in the same tree. Raises `BadOption` without the extra `opencode`."""
+    """The transport to a session on the server of this name, in the same tree. Raises `BadOption` without the extra `opencode`."""
     return partial(_served, server)
 
 
 def served_plan(name: str, options: AgentOptions, *, server: str | None, shutdown: float = SHUTDOWN) -> Plan:
-    """An OpenCode agent on `server`, an `opencode_server` that stands before it. Raises `BadOption`."""
-    found = list[OptionFault]()
+    """An OpenCode agent on `server`, an `opencode_server` that is started before it. Raises `BadOption`."""
+    faults = list[OptionFault]()
     if not isinstance(server, str) or not server:
         text = f"must be the id of an opencode_server in mode 'serve', got {server!r}"
-        found.append(OptionFault("server", text))
-    found += [
+        faults.append(OptionFault("server", text))
+    faults += [
         OptionFault(option, f"means nothing on a server: give it to opencode_server {server!r}")
         for option in sorted(OF_THE_SERVER & options.keys())
     ]
     base = Plan(name=name, dialect=OPENCODE_SERVE, reach=served(server or ""), shutdown=shutdown)
-    return shaped(base, options, OPENCODE_FAMILY.accepts, found)
+    return shaped(base, options, OPENCODE_FAMILY.accepts, faults)
 
 
 def _served(server: str, start: Start) -> MemoryTransport:

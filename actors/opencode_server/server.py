@@ -1,11 +1,10 @@
-"""A server of agent sessions as a supervised actor: one process that many agents share.
+"""An opencode server as a supervised actor: one process that many agents share.
 
-Guarantees: it is ready when the process says where it listens. Whoever knows its name asks it for its `Address`; the
-password is random for each start and stands nowhere but in the environment of the process. A stop first ends what
-the server runs, then the server; whatever is left goes with its guard. The end of the process ends the actor with the
-same reason, so that its supervisor decides; a private home outlives it, because the sessions are in there.
+It is ready when the process reports its URL. The password is random for each start, and only in the environment of the
+process. A stop first ends the server's sessions, then the server. The end of the process ends the actor with the same
+reason. A private home outlives the process, because it holds the sessions.
 
-Not here: what is said to the server, and who goes on with which session on the next one.
+Not here: requests to the server, and the sessions of agents after a restart.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from proctor.runtime.processes import Command, Step, make_folder
 from proctor.runtime.spec import ChildSpec
 
 SHUTDOWN = 10.0
-PATIENCE = 60.0
-"""Seconds from the start to the word that it listens."""
+START_TIMEOUT = 60.0
+"""Seconds from the start until it listens."""
 
 
 _ACCEPTED: Mapping[str, OptionRule] = {
@@ -53,7 +52,7 @@ def _is_port(value: object) -> bool:
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What a server is started with; see `opencode_server`."""
+    """The options of a server; see `opencode_server`."""
 
     product: Product = OPENCODE
     executable: Path | None = None
@@ -61,17 +60,17 @@ class Service:
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
     home: Home = "user"
     port: int = 0
-    start: float = PATIENCE
+    start: float = START_TIMEOUT
     shutdown: float = SHUTDOWN
 
 
 @attrs.frozen
-class _Over:
+class _ProcessEnded:
     reason: ExitReason
 
 
 class ServerActor(Actor):
-    """Started with a `Service`; understands `GetAddress`."""
+    """The actor of a server, started with a `Service`; replies to `GetAddress`."""
 
     service: Service
     _address: Address
@@ -85,7 +84,7 @@ class ServerActor(Actor):
         with trio.move_on_after(service.start) as clock:
             self._address = await self.background.start(self._run)
         if clock.cancelled_caught:
-            raise self._refusal(f"it did not say where it listens within {service.start:g} s")
+            raise self._refusal(f"it did not report its address within {service.start:g} s")
 
     async def handle_call(self, msg: object, from_: Call) -> object:
         if isinstance(msg, GetAddress):
@@ -94,7 +93,7 @@ class ServerActor(Actor):
 
     async def handle_info(self, msg: object) -> Stop | None:
         match msg:
-            case _Over(reason):
+            case _ProcessEnded(reason):
                 return Stop(reason)
             case _:
                 return None
@@ -110,26 +109,26 @@ class ServerActor(Actor):
     async def _run(self, task_status: trio.TaskStatus[Address]) -> None:
         password = secrets.token_urlsafe(24)
         self._transport = transport = ProcessTransport(self._start(password))
-        said, url = b"", None
+        stdout, url = b"", None
         async with transport.connect():
             async for chunk in transport.messages():
-                if url is None and (url := address_in(said := (said + chunk)[-4096:])) is not None:
+                if url is None and (url := address_in(stdout := (stdout + chunk)[-4096:])) is not None:
                     task_status.started(Address(url, USER, password, transport.process.leader_pid))
             reason = await transport.wait()
         if url is None:
             raise self._refusal(f"it ended with {reason} before it listened")
-        self.send_info(_Over(reason))
+        self.send_info(_ProcessEnded(reason))
 
     def _start(self, password: str) -> Start:
         service = self.service
         executable = (str(find_program(service.product, service.executable)),)
-        wanted = server_command(executable, service.env, password, service.port)
-        named = {name: value for name, value in service.env.items() if name not in wanted.env}
+        launch = server_command(executable, service.env, password, service.port)
+        named = {name: value for name, value in service.env.items() if name not in launch.env}
         environment = build_environment(
-            named, home=service.home, private=self.kept["scratch"], extra=wanted.env
+            named, home=service.home, private=self.kept["scratch"], extra=launch.env
         )
         cwd = None if service.cwd is None else str(service.cwd)
-        command = Command(wanted.argv, environment.variables, cwd, stdin="null")
+        command = Command(launch.argv, environment.variables, cwd, stdin="null")
         return Start(
             command=command, on_stderr=_ignore, marker=f"{self.kept['scratch'].name}/{self.incarnation}"
         )
@@ -147,18 +146,18 @@ def opencode_server(
     env: Mapping[str, str] | None = None,
     home: Home = "user",
     port: int = 0,
-    start: float = PATIENCE,
+    start: float = START_TIMEOUT,
     shutdown: float = SHUTDOWN,
     **spec: Any,
 ) -> ChildSpec:
     """`opencode serve` as a child, for the agents that name it by `server=id`; put it before them.
 
-    `executable` left out is looked for, `env` is added to what passes of ours, `home="private"` gives it its own,
-    which lives as long as the spec. `port` 0 takes any that is free. `start` and `shutdown` in seconds; `spec` are
+    Without `executable` it is searched for; `env` is added to the inherited variables; `home="private"` gives it a home of its
+    own, which lives as long as the spec. `port` 0 takes any free port. `start` and `shutdown` are in seconds; `spec` has
     further fields of `ChildSpec`. Raises `BadOption` or `InvalidSpec`.
     """
-    given = {"executable": executable, "cwd": cwd, "env": env, "home": home, "port": port, "start": start}
-    if faults := list(option_faults(given, _ACCEPTED)):
+    options = {"executable": executable, "cwd": cwd, "env": env, "home": home, "port": port, "start": start}
+    if faults := list(option_faults(options, _ACCEPTED)):
         raise BadOption("\n".join(f"server {id!r}: {fault}" for fault in faults), faults)
     service = Service(
         executable=None if executable is None else Path(executable),

@@ -1,20 +1,16 @@
-"""Are the command lines there, and do they work? Asked at the moment, not remembered from the start.
+"""Health checks: whether the command lines are installed and work, and whether the agents do.
 
-An adapter is well when its program is found as a start would find it and says its version. `Checks` asks each at most
-once in `FRESH` seconds, whoever wants to know, a few at a time, and never longer than `DEADLINE`: a file system that
-does not answer is left to its thread, a program that does not is killed. So a program that was taken away is missed
-with the first look after that.
+An adapter is healthy when its program is found as a start would find it and reports its version. `AdapterChecks` checks each
+at most once in `MAX_AGE` seconds, a few at the same time, and within `CHECK_TIMEOUT`: a file system that hangs is left to its
+thread, and a program that hangs is killed. `agent_problems` asks running agents for their status.
 
-`troubles` asks agents that are up whether their command line still responds, whether they are recorded, and whether they
-have failed.
-
-Not here: logins, and whether a model answers; only a turn could tell.
+Not here: logins, and whether a model answers; only a turn shows that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -40,26 +36,27 @@ from proctor.actors.plan.reach import WrapperReach
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import NoProc
 
-FRESH = 5.0
-"""Seconds for which an answer is good."""
+MAX_AGE = 5.0
+"""Seconds for which a result is reused."""
 
-DEADLINE = 10.0
-"""Seconds that one program has to say its version in."""
+CHECK_TIMEOUT = 10.0
+"""Seconds in which a program must report its version."""
 
-_AT_ONCE = 4
+_CONCURRENT = 4
 
-_ANSWER = 1.0
-"""Seconds that an agent has to say its status in."""
+_STATUS_TIMEOUT = 1.0
+"""Seconds in which an agent must report its status."""
 
-_WORDS: Mapping[State, str] = {"failed": "failed", "backoff": "restarting"}
-"""What is said of an agent in a state that no caller can do anything about."""
+_STATE_NAMES: Mapping[State, str] = {"failed": "failed", "backoff": "restarting"}
+"""States in which an agent takes no requests, and their names in a report."""
 
 Grade = Literal["ok", "degraded", "down"]
+"""`ok`: all work; `down`: none works; `degraded`: some work."""
 
 
 @attrs.frozen
 class Adapter:
-    """A command line as agents start it: `executable` is the path that was named, None where it is looked for."""
+    """A command line of agents: `executable` is its path, None when it is searched for."""
 
     product: Product
     executable: Path | None = None
@@ -71,12 +68,12 @@ ADAPTERS: Mapping[str, Adapter] = {
     "opencode": Adapter(OPENCODE),
     "gemini": Adapter(GEMINI),
 }
-"""The command lines that are known by name."""
+"""The built-in command lines, by name."""
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
-    """What was found of one adapter; `why` it does not work, None when it does. `path` is None where it was not found."""
+class CheckResult:
+    """The result of one adapter; `why` it does not work, None when it works. `path` is None when the program was not found."""
 
     adapter: str
     path: Path | None = None
@@ -85,118 +82,123 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """It is there and works."""
+        """Whether it is installed and works."""
         return self.why is None
 
 
 @attrs.frozen
 class Health:
-    """All that was found."""
+    """The results of all adapters."""
 
-    findings: tuple[Finding, ...]
+    results: tuple[CheckResult, ...]
 
     @property
     def grade(self) -> Grade:
-        """`ok`: all work; `down`: none does; `degraded`: some do."""
-        well = sum(finding.ok for finding in self.findings)
-        return "ok" if well == len(self.findings) else "degraded" if well else "down"
+        """The grade of all results."""
+        return grade_of(result.ok for result in self.results)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The adapters that do not work, by name."""
-        return tuple(finding.adapter for finding in self.findings if not finding.ok)
+        return tuple(result.adapter for result in self.results if not result.ok)
+
+
+def grade_of(working: Iterable[bool]) -> Grade:
+    """The grade of checks, by whether each works."""
+    states = [*working]
+    return "ok" if all(states) else "degraded" if any(states) else "down"
 
 
 @attrs.define(eq=False)
 class _Probe:
     adapter: Adapter
-    one: trio.Lock = attrs.field(factory=trio.Lock)
-    found: Finding | None = None
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    result: CheckResult | None = None
     at: float = -math.inf
 
 
-class Checks:
-    """Looks after `adapters`, by name. `fresh` is the age in seconds up to which a finding is given again."""
+class AdapterChecks:
+    """The checks of `adapters`, by name. A result is reused for `max_age` seconds."""
 
     def __init__(
         self,
         adapters: Mapping[str, Adapter] = ADAPTERS,
         *,
-        fresh: float = FRESH,
-        deadline: float = DEADLINE,
+        max_age: float = MAX_AGE,
+        timeout: float = CHECK_TIMEOUT,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._probes = {name: _Probe(adapter) for name, adapter in adapters.items()}
-        self._fresh = fresh
-        self._deadline = deadline
+        self._max_age = max_age
+        self._timeout = timeout
         self._environ = environ
-        self._few = trio.CapacityLimiter(_AT_ONCE)
+        self._limiter = trio.CapacityLimiter(_CONCURRENT)
 
-    async def look(self) -> Health:
-        """What is so now. Never raises for what a command line is."""
+    async def run(self) -> Health:
+        """Check all of them. A command line that does not work is a result, not an error."""
         async with trio.open_nursery() as nursery:
             for name in self._probes:
-                nursery.start_soon(self.finding, name)
-        return Health(tuple(probe.found for probe in self._probes.values() if probe.found is not None))
+                nursery.start_soon(self.check, name)
+        return Health(tuple(probe.result for probe in self._probes.values() if probe.result is not None))
 
-    async def finding(self, name: str) -> Finding:
-        """What is so of one."""
+    async def check(self, name: str) -> CheckResult:
+        """Check one of them."""
         probe = self._probes[name]
-        async with probe.one:
-            if probe.found is None or trio.current_time() - probe.at > self._fresh:
-                probe.found = await self._probed(name, probe.adapter)
+        async with probe.lock:
+            if probe.result is None or trio.current_time() - probe.at > self._max_age:
+                probe.result = await self._probe(name, probe.adapter)
                 probe.at = trio.current_time()
-            return probe.found
+            return probe.result
 
     def by_name(self) -> Mapping[str, Callable[[], Awaitable[str | None]]]:
-        """For each adapter a function that says what is wrong with it, None when nothing is."""
-        return {name: partial(self._complaint, name) for name in self._probes}
+        """A function for each adapter that returns its problem, None when it works."""
+        return {name: partial(self._problem, name) for name in self._probes}
 
-    async def _complaint(self, name: str) -> str | None:
-        return (await self.finding(name)).why
+    async def _problem(self, name: str) -> str | None:
+        return (await self.check(name)).why
 
-    async def _probed(self, name: str, adapter: Adapter) -> Finding:
+    async def _probe(self, name: str, adapter: Adapter) -> CheckResult:
         path: Path | None = None
-        look = partial(find_program, adapter.product, adapter.executable, self._environ)
-        async with self._few:
-            with trio.move_on_after(self._deadline):
+        search = partial(find_program, adapter.product, adapter.executable, self._environ)
+        async with self._limiter:
+            with trio.move_on_after(self._timeout):
                 try:
-                    path = await trio.to_thread.run_sync(look, abandon_on_cancel=True)
-                    numbers = await version(path, timeout=math.inf, env=self._environ)
+                    path = await trio.to_thread.run_sync(search, abandon_on_cancel=True)
+                    parts = await version(path, timeout=math.inf, env=self._environ)
                 except AgentError as error:
-                    return Finding(adapter=name, path=path, why=str(error))
-                return Finding(adapter=name, path=path, version=".".join(map(str, numbers)))
-        return Finding(adapter=name, path=path, why=f"no answer within {self._deadline:g} s")
+                    return CheckResult(adapter=name, path=path, why=str(error))
+                return CheckResult(adapter=name, path=path, version=".".join(map(str, parts)))
+        return CheckResult(adapter=name, path=path, why=f"no answer within {self._timeout:g} s")
 
 
-async def troubles(agents: Mapping[str, Agent]) -> str | None:
-    """What is wrong with the agents that are up, each in one clause; None when nothing is."""
-    found: dict[str, str] = {}
+async def agent_problems(agents: Mapping[str, Agent]) -> str | None:
+    """The problems of running agents, one clause each; None when there are none."""
+    problems: dict[str, str] = {}
     async with trio.open_nursery() as nursery:
         for name, agent in agents.items():
-            nursery.start_soon(_look_at, name, agent, found)
-    return "; ".join(f"{name} is {found[name]}" for name in sorted(found)) or None
+            nursery.start_soon(_check_agent, name, agent, problems)
+    return "; ".join(f"{name} is {problems[name]}" for name in sorted(problems)) or None
 
 
-async def _look_at(name: str, agent: Agent, found: dict[str, str]) -> None:
-    # at rest, or just starting: that is not for this check to say
-    with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_ANSWER):
+async def _check_agent(name: str, agent: Agent, problems: dict[str, str]) -> None:
+    # an agent that is at rest or starting is not a problem
+    with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_STATUS_TIMEOUT):
         status = await agent.status()
         if status.unresponsive:
-            found[name] = f"stalled: {status.unresponsive}"
-        elif status.state in _WORDS:
-            found[name] = f"{_WORDS[status.state]}: {' '.join(status.evidence.split())}"
+            problems[name] = f"stalled: {status.unresponsive}"
+        elif status.state in _STATE_NAMES:
+            problems[name] = f"{_STATE_NAMES[status.state]}: {' '.join(status.evidence.split())}"
         elif status.not_recorded:
-            found[name] = f"not recorded: {status.not_recorded}"
+            problems[name] = f"not recorded: {status.not_recorded}"
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:
-    """The command lines that these agents need, each once: by the name of its wire, or by its program's for more."""
-    found: dict[str, Adapter] = {}
+    """The command lines that these agents need, each once, by the name of its program or by its path."""
+    adapters: dict[str, Adapter] = {}
     for plan in plans.values():
         if plan.product is not None and not isinstance(plan.reach, WrapperReach):
             adapter = Adapter(plan.product, plan.executable)
-            if adapter not in found.values():
+            if adapter not in adapters.values():
                 name = plan.product.program
-                found[name if name not in found else str(plan.executable)] = adapter
-    return found
+                adapters[name if name not in adapters else str(plan.executable)] = adapter
+    return adapters

@@ -1,14 +1,10 @@
-"""The numbers of a tree that runs: what its agents said, did, took and cost, counted from what is there anyway.
+"""Metrics of a running tree, counted from the events of its agents and supervisors.
 
-Each agent's log is read by a task of its own, a batch at a time: most events are counted by kind, only ends, notices and
-retries are looked at. The supervisors' events give the restarts, the agents themselves, when somebody asks, what they
-are doing just now.
+One task for each agent reads its log in batches. Most events are counted by kind; only the ends of turns and processes,
+notices and retries are inspected. Supervisor events give the restarts, and the agents report their status on request.
 
-Guarantees: nothing here makes an agent, its log or a supervisor wait. A reader that has fallen behind the window of a
-log does not read the disk: it leaves out what is gone, an agent that does not answer keeps its last state, and all that
-was left out is counted in `dropped`. So a sample may be lost, an event never is.
-
-The numbers are plain ones, written by the tree's own thread; `exposition` gives them their public names.
+Nothing here delays an agent, its log or a supervisor. A reader that falls behind the window of a log skips events instead of
+reading the disk, and an agent that does not reply keeps its last status; `dropped` counts both. `prometheus` has the public names.
 """
 
 from __future__ import annotations
@@ -37,32 +33,32 @@ from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import NestedSupervisor
 
 BUFFER = 10_000
-"""Supervisors' events that may wait to be counted."""
+"""Supervisor events that may wait to be counted."""
 
-PATIENCE = 1.0
-"""Seconds that all agents together have to say what they are doing."""
+STATUS_TIMEOUT = 1.0
+"""Seconds in which all agents together must report their status."""
 
-BOUNDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Upper bounds of the turns' durations, in seconds."""
+DURATION_BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+"""Upper bounds of the buckets of turn durations, in seconds."""
 
 Clock = Literal["greeting", "silence", "tool_silence", "stopped", "exit", "reply", "deadline"]
 Source = Literal["log", "tree", "status"]
 
-_PLAIN: Mapping[type, str] = {
+_COUNTED: Mapping[type, str] = {
     v.Garbled: "garbled",
     v.Unrecognized: "unrecognized",
     v.Misplaced: "misplaced",
     v.ToolCall: "tool_calls",
     v.Retrying: "retries",
 }
-"""Kinds of events that are only counted → under which word."""
+"""Kinds of events that are only counted → their name in `AgentTotals.events`."""
 
-_TELLING = frozenset((v.Notice, v.TurnStarted, v.TurnEnded, v.Exited))
+_INSPECTED = frozenset((v.Notice, v.TurnStarted, v.TurnEnded, v.Exited))
 
 
 @attrs.frozen
-class Watched:
-    """An agent to be counted: its name in the tree, and the kind of its command line."""
+class AgentLabels:
+    """The labels of an agent: its name in the tree and the kind of its command line."""
 
     name: str
     kind: str
@@ -70,24 +66,24 @@ class Watched:
 
 @attrs.define
 class Durations:
-    """How many turns took at most each of `BOUNDS` and no less than the one before, and longer; `sum` in seconds."""
+    """A histogram of turn durations: the turns in each of `DURATION_BUCKETS`, then the longer ones; `sum` is in seconds."""
 
-    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS) + 1))
+    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(DURATION_BUCKETS) + 1))
     sum: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
-        self.buckets[bisect.bisect_left(BOUNDS, seconds)] += 1
+        """Count one turn."""
+        self.buckets[bisect.bisect_left(DURATION_BUCKETS, seconds)] += 1
         self.sum += seconds
 
 
 @attrs.define(eq=False)
-class Numbers:
-    """Those of one agent, over all its incarnations. `counts` has what is counted by kind of event, `lines` the lines
-    its command line has written; `cost_usd` is what it told of. `status` and `memory` are as of the last look."""
+class AgentTotals:
+    """The totals of one agent over all its incarnations. `events` are counted by kind, `lines` are those that the command line
+    wrote, `cost_usd` is the cost that it reported. `status` and `memory` are from the last update."""
 
     kind: str
-    counts: Counter[str] = attrs.field(factory=Counter[str])
+    events: Counter[str] = attrs.field(factory=Counter[str])
     turns: Counter[str] = attrs.field(factory=Counter[str])
     timeouts: Counter[Clock] = attrs.field(factory=Counter[Clock])
     tokens: Counter[str] = attrs.field(factory=Counter[str])
@@ -105,24 +101,24 @@ class Numbers:
 
     @property
     def lines(self) -> int:
-        """Up to the newest that was worth an event."""
+        """The lines up to the last one that caused an event."""
         return self._lines + self._line
 
     def take(self, events: Sequence[v.AnyEvent], now: float) -> None:
         """Count a batch that was read at `now` (seconds)."""
         kinds = Counter(map(type, events))
-        for kind in _PLAIN.keys() & kinds.keys():
-            self.counts[_PLAIN[kind]] += kinds[kind]
-        if not _TELLING.isdisjoint(kinds):
+        for kind in _COUNTED.keys() & kinds.keys():
+            self.events[_COUNTED[kind]] += kinds[kind]
+        if not _INSPECTED.isdisjoint(kinds):
             for event in events:
-                if event.__class__ in _TELLING:
-                    self._tell(event, now)
+                if event.__class__ in _INSPECTED:
+                    self._inspect(event, now)
                 elif event.frame >= 0:
                     self._line = event.frame + 1
         else:
             self._line = next((e.frame + 1 for e in reversed(events) if e.frame >= 0), self._line)
 
-    def _tell(self, event: v.AnyEvent, now: float) -> None:
+    def _inspect(self, event: v.AnyEvent, now: float) -> None:
         if event.frame >= 0:
             self._line = event.frame + 1
         match event:
@@ -142,7 +138,7 @@ class Numbers:
             case "sent":
                 self._begun = now
             case "unmet":
-                self.counts["unmet"] += 1
+                self.events["unmet"] += 1
             case "unsettled":
                 self._unsettled = True
             case "stalled":
@@ -159,8 +155,8 @@ class Numbers:
     def _end(self, event: v.TurnEnded, now: float) -> None:
         self._spend(event)
         if event.ending == "schema_unmet":
-            self.counts["unmet"] += 1
-        if self._unsettled:  # its process is being stopped: how that ends is how the turn ends
+            self.events["unmet"] += 1
+        if self._unsettled:  # its process is being stopped, and the end of the process decides the outcome
             self._unsettled = False
         else:
             self._close(ENDINGS[event.ending], now)
@@ -184,25 +180,22 @@ class Numbers:
 
 
 class Metrics:
-    """Those of one tree. `agents` has what is to be counted, by path; `add` puts another there before it is started.
+    """The metrics of one tree: the totals of `agents` by path, the `restarts` of other children, and the samples `dropped`."""
 
-    `numbers` are by path; `dropped` counts the samples that were left out, by where they come from.
-    """
-
-    def __init__(self, agents: Mapping[str, Watched]) -> None:
-        self.numbers: dict[str, Numbers] = {}
+    def __init__(self, agents: Mapping[str, AgentLabels]) -> None:
+        self.agents: dict[str, AgentTotals] = {}
         self.dropped: Counter[Source] = Counter()
         self.restarts: Counter[str] = Counter()
-        self._agents: dict[str, Watched] = {}
-        self._read: set[str] = set()
+        self._agents: dict[str, AgentLabels] = {}
+        self._reading: set[str] = set()
         self._tree: Supervisor | DynamicSupervisor | None = None
-        for path, watched in agents.items():
-            self.add(path, watched)
+        for path, labels in agents.items():
+            self.add(path, labels)
 
-    def add(self, path: str, watched: Watched) -> None:
-        """Count this one too."""
-        self._agents[path] = watched
-        self.numbers.setdefault(path, Numbers(watched.kind))
+    def add(self, path: str, labels: AgentLabels) -> None:
+        """Count another agent; call it before the agent is started."""
+        self._agents[path] = labels
+        self.agents.setdefault(path, AgentTotals(labels.kind))
 
     async def follow(
         self,
@@ -210,21 +203,21 @@ class Metrics:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Count until the tree has ended. To be begun (`nursery.start`) before the agents are; those of them that run
-        already are counted from now on."""
+        """Count until the tree has ended. Start it (`nursery.start`) before the agents; agents that already run are counted from
+        now on."""
         self._tree = tree
         with tree.events(BUFFER) as events:
             async with trio.open_nursery() as nursery:
                 for path in self._agents:
-                    self._begin(path, nursery)
+                    self._start_reading(path, nursery)
                 task_status.started()
-                await self._hear(events, nursery)
+                await self._on_events(events, nursery)
 
     async def read(self, path: str, log: EventLog) -> None:
-        """Count what is in a log, for the agent at `path`, until the log ends. For a log that is of no agent's in the
-        tree; theirs are read by `follow`."""
-        numbers = self.numbers[path]
-        cursor = log.cursor(numbers.position if numbers.position <= log.end else 0)
+        """Count the events of a log for the agent at `path`, until the log ends. For logs outside the tree; `follow` reads those
+        of the tree."""
+        totals = self.agents[path]
+        cursor = log.cursor(totals.position if totals.position <= log.end else 0)
         while True:
             gone = log.statistics().window_start - cursor.position
             if gone > 0:
@@ -233,32 +226,32 @@ class Metrics:
             events = await cursor.batch()
             if not events and log.closed:
                 return
-            numbers.take(events, trio.current_time())
-            numbers.position = cursor.position
+            totals.take(events, trio.current_time())
+            totals.position = cursor.position
 
-    async def look(self) -> None:
-        """Ask every agent what it is doing. One that does not answer in time keeps what it said last."""
+    async def update_status(self) -> None:
+        """Ask every agent for its status. An agent that does not reply in time keeps its last one."""
         waiting = set(self._agents)
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(STATUS_TIMEOUT):
             async with trio.open_nursery() as nursery:
                 for path in self._agents:
                     nursery.start_soon(self._ask, path, waiting)
         self.dropped["status"] += len(waiting)
 
-    def weigh(self) -> None:
-        """Look how much memory each agent's processes hold. Reads many files: for a thread."""
-        for numbers in list(self.numbers.values()):
-            pid = None if numbers.status is None else numbers.status.pid
-            numbers.memory = memory_of(pid)
+    def update_memory(self) -> None:
+        """Measure the memory of each agent's processes. Reads many files, so call it in a thread."""
+        for totals in list(self.agents.values()):
+            pid = None if totals.status is None else totals.status.pid
+            totals.memory = memory_of(pid)
 
     async def _ask(self, path: str, waiting: set[str]) -> None:
-        numbers = self.numbers[path]
+        totals = self.agents[path]
         try:
-            numbers.status = await self._agent(path).status()
+            totals.status = await self._agent(path).status()
         except CallTimeout:
             return
         except (NoProc, ActorExited):
-            numbers.status = None
+            totals.status = None
         waiting.discard(path)
 
     def _agent(self, path: str) -> Agent:
@@ -266,46 +259,46 @@ class Metrics:
             raise NoProc(path)
         return self._tree.agent(self._agents[path].name)
 
-    # -- what is told
+    # -- supervisor events
 
-    async def _hear(self, events: Subscription, nursery: trio.Nursery) -> None:
-        told = 0
+    async def _on_events(self, events: Subscription, nursery: trio.Nursery) -> None:
+        reported = 0
         async for event in events:
-            self.dropped["tree"] += events.dropped - told
-            told = events.dropped
+            self.dropped["tree"] += events.dropped - reported
+            reported = events.dropped
             self._count(event)
             if isinstance(event, ChildStarted):
-                self._begin(event.path, nursery)
+                self._start_reading(event.path, nursery)
 
     def _count(self, event: SupervisorEvent) -> None:
         if not isinstance(event, ChildRestarting):
             return
-        if event.path in self.numbers:
-            self.numbers[event.path].restarts += 1
+        if event.path in self.agents:
+            self.agents[event.path].restarts += 1
         else:
             self.restarts[event.path] += 1
 
-    def _begin(self, path: str, nursery: trio.Nursery) -> None:
-        if path in self._agents and path not in self._read:
-            self._read.add(path)
-            nursery.start_soon(self._follow, path)
+    def _start_reading(self, path: str, nursery: trio.Nursery) -> None:
+        if path in self._agents and path not in self._reading:
+            self._reading.add(path)
+            nursery.start_soon(self._read_agent, path)
 
-    async def _follow(self, path: str) -> None:
+    async def _read_agent(self, path: str) -> None:
         try:
             async with self._agent(path).events(since=0) as cursor:
                 await self.read(path, cursor.log)
         except (NoProc, ActorExited):
-            pass  # it is not there yet, or not any more; the next `ChildStarted` begins again
+            pass  # not started yet, or ended; the next `ChildStarted` starts a new reader
         finally:
-            self._read.discard(path)
+            self._reading.discard(path)
 
 
-def agents_in(specs: Sequence[ChildSpec], path: str) -> dict[str, Watched]:
+def agents_in(specs: Sequence[ChildSpec], path: str) -> dict[str, AgentLabels]:
     """The agents among these specs and below them, by path; `path` is that of their supervisor."""
     return dict(_agents_in(specs, path))
 
 
-def _agents_in(specs: Sequence[ChildSpec], path: str) -> Iterator[tuple[str, Watched]]:
+def _agents_in(specs: Sequence[ChildSpec], path: str) -> Iterator[tuple[str, AgentLabels]]:
     for spec in specs:
         below = f"{path}/{spec.id}"
         if isinstance(spec.start, NestedSupervisor) and not callable(spec.start.children):
@@ -313,6 +306,6 @@ def _agents_in(specs: Sequence[ChildSpec], path: str) -> Iterator[tuple[str, Wat
             continue
         try:
             plan = plan_of(spec)
-        except BadOption:  # no agent
+        except BadOption:  # not an agent
             continue
-        yield below, Watched(plan.name, kind_of(plan))
+        yield below, AgentLabels(plan.name, kind_of(plan))

@@ -1,9 +1,9 @@
-"""A tree's numbers in the Prometheus text format, under names that stay: `docs/reference/metrics.md` says what each means.
+"""The metrics of a tree in the Prometheus text format, by `prometheus_client`.
 
-`FAMILIES` is the whole list. Each tree has a registry of its own, so that two trees in one program know nothing of each
-other. Labels are an agent's path and kind and a few fixed words, never a session or anything that was said.
+`FAMILIES` and `OTHER_HELP` are the complete, stable list of names. Each tree has its own registry, so two trees in one program
+do not mix. Labels are the path and the kind of an agent and a few fixed words, never a session or content.
 
-A scrape looks at every agent first, then renders in a thread: the tree goes on meanwhile.
+This module is imported only when metrics are enabled. A scrape updates the status of every agent, then renders in a thread.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from proctor.actors.expense import Expense
-from proctor.actors.operations.metrics import BOUNDS, Clock, Metrics, Numbers
+from proctor.actors.operations.metrics import DURATION_BUCKETS, AgentTotals, Clock, Metrics
 from proctor.actors.serving.pool import PoolStatistics
 from proctor.actors.serving.toolset import Counts
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[tuple[str, ...], float]
 Tools = Mapping[str, Counts]
@@ -34,76 +32,76 @@ Accounts = Mapping[str, Expense]
 
 @attrs.frozen
 class Family:
-    """One name: `kind` and `help` as Prometheus shows them, the labels besides agent and kind, and its samples."""
+    """A metric of every agent: its `kind` and `help` in Prometheus, its labels besides agent and kind, and its samples."""
 
     name: str
     kind: type[CounterMetricFamily | GaugeMetricFamily]
     help: str
-    samples: Callable[[Numbers], Iterable[Sample]]
+    samples: Callable[[AgentTotals], Iterable[Sample]]
     labels: tuple[str, ...] = ()
 
 
-def _plain(count: Callable[[Numbers], float]) -> Callable[[Numbers], Iterator[Sample]]:
-    def samples(numbers: Numbers) -> Iterator[Sample]:
-        yield (), count(numbers)
+def _single(count: Callable[[AgentTotals], float]) -> Callable[[AgentTotals], Iterator[Sample]]:
+    def samples(totals: AgentTotals) -> Iterator[Sample]:
+        yield (), count(totals)
 
     return samples
 
 
-def _by_word(
-    counts: Callable[[Numbers], Mapping[str, float]], words: tuple[str, ...] = ()
-) -> Callable[[Numbers], Iterator[Sample]]:
-    """A sample for each of `words`, and for each other that was counted."""
+def _by_label(
+    counts: Callable[[AgentTotals], Mapping[str, float]], words: tuple[str, ...] = ()
+) -> Callable[[AgentTotals], Iterator[Sample]]:
+    """A sample for each of `words`, and for every other word that was counted."""
 
-    def samples(numbers: Numbers) -> Iterator[Sample]:
-        found = dict(counts(numbers))
-        yield from (((word,), found.get(word, 0)) for word in dict.fromkeys((*words, *sorted(found))))
+    def samples(totals: AgentTotals) -> Iterator[Sample]:
+        values = dict(counts(totals))
+        yield from (((word,), values.get(word, 0)) for word in dict.fromkeys((*words, *sorted(values))))
 
     return samples
 
 
-def _lines(numbers: Numbers) -> Mapping[str, float]:
-    bad = {word: numbers.counts[word] for word in ("garbled", "unrecognized", "misplaced")}
-    return {"read": max(0, numbers.lines - sum(bad.values())), **bad}
+def _lines(totals: AgentTotals) -> Mapping[str, float]:
+    bad = {word: totals.events[word] for word in ("garbled", "unrecognized", "misplaced")}
+    return {"read": max(0, totals.lines - sum(bad.values())), **bad}
 
 
-def _running(numbers: Numbers) -> float:
-    return numbers.status is not None and numbers.status.state in ("working", "blocked", "stalled")
+def _running(totals: AgentTotals) -> float:
+    return totals.status is not None and totals.status.state in ("working", "blocked", "stalled")
 
 
-def _queued(numbers: Numbers) -> float:
-    return 0 if numbers.status is None else numbers.status.queued
+def _queued(totals: AgentTotals) -> float:
+    return 0 if totals.status is None else totals.status.queued
 
 
-def _state(numbers: Numbers) -> Mapping[str, float]:
-    return {} if numbers.status is None else {numbers.status.state: 1}
+def _state(totals: AgentTotals) -> Mapping[str, float]:
+    return {} if totals.status is None else {totals.status.state: 1}
 
 
-def _resident(numbers: Numbers) -> Iterator[Sample]:
-    if numbers.memory is not None:
-        yield (), numbers.memory.resident
+def _resident(totals: AgentTotals) -> Iterator[Sample]:
+    if totals.memory is not None:
+        yield (), totals.memory.resident
 
 
 FAMILIES: tuple[Family, ...] = (
     Family(
         "proctor_lines_total",
         CounterMetricFamily,
-        "Lines that an agent's command line wrote, by what could be made of them.",
-        _by_word(_lines),
+        "Lines that an agent's command line wrote, by decoding result.",
+        _by_label(_lines),
         ("result",),
     ),
     Family(
         "proctor_validation_failures_total",
         CounterMetricFamily,
-        "Answers that did not fit their schema.",
-        _plain(lambda numbers: numbers.counts["unmet"]),
+        "Answers that did not match their schema.",
+        _single(lambda totals: totals.events["unmet"]),
     ),
     Family(
         "proctor_timeouts_total",
         CounterMetricFamily,
-        "Timeouts, by the clock that ran out.",
-        _by_word(
-            lambda numbers: {str(clock): count for clock, count in numbers.timeouts.items()},
+        "Timeouts, by kind.",
+        _by_label(
+            lambda totals: {str(clock): count for clock, count in totals.timeouts.items()},
             get_args(Clock),
         ),
         ("clock",),
@@ -111,40 +109,40 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "proctor_turns_total",
         CounterMetricFamily,
-        "Turns that ended, by outcome.",
-        _by_word(lambda numbers: numbers.turns, ("ok",)),
+        "Ended turns, by outcome.",
+        _by_label(lambda totals: totals.turns, ("ok",)),
         ("outcome",),
     ),
     Family(
         "proctor_turns_running",
         GaugeMetricFamily,
-        "Turns that run now.",
-        _plain(_running),
+        "Running turns.",
+        _single(_running),
     ),
     Family(
         "proctor_requests_queued",
         GaugeMetricFamily,
-        "Requests that wait behind the one that is served.",
-        _plain(_queued),
+        "Requests that wait behind the current one.",
+        _single(_queued),
     ),
     Family(
         "proctor_agent_state",
         GaugeMetricFamily,
-        "1 for the state that an agent is in.",
-        _by_word(_state),
+        "1 for the current state of an agent.",
+        _by_label(_state),
         ("state",),
     ),
     Family(
         "proctor_agent_unresponsive",
         GaugeMetricFamily,
         "1 while an agent's command line does not respond.",
-        _plain(lambda numbers: numbers.status is not None and numbers.status.unresponsive != ""),
+        _single(lambda totals: totals.status is not None and totals.status.unresponsive != ""),
     ),
     Family(
         "proctor_agent_restarts_total",
         CounterMetricFamily,
-        "Restarts of an agent that its supervisor decided on.",
-        _plain(lambda numbers: numbers.restarts),
+        "Restarts of an agent by its supervisor.",
+        _single(lambda totals: totals.restarts),
     ),
     Family(
         "proctor_agent_memory_bytes",
@@ -155,52 +153,52 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "proctor_tool_calls_total",
         CounterMetricFamily,
-        "Tools that an agent has called.",
-        _plain(lambda numbers: numbers.counts["tool_calls"]),
+        "Tool calls of an agent.",
+        _single(lambda totals: totals.events["tool_calls"]),
     ),
     Family(
         "proctor_api_retries_total",
         CounterMetricFamily,
-        "Requests to a model's API that a command line said it repeats.",
-        _plain(lambda numbers: numbers.counts["retries"]),
+        "Retries of model API requests that a command line reported.",
+        _single(lambda totals: totals.events["retries"]),
     ),
     Family(
         "proctor_tokens_total",
         CounterMetricFamily,
-        "Tokens that a command line told of, by kind.",
-        _by_word(lambda numbers: numbers.tokens, ("input", "output", "cache_read", "cache_write")),
+        "Tokens that a command line reported, by kind.",
+        _by_label(lambda totals: totals.tokens, ("input", "output", "cache_read", "cache_write")),
         ("tokens",),
     ),
     Family(
         "proctor_cost_usd_total",
         CounterMetricFamily,
-        "US dollars that a command line told of.",
-        _plain(lambda numbers: numbers.cost_usd),
+        "Cost in US dollars that a command line reported.",
+        _single(lambda totals: totals.cost_usd),
     ),
 )
-"""What there is of every agent; the labels are agent, kind, and those named here."""
+"""The metrics of every agent; their labels are agent, kind, and those named here."""
 
-OTHERS: Mapping[str, str] = {
-    "proctor_turn_duration_seconds": "How long turns took, from the prompt to the end.",
-    "proctor_supervisor_restarts_total": "Restarts of children that are no agents.",
-    "proctor_metric_samples_dropped_total": "Samples that were left out because they came too fast, by where from.",
-    "proctor_account_turns_total": "Turns in the account book, by the name of their agent, however they were made.",
-    "proctor_account_unpriced_turns_total": "Those of them whose cost is not known.",
-    "proctor_account_cost_usd_total": "US dollars in the account book.",
+OTHER_HELP: Mapping[str, str] = {
+    "proctor_turn_duration_seconds": "Duration of turns, from the prompt to the end.",
+    "proctor_supervisor_restarts_total": "Restarts of children that are not agents.",
+    "proctor_metric_samples_dropped_total": "Samples that were dropped because they came too fast, by source.",
+    "proctor_account_turns_total": "Turns in the account book, by agent, in the tree and in sessions.",
+    "proctor_account_unpriced_turns_total": "Turns in the account book without a known cost.",
+    "proctor_account_cost_usd_total": "Cost in US dollars in the account book.",
     "proctor_account_tokens_total": "Tokens in the account book, by kind.",
-    "proctor_pool_slots": "Places of a pool: how many processes may run in it at a time.",
-    "proctor_pool_slots_used": "Places of a pool that are taken, by processes kept ready too.",
-    "proctor_pool_requests_waiting": "Requests that wait for a place of a pool.",
-    "proctor_mcp_calls_total": "Calls of the tools that are served, by how they ended.",
-    "proctor_mcp_calls_running": "Calls of the tools that are served, running now.",
-    "proctor_mcp_call_seconds_total": "Seconds that the ended calls of the tools that are served took.",
+    "proctor_pool_slots": "Slots of a pool: the largest number of processes at a time.",
+    "proctor_pool_slots_used": "Used slots of a pool, warm processes included.",
+    "proctor_pool_requests_waiting": "Requests that wait for a slot of a pool.",
+    "proctor_mcp_calls_total": "Ended calls of served tools, by result.",
+    "proctor_mcp_calls_running": "Running calls of served tools.",
+    "proctor_mcp_call_seconds_total": "Total duration of the ended calls of served tools.",
 }
-"""What has other labels than that."""
+"""The HELP texts of the metrics with other labels."""
 
 
-class Exposition(Collector):
-    """The numbers of one tree, of the `tools` it serves by name, of `pools` (such as `Pools.statistics`), and of the
-    `accounts` of an account book, under their public names. The last three are asked at each scrape."""
+class PrometheusExporter(Collector):
+    """A collector for the metrics of one tree, of the `tools` that it serves by name, of `pools` (such as `Pools.statistics`),
+    and of the `accounts` of an account book. The last three functions are called at each scrape."""
 
     def __init__(
         self,
@@ -214,95 +212,95 @@ class Exposition(Collector):
         self._pools = pools
         self._accounts = accounts
         self._pooled: Pooled = ()
-        self._one = trio.CapacityLimiter(1)
+        self._limiter = trio.CapacityLimiter(1)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    async def expose(self) -> bytes:
-        """The text, as of now."""
-        return await trio.to_thread.run_sync(self.scrape, limiter=self._one)
+    async def render(self) -> bytes:
+        """Render the text of a scrape."""
+        return await trio.to_thread.run_sync(self.render_sync, limiter=self._limiter)
 
-    def scrape(self) -> bytes:
-        """The same, for a thread that Trio has started (`trio.to_thread.run_sync`)."""
-        trio.from_thread.run(self._look)
-        self._metrics.weigh()
+    def render_sync(self) -> bytes:
+        """The same, to be called in a thread of Trio (`trio.to_thread.run_sync`)."""
+        trio.from_thread.run(self._update)
+        self._metrics.update_memory()
         return generate_latest(self._registry)
 
-    async def _look(self) -> None:
-        await self._metrics.look()
+    async def _update(self) -> None:
+        await self._metrics.update_status()
         self._pooled = self._pools()
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-        """What there is just now, family by family."""
-        agents = list(self._metrics.numbers.items())
+        """The current metric families, as `prometheus_client` collects them."""
+        agents = list(self._metrics.agents.items())
         for family in FAMILIES:
-            made = family.kind(family.name, family.help, labels=("agent", "kind", *family.labels))
-            for path, numbers in agents:
-                for labels, value in family.samples(numbers):
-                    made.add_metric((path, numbers.kind, *labels), value)
-            yield made
-        yield _durations(agents)
-        yield _counted("proctor_supervisor_restarts_total", ("child",), self._metrics.restarts)
+            metric = family.kind(family.name, family.help, labels=("agent", "kind", *family.labels))
+            for path, totals in agents:
+                for labels, value in family.samples(totals):
+                    metric.add_metric((path, totals.kind, *labels), value)
+            yield metric
+        yield _duration_family(agents)
+        yield _counter_family("proctor_supervisor_restarts_total", ("child",), self._metrics.restarts)
         dropped = {word: self._metrics.dropped[word] for word in ("log", "tree", "status")}
-        yield _counted("proctor_metric_samples_dropped_total", ("source",), dropped)
-        yield from _accounted(self._accounts())
-        yield from _places(self._pooled)
-        yield from _calls(self._tools())
+        yield _counter_family("proctor_metric_samples_dropped_total", ("source",), dropped)
+        yield from _account_families(self._accounts())
+        yield from _pool_families(self._pooled)
+        yield from _call_families(self._tools())
 
 
-def _durations(agents: Iterable[tuple[str, Numbers]]) -> HistogramMetricFamily:
+def _duration_family(agents: Iterable[tuple[str, AgentTotals]]) -> HistogramMetricFamily:
     name = "proctor_turn_duration_seconds"
-    made = HistogramMetricFamily(name, OTHERS[name], labels=("agent", "kind"))
-    bounds = (*map(str, BOUNDS), "+Inf")
-    for path, numbers in agents:
-        counts = accumulate(numbers.durations.buckets)
-        made.add_metric((path, numbers.kind), [*zip(bounds, counts, strict=True)], numbers.durations.sum)
-    return made
+    metric = HistogramMetricFamily(name, OTHER_HELP[name], labels=("agent", "kind"))
+    bounds = (*map(str, DURATION_BUCKETS), "+Inf")
+    for path, totals in agents:
+        counts = accumulate(totals.durations.buckets)
+        metric.add_metric((path, totals.kind), [*zip(bounds, counts, strict=True)], totals.durations.sum)
+    return metric
 
 
-def _counted(name: str, labels: tuple[str, ...], counts: Mapping[str, float]) -> CounterMetricFamily:
-    made = CounterMetricFamily(name, OTHERS[name], labels=labels)
+def _counter_family(name: str, labels: tuple[str, ...], counts: Mapping[str, float]) -> CounterMetricFamily:
+    metric = CounterMetricFamily(name, OTHER_HELP[name], labels=labels)
     for word, count in list(counts.items()):
-        made.add_metric((word,), count)
-    return made
+        metric.add_metric((word,), count)
+    return metric
 
 
-def _accounted(accounts: Accounts) -> Iterator[CounterMetricFamily]:
+def _account_families(accounts: Accounts) -> Iterator[CounterMetricFamily]:
     books = list(accounts.items())
     for name, number in (
         ("proctor_account_turns_total", attrgetter("turns")),
         ("proctor_account_unpriced_turns_total", attrgetter("unpriced")),
         ("proctor_account_cost_usd_total", attrgetter("cost_usd")),
     ):
-        yield _counted(name, ("account",), {agent: number(expense) or 0.0 for agent, expense in books})
+        yield _counter_family(name, ("account",), {agent: number(expense) or 0.0 for agent, expense in books})
     name = "proctor_account_tokens_total"
-    made = CounterMetricFamily(name, OTHERS[name], labels=("account", "tokens"))
+    metric = CounterMetricFamily(name, OTHER_HELP[name], labels=("account", "tokens"))
     for agent, expense in books:
         for word in ("input", "output", "cache_read", "cache_write"):
-            made.add_metric((agent, word), getattr(expense.usage, f"{word}_tokens", None) or 0)
-    yield made
+            metric.add_metric((agent, word), getattr(expense.usage, f"{word}_tokens", None) or 0)
+    yield metric
 
 
-def _places(pools: Pooled) -> Iterator[GaugeMetricFamily]:
+def _pool_families(pools: Pooled) -> Iterator[GaugeMetricFamily]:
     for name, number in (
         ("proctor_pool_slots", attrgetter("limit")),
         ("proctor_pool_slots_used", attrgetter("used")),
         ("proctor_pool_requests_waiting", attrgetter("waiting")),
     ):
-        made = GaugeMetricFamily(name, OTHERS[name], labels=("pool",))
+        metric = GaugeMetricFamily(name, OTHER_HELP[name], labels=("pool",))
         for pool in pools:
-            made.add_metric((pool.name,), number(pool))
-        yield made
+            metric.add_metric((pool.name,), number(pool))
+        yield metric
 
 
-def _calls(tools: Tools) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-    calls, running, seconds = (name for name in OTHERS if name.startswith("proctor_mcp_"))
-    ended = CounterMetricFamily(calls, OTHERS[calls], labels=("tool", "result"))
-    live = GaugeMetricFamily(running, OTHERS[running], labels=("tool",))
-    took = CounterMetricFamily(seconds, OTHERS[seconds], labels=("tool",))
+def _call_families(tools: Tools) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    calls, running, seconds = (name for name in OTHER_HELP if name.startswith("proctor_mcp_"))
+    ended = CounterMetricFamily(calls, OTHER_HELP[calls], labels=("tool", "result"))
+    live = GaugeMetricFamily(running, OTHER_HELP[running], labels=("tool",))
+    took = CounterMetricFamily(seconds, OTHER_HELP[seconds], labels=("tool",))
     for name, count in tools.items():
-        good = count.calls - count.running - count.errors - count.cancelled
-        for result, number in (("ok", good), ("error", count.errors), ("cancelled", count.cancelled)):
+        ok = count.calls - count.running - count.errors - count.cancelled
+        for result, number in (("ok", ok), ("error", count.errors), ("cancelled", count.cancelled)):
             ended.add_metric((name, result), number)
         live.add_metric((name,), count.running)
         took.add_metric((name,), count.seconds)

@@ -1,13 +1,11 @@
-"""The connections of one server: those on which a request was let in, and those on which none was yet.
+"""The connections of one server, authenticated and unauthenticated ones, each with a limit of its own.
 
-Guarantees: each kind has a bound of its own, so that clients which never say who they are take no place of those that did.
-An unauthenticated connection ends after `patience` seconds; where there are too many the oldest makes room, so that a
-new client always has the time to ask. Who is let in while all places are taken is disconnected.
+Clients that do not authenticate cannot use up the connections of those that do. An unauthenticated connection is closed
+after `admit_timeout` seconds; when there are too many, the oldest is closed. A connection that authenticates while all
+places are taken is closed.
 
-A server without a door lets in every complete request. An application that has one says so while it starts
-(`admit_by_request`), and then for each request that it lets in (`admit`). Both travel in the `state` of ASGI.
-
-Not here: who is let in, and the sockets.
+By default every complete request authenticates its connection. An application that decides itself says so in its lifespan
+(`admit_by_request`), and then calls `admit` for each authenticated request. Both are passed in the `state` of ASGI.
 """
 
 from __future__ import annotations
@@ -20,74 +18,74 @@ import attrs
 import trio
 
 CONNECTION = "proctor.connection"
-"""The key of the connection in the state of its requests."""
-DOOR = "proctor.door"
-"""The key in the state of the lifespan that says that the application lets requests in by itself."""
+"""The key of the connection in the `state` of its requests."""
+ADMITS_BY_REQUEST = "proctor.door"
+"""The key in the `state` of the lifespan of an application that calls `admit` itself."""
 
 Scope = MutableMapping[str, Any]
 
 
 @attrs.define(eq=False)
 class Connection:
-    """One client. `close` ends it at once; `scope` is cancelled when its time is over."""
+    """The connection of one client. `close` closes it at once; `scope` is cancelled when its time is over."""
 
     table: ConnectionTable
     scope: trio.CancelScope
     close: Callable[[], None]
 
     def admit(self) -> None:
-        """Count it among the authenticated ones from now on."""
+        """Mark it as authenticated."""
         self.table.admit(self)
 
 
 class ConnectionTable:
-    """At most `authenticated` and `unauthenticated` connections; `log` is given what was done to keep that."""
+    """A table with at most `authenticated` and `unauthenticated` connections; `log` gets a line for each that is closed."""
 
     def __init__(
-        self, authenticated: int, unauthenticated: int, patience: float, log: Callable[[str], None]
+        self, authenticated: int, unauthenticated: int, admit_timeout: float, log: Callable[[str], None]
     ) -> None:
         self._bounds = authenticated, unauthenticated
-        self._patience = patience
+        self._admit_timeout = admit_timeout
         self._log = log
-        self._known: dict[Connection, None] = {}
-        self._unknown: dict[Connection, None] = {}  # the oldest first
+        self._authenticated: dict[Connection, None] = {}
+        self._unauthenticated: dict[Connection, None] = {}  # the oldest first
 
     def enter(self, connection: Connection) -> None:
-        """Take in a new connection, as unauthenticated; the oldest of these may have to go."""
-        if len(self._unknown) >= self._bounds[1]:
-            oldest = next(iter(self._unknown))
-            self._log(f"{len(self._unknown)} connections have not been authenticated; the oldest was closed")
+        """Add a new, unauthenticated connection; closes the oldest of these when there are too many."""
+        if len(self._unauthenticated) >= self._bounds[1]:
+            oldest = next(iter(self._unauthenticated))
+            self._log(f"{len(self._unauthenticated)} unauthenticated connections; the oldest was closed")
             self.leave(oldest)
             oldest.close()
-        self._unknown[connection] = None
-        connection.scope.deadline = trio.current_time() + self._patience
+        self._unauthenticated[connection] = None
+        connection.scope.deadline = trio.current_time() + self._admit_timeout
 
     def admit(self, connection: Connection) -> None:
-        """For `Connection.admit`."""
-        if connection not in self._unknown:
-            return  # let in before, or on its way out
-        if len(self._known) >= self._bounds[0]:
-            self._log(f"there are {len(self._known)} connections already; one more was closed")
+        """Mark a connection as authenticated, or close it when there are too many."""
+        if connection not in self._unauthenticated:
+            return  # authenticated already, or closing
+        if len(self._authenticated) >= self._bounds[0]:
+            self._log(f"{len(self._authenticated)} authenticated connections; one more was closed")
             self.leave(connection)
             connection.close()
             return
-        del self._unknown[connection]
-        self._known[connection] = None
+        del self._unauthenticated[connection]
+        self._authenticated[connection] = None
         connection.scope.deadline = math.inf
 
     def leave(self, connection: Connection) -> None:
-        """Forget it. A second call does nothing."""
-        self._known.pop(connection, None)
-        self._unknown.pop(connection, None)
+        """Remove it. A second call does nothing."""
+        self._authenticated.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
 
 
 def admit_by_request(scope: Scope) -> None:
-    """Of an application, in its lifespan: it calls `admit` for each request that it lets in."""
-    scope.setdefault("state", {})[DOOR] = True
+    """Declare, in the lifespan, that the application calls `admit` for each authenticated request."""
+    scope.setdefault("state", {})[ADMITS_BY_REQUEST] = True
 
 
 def admit(scope: Scope) -> None:
-    """The request of this scope was let in, and so is its connection. Under another server nothing happens."""
+    """Mark the connection of this request as authenticated. Does nothing under another server."""
     connection = scope.get("state", {}).get(CONNECTION)
     if connection is not None:
         connection.admit()

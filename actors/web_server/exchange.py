@@ -1,8 +1,8 @@
 """One request and its response, between Hypercorn and the application.
 
-Guarantees: the client's leaving is not told while the last part of a response is written, since an application that stops
-at that news would leave Hypercorn's connection neither closed nor usable. An answer that comes before the whole body was
-read says that the connection is closed.
+The disconnect of the client is not reported while the last part of a response is written: an application that stopped
+then would leave Hypercorn's connection neither closed nor usable. A response that starts before the whole body was read
+closes the connection, and says so.
 """
 
 from __future__ import annotations
@@ -19,33 +19,39 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Exchange:
-    """What the application is given instead of Hypercorn's own `receive` and `send`."""
+    """The `receive` and `send` of the application, around Hypercorn's."""
 
     def __init__(self, scope: Message, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
-        self._whole = not _has_body(scope)
-        self._ending: trio.Event | None = None
+        self._body_read = not _has_body(scope)
+        self._last_write: trio.Event | None = None
 
     async def receive(self) -> Message:
-        """For the application."""
+        """ASGI's callable of this name."""
         message = await self._receive()
-        if message["type"] == "http.disconnect" and self._ending is not None:
-            await self._ending.wait()
-        self._whole = self._whole or not message.get("more_body", False)
+        if message["type"] == "http.disconnect" and self._last_write is not None:
+            await self._last_write.wait()
+        self._body_read = self._body_read or not message.get("more_body", False)
         return message
 
     async def send(self, message: Message) -> None:
-        """For the application."""
-        if message["type"] == "http.response.start" and not self._whole:
+        """ASGI's callable of this name."""
+        if message["type"] == "http.response.start" and not self._body_read:
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         if message["type"] != "http.response.body" or message.get("more_body", False):
             await self._send(message)
             return
-        self._ending = trio.Event()
+        self._last_write = trio.Event()
         try:
             await self._send(message)
         finally:
-            self._ending.set()
+            self._last_write.set()
+
+
+async def wait_disconnect(receive: Receive) -> None:
+    """Wait until the client of a request has disconnected; the body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _has_body(scope: Message) -> bool:

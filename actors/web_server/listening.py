@@ -1,13 +1,11 @@
-"""Where a server listens: an address as people write it, and a socket bound there.
+"""The address of a server as users write it, and a socket bound there.
 
     8321  127.0.0.1:8321  localhost:0  [::1]:8321  0.0.0.0:8321  unix:/run/user/1000/proctor.sock
 
-Guarantees: a name other than `localhost` is refused, because what it stands for can change; nobody but its owner can
-connect to a Unix socket of ours at any moment (its mode is set before it listens); the file of a server that died is
-taken over, that of one that lives is not, nor any other file; what we bound is removed when the block is left, unless
-somebody else has put a socket there meanwhile.
+Host names other than `localhost` are refused, because their address can change. Only its owner can connect to a Unix
+socket of ours, at any moment. The file of a dead server is replaced, that of a running one is not, nor is any other file.
 
-Not here: who may speak there. `Endpoint.private` says whether the system already keeps strangers out.
+Not here: authentication. `Endpoint.private` says whether other machines can connect.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from proctor.actors.errors import BadOption
 LOOPBACK = "127.0.0.1"
 ACCEPTED = "PORT, HOST:PORT (an address or localhost), or unix:PATH"
 LONGEST_PATH = 107
-"""Bytes in the path of a Unix socket; the system's limit."""
+"""Bytes in the path of a Unix socket; a limit of the system."""
 
 
 @attrs.frozen
 class Endpoint:
-    """A place to listen: a TCP `host` (an IP address) and `port` (0: any that is free), or the `path` of a Unix socket."""
+    """An address to listen on: a TCP `host` (an IP address) and `port` (0: any free one), or the `path` of a Unix socket."""
 
     host: str = LOOPBACK
     port: int = 0
@@ -40,7 +38,7 @@ class Endpoint:
 
     @property
     def private(self) -> bool:
-        """Nobody on another machine can reach it."""
+        """Whether no other machine can reach it."""
         return self.path is not None or ipaddress.ip_address(self.host).is_loopback
 
     def __str__(self) -> str:
@@ -50,7 +48,7 @@ class Endpoint:
 
 
 def endpoint(text: str) -> Endpoint:
-    """What `text` names. Raises `BadOption` with what is accepted."""
+    """Parse an address. Raises `BadOption`."""
     if text.startswith("unix:"):
         return Endpoint(path=_path(text.removeprefix("unix:")))
     host, _, port = text.rpartition(":")
@@ -59,32 +57,32 @@ def endpoint(text: str) -> Endpoint:
     try:
         return Endpoint(_address(host), int(port))
     except ValueError:
-        raise BadOption(f"cannot listen on {text!r}: expected {ACCEPTED}, not a host's name") from None
+        raise BadOption(f"cannot listen on {text!r}: expected {ACCEPTED}, not a host name") from None
 
 
 @contextmanager
 def bound(where: Endpoint) -> Generator[socket.socket]:
-    """A socket bound to `where`, not listening yet. Closed at the end, and a Unix socket's file removed.
+    """Bind a socket to `where`; it does not listen yet. It is closed at the end, and the file of a Unix socket removed.
 
-    Raises `BadOption` when somebody listens there already or the system does not let us.
+    Raises `BadOption` when the address is in use or the system refuses it.
     """
     family = (
         socket.AF_UNIX if where.path is not None else socket.AF_INET6 if ":" in where.host else socket.AF_INET
     )
     with socket.socket(family, socket.SOCK_STREAM) as opened:
         try:
-            kept = _bind_file(opened, where.path) if where.path is not None else _bind_port(opened, where)
+            inode = _bind_file(opened, where.path) if where.path is not None else _bind_port(opened, where)
         except OSError as error:
             raise BadOption(f"cannot listen on {where}: {error.strerror or error}") from error
         try:
             yield opened
         finally:
             if where.path is not None:
-                _remove(where.path, kept)
+                _remove(where.path, inode)
 
 
 def endpoint_of(opened: socket.socket) -> Endpoint:
-    """Where a bound socket listens, the port that the system chose included."""
+    """The address of a bound socket, with the port that the system chose."""
     name = opened.getsockname()
     return Endpoint(path=name) if opened.family == socket.AF_UNIX else Endpoint(name[0], name[1])
 
@@ -103,9 +101,8 @@ def _address(host: str) -> str:
 
 
 def _bind_port(opened: socket.socket, where: Endpoint) -> int:
-    opened.setsockopt(
-        socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-    )  # after a restart: it does not let two listen
+    # for a bind right after a restart; two servers still cannot listen on one port
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if opened.family == socket.AF_INET6:
         opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     opened.bind((where.host, where.port))
@@ -113,26 +110,27 @@ def _bind_port(opened: socket.socket, where: Endpoint) -> int:
 
 
 def _bind_file(opened: socket.socket, path: str) -> int:
-    """The inode of the file."""
-    if _is_left_over(path):
+    """Bind the socket, and return the inode of its file."""
+    if _is_stale(path):
         os.unlink(path)
     opened.bind(path)
-    os.chmod(path, 0o600)  # until it listens, nobody gets in whatever its mode
+    os.chmod(path, 0o600)  # before it listens; until then every connect is refused
     return os.stat(path).st_ino
 
 
-def _is_left_over(path: str) -> bool:
+def _is_stale(path: str) -> bool:
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise FileExistsError(errno.EEXIST, "there is a file of another kind")
+            raise FileExistsError(errno.EEXIST, "a file of another kind exists there")
     except FileNotFoundError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # a server whose backlog is full is one that lives
+        probe.setblocking(False)  # a full backlog (EAGAIN) means that a server is running
         return probe.connect_ex(path) == errno.ECONNREFUSED
 
 
 def _remove(path: str, inode: int) -> None:
+    # the file may be that of another server by now
     with suppress(OSError):
         if os.stat(path).st_ino == inode:
             os.unlink(path)

@@ -1,10 +1,9 @@
-"""Who is at the other end of a Unix socket, as the kernel tells it, and whether it may come in.
+"""The process at the other end of a Unix socket, and whether it may connect.
 
-Guarantees: a process of another user is refused, the superuser excepted; so is a process that the host itself has
-started, directly or through others: an agent, and any tool that an agent runs. Guards are subreapers, so such a process
-has the host above it for as long as it lives, whatever it does with its session, its group or its environment.
+Processes of another user are refused, except for root. So are descendants of this process: an agent, and every tool that
+an agent runs. Guards are subreapers, so a descendant stays one, whatever it does with its session, group or environment.
 
-Linux. Elsewhere nothing is known of the other end, and the mode of the socket's file is what protects it.
+Linux only: elsewhere the mode of the socket's file is the protection.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from proctor.runtime.processes import stat_of
 
 _CREDENTIALS = struct.Struct("3i")
 _ANCESTORS = 1000
-"""Steps upwards before the search ends: parents that change meanwhile must not make it endless."""
+"""The limit of the search upwards, so that parents which change meanwhile cannot make it endless."""
 
 
 def refusal(connection: trio.socket.SocketType, host: int | None = None) -> str | None:
-    """Why the peer of an accepted connection is refused, None when it may come in.
+    """Why the peer of an accepted connection is refused, None when it may connect.
 
-    `host` is the process whose descendants are refused; left out, this one. Nothing but a Unix socket is judged.
+    Descendants of the process `host` are refused, by default of this one. Connections other than Unix sockets are not checked.
     """
     if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None

@@ -34,7 +34,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from proctor.actors.serving.capacity import connection_limit
-from proctor.actors.web_server.connections import CONNECTION, DOOR, Connection, ConnectionTable
+from proctor.actors.web_server.connections import ADMITS_BY_REQUEST, CONNECTION, Connection, ConnectionTable
 from proctor.actors.web_server.exchange import Application, Exchange, Message, Receive, Send
 from proctor.actors.web_server.http_connection import HttpConnection
 from proctor.actors.web_server.peers import refusal
@@ -42,14 +42,14 @@ from proctor.actors.web_server.peers import refusal
 Table = Callable[[Callable[[str], None]], ConnectionTable]
 
 GRACE = 2.0
-STALL = 10.0
-PATIENCE = 10.0
-"""Seconds in which a client has a request let in."""
-IDLE = 5.0
+WRITE_TIMEOUT = 10.0
+ADMIT_TIMEOUT = 10.0
+"""Seconds in which a client must send an authenticated request."""
+IDLE_TIMEOUT = 5.0
 BACKLOG = 1024
-PIECE = 65536
-LINES_EVERY = 60.0
-SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+CHUNK = 65536
+LOG_INTERVAL = 60.0
+SHORTAGE_ERRORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 SHORTAGE_PAUSE = 0.1
 RESET = struct.pack("ii", 1, 0)
 
@@ -57,15 +57,15 @@ _log = logging.getLogger("proctor.http")
 
 
 class GuardedStream(trio.abc.HalfCloseableStream):
-    """A socket's stream whose writes are given up after `stall` seconds, or at once by `abort`.
+    """A socket stream whose writes end after `write_timeout` seconds without progress, or at once by `abort`.
 
-    `connection` is cancelled as soon as it is closed.
+    `connection` is cancelled when the stream is closed.
     """
 
-    def __init__(self, inner: trio.SocketStream, stall: float, connection: trio.CancelScope) -> None:
+    def __init__(self, inner: trio.SocketStream, write_timeout: float, connection: trio.CancelScope) -> None:
         self.socket = inner.socket
         self._inner = inner
-        self._stall = stall
+        self._write_timeout = write_timeout
         self._connection = connection
         self._write = trio.CancelScope()
         self._broken = False
@@ -73,32 +73,34 @@ class GuardedStream(trio.abc.HalfCloseableStream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         rest = memoryview(data)
         while rest:
-            await self._send(rest[:PIECE])
-            rest = rest[PIECE:]
+            await self._send(rest[:CHUNK])
+            rest = rest[CHUNK:]
 
     async def _send(self, piece: memoryview) -> None:
         if self._broken:
-            raise trio.BrokenResourceError("a write to this client was given up")
+            raise trio.BrokenResourceError("a write to this client timed out before")
         try:
-            with trio.CancelScope(relative_deadline=self._stall) as self._write:  # inside Hypercorn's shield
+            with trio.CancelScope(
+                relative_deadline=self._write_timeout
+            ) as self._write:  # inside Hypercorn's shield, so this scope can end the write
                 await self._inner.send_all(piece)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self.aclose()  # Hypercorn would tell the application, which may not listen
+            await self.aclose()  # Hypercorn would only notify the application, which may not be reading
             raise
         if self._write.cancelled_caught:
             await self._give_up()
-            raise trio.BrokenResourceError(f"the client took in nothing for {self._stall:g} s")
+            raise trio.BrokenResourceError(f"the client read nothing for {self._write_timeout:g} s")
 
     async def _give_up(self) -> None:
         self._broken = True
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # what it did not read goes, too
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)  # drop unsent data at once
         await self.aclose()
 
     def abort(self) -> None:
-        """End the connection at once; a write that is under way is given up."""
+        """End the connection at once, and with it a write that blocks."""
         self._broken = True
-        self._write.cancel("the connection is given up")
-        self._connection.cancel("the connection is given up")
+        self._write.cancel("the connection is aborted")
+        self._connection.cancel("the connection is aborted")
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._inner.wait_send_all_might_not_block()
@@ -117,26 +119,31 @@ class GuardedStream(trio.abc.HalfCloseableStream):
 
 
 class _Connections:
-    """Those of one server."""
+    """The connections of one server."""
 
     def __init__(
-        self, application: Application, config: Config, state: dict[str, Any], stall: float, table: Table
+        self,
+        application: Application,
+        config: Config,
+        state: dict[str, Any],
+        write_timeout: float,
+        table: Table,
     ) -> None:
         self._application = application
         self._config = config
         self._state = state
-        self._stall = stall
+        self._write_timeout = write_timeout
         self._context = WorkerContext(None)
         self._live: set[GuardedStream] = set()
         self._table = table(self._log)
         self._logged, self._quiet_until = 0, -math.inf
 
     def _log(self, what: str) -> None:
-        """At most one line a minute: clients can cause it as often as they like."""
+        # at most one line a minute, because clients can cause this as often as they like
         self._logged += 1
         if trio.current_time() >= self._quiet_until:
             _log.warning("%s (%d so far)", what, self._logged)
-            self._quiet_until = trio.current_time() + LINES_EVERY
+            self._quiet_until = trio.current_time() + LOG_INTERVAL
 
     async def serve(
         self, listener: trio.SocketListener, shutdown: trio.Event, grace: float, ready: Callable[[], None]
@@ -167,15 +174,17 @@ class _Connections:
             try:
                 stream = await listener.accept()
             except OSError as error:
-                if error.errno not in SHORTAGES:
+                if error.errno not in SHORTAGE_ERRORS:
                     raise
                 self._log(f"a connection could not be accepted: {error.strerror}")
-                await trio.sleep(SHORTAGE_PAUSE)  # it is still there, and ready: without a pause this spins
+                await trio.sleep(
+                    SHORTAGE_PAUSE
+                )  # the connection stays pending, so without a pause this loop would spin
             else:
                 connections.start_soon(self._connection, stream)
 
     async def _free_writers(self) -> None:
-        """Whoever cancels the connections: those that sit in a shielded write cannot notice it themselves."""
+        # a connection in a shielded write does not notice its cancellation: abort all of them
         try:
             await trio.sleep_forever()
         finally:
@@ -184,7 +193,7 @@ class _Connections:
 
     async def _connection(self, stream: trio.SocketStream) -> None:
         scope = trio.CancelScope()
-        guarded = GuardedStream(stream, self._stall, scope)
+        guarded = GuardedStream(stream, self._write_timeout, scope)
         connection = Connection(self._table, scope, guarded.abort)
         try:
             if (why := refusal(stream.socket)) is not None:
@@ -194,16 +203,16 @@ class _Connections:
             self._table.enter(connection)
             with scope:
                 await self._http(guarded, connection).run()
-        except Exception as error:  # noqa: BLE001  # bytes that Hypercorn cannot read end their connection, not the server
+        except Exception as error:  # noqa: BLE001  # bytes that break Hypercorn end their own connection, not the server
             self._log(f"a connection ended with an error: {error!r}")
         finally:
             self._live.discard(guarded)
             self._table.leave(connection)
-            stream.socket.close()  # Hypercorn does not, where it is cancelled
+            stream.socket.close()  # Hypercorn does not when it is cancelled
 
     def _http(self, stream: GuardedStream, connection: Connection) -> HttpConnection:
         async def exchanged(scope: Message, receive: Receive, send: Send) -> None:
-            if not self._state.get(DOOR, False):
+            if not self._state.get(ADMITS_BY_REQUEST, False):
                 connection.admit()
             if scope["type"] == "http":
                 exchange = Exchange(scope, receive, send)
@@ -223,24 +232,24 @@ async def serve(
     *,
     shutdown: trio.Event,
     grace: float = GRACE,
-    stall: float = STALL,
+    write_timeout: float = WRITE_TIMEOUT,
     connections: int | None = None,
     unauthenticated: int | None = None,
-    patience: float = PATIENCE,
-    idle: float = IDLE,
+    admit_timeout: float = ADMIT_TIMEOUT,
+    idle_timeout: float = IDLE_TIMEOUT,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `application` on `bound`, a bound TCP or Unix socket, until `shutdown` is set; the socket is closed then.
+    """Serve `application` on `bound`, a bound TCP or Unix socket, until `shutdown` is set; then the socket is closed.
 
-    Started as soon as connections are accepted, after the application's own startup. `connections` are what the limit of
-    open files bears (`connection_limit`), `unauthenticated` a quarter of it. In seconds: `grace`, `stall`, `patience` for a
-    client to be let in, and `idle` until a connection on which nothing is asked is closed.
-    Raises what the application's startup or shutdown raises.
+    It reports its start when it accepts connections, after the application's own startup. `connections` defaults to what the
+    limit of open files permits (`connection_limit`), `unauthenticated` to a quarter of it. In seconds: `grace` for requests under
+    way at shutdown, `write_timeout`, `admit_timeout` until a client must be authenticated, `idle_timeout` for idle connections.
+    Raises the errors of the application's startup and shutdown.
     """
     config = Config()
     config.errorlog = config.accesslog = None
     config.include_server_header = False
-    config.keep_alive_timeout = idle
+    config.keep_alive_timeout = idle_timeout
     wrapped = cast("Any", ASGIWrapper(cast("Any", application)))
     state: dict[str, Any] = {}
     lifespan = Lifespan(wrapped, config, cast("Any", state))
@@ -250,9 +259,9 @@ async def serve(
         bound.listen(BACKLOG)
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(bound))
         most = connection_limit() if connections is None else connections
-        unknown = max(1, most // 4) if unauthenticated is None else unauthenticated
-        table = partial(ConnectionTable, most, unknown, patience)
-        await _Connections(application, config, state, stall, table).serve(
+        few = max(1, most // 4) if unauthenticated is None else unauthenticated
+        table = partial(ConnectionTable, most, few, admit_timeout)
+        await _Connections(application, config, state, write_timeout, table).serve(
             listener, shutdown, grace, task_status.started
         )
         with trio.move_on_after(grace):

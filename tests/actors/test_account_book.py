@@ -18,7 +18,7 @@ import trio
 
 import proctor
 from proctor.actors.errors import AgentError, CompletionError
-from proctor.actors.gateways.http import Rooms
+from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
@@ -188,8 +188,10 @@ async def served_by_mcp(plan: Plan, tmp_path: Path) -> AsyncGenerator[Ask]:
 async def served_by_http(plan: Plan, tmp_path: Path) -> AsyncGenerator[Ask]:
     plan = attrs.evolve(plan, name="agent", shutdown=0.2)
     async with Sessions(tmp_path / "sessions") as sessions:
-        rooms = Rooms(sessions=sessions, plans={"agent": plan}, pools=Pools(limit=2))
-        async with served(agent_spec("agent", plan, {"shutdown": 5.0}), hooks={"rooms": rooms}) as server:
+        session_turns = SessionTurns(sessions=sessions, plans={"agent": plan}, pools=Pools(limit=2))
+        async with served(
+            agent_spec("agent", plan, {"shutdown": 5.0}), hooks={"session_turns": session_turns}
+        ) as server:
 
             async def answer(prompt: str, schema: Any = None) -> Result:
                 more = {} if schema is None else {"schema": schema}

@@ -58,7 +58,7 @@ async def test_a_client_that_was_let_in_keeps_its_connection_whatever_others_ope
 
 async def test_a_client_that_is_refused_again_and_again_loses_its_connection() -> None:
     async with (
-        running(application(secret, doors=True), patience=0.3) as server,
+        running(application(secret, doors=True), admit_timeout=0.3) as server,
         await server.connect() as client,
     ):
         with suppress(trio.BrokenResourceError):
@@ -69,7 +69,7 @@ async def test_a_client_that_is_refused_again_and_again_loses_its_connection() -
 
 async def test_a_client_that_was_let_in_may_stay_longer_than_one_that_was_not() -> None:
     async with (
-        running(application(secret, doors=True), patience=0.3) as server,
+        running(application(secret, doors=True), admit_timeout=0.3) as server,
         await server.connect() as known,
         await server.connect() as unknown,
     ):
@@ -145,7 +145,7 @@ async def test_a_connection_whose_stream_has_ended_is_closed_when_nothing_more_i
             pass
         scope.cancel()
 
-    async with running(application(streaming), idle=0.1) as server, await server.connect() as client:
+    async with running(application(streaming), idle_timeout=0.1) as server, await server.connect() as client:
         for _ in range(3):
             assert (await get(client)).endswith(b"hello")
         assert await read_all(client) == b""

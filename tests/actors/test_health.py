@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.operations.health import Adapter, Checks, Finding, Health, adapters_of
+from proctor.actors.operations.health import Adapter, AdapterChecks, CheckResult, Health, adapters_of
 from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI
 from proctor.actors.plan.plan import claude_plan, codex_plan, scripted_plan
 from tests.actors.far_end import HELLO, write_script
@@ -32,32 +32,32 @@ def asked(folder: Path) -> int:
 async def test_one_that_is_removed_while_we_run_is_missed_by_name(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    checks = Checks(TWO, fresh=0, environ=environ)
-    well = await checks.look()
+    checks = AdapterChecks(TWO, max_age=0, environ=environ)
+    well = await checks.run()
     assert (well.grade, well.missing) == ("ok", ())
-    assert [found.version for found in well.findings] == ["1.2.3", "1.2.3"]
-    assert [found.path for found in well.findings] == [tmp_path / "claude", tmp_path / "codex"]
+    assert [found.version for found in well.results] == ["1.2.3", "1.2.3"]
+    assert [found.path for found in well.results] == [tmp_path / "claude", tmp_path / "codex"]
     (tmp_path / "codex").unlink()
-    ill = await checks.look()
+    ill = await checks.run()
     assert (ill.grade, ill.missing) == ("degraded", ("codex",))
-    assert "Codex is not installed" in (ill.findings[1].why or "")
+    assert "Codex is not installed" in (ill.results[1].why or "")
     installed(tmp_path / "claude", "echo it is broken >&2; exit 3")
-    dead = await checks.look()
+    dead = await checks.run()
     assert (dead.grade, dead.missing) == ("down", ("claude", "codex"))
-    assert "it is broken" in (dead.findings[0].why or "")
+    assert "it is broken" in (dead.results[0].why or "")
     installed(tmp_path / "codex", "echo 2.0.0")
-    assert (await checks.look()).missing == ("claude",)
+    assert (await checks.run()).missing == ("claude",)
 
 
 async def test_an_answer_is_given_again_for_a_while_to_whoever_asks(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    checks = Checks(TWO, environ=environ)
+    checks = AdapterChecks(TWO, environ=environ)
     async with trio.open_nursery() as nursery:
         for _ in range(5):
-            nursery.start_soon(checks.look)
+            nursery.start_soon(checks.run)
     (tmp_path / "codex").unlink()
-    assert (await checks.look()).grade == "ok"
+    assert (await checks.run()).grade == "ok"
     assert await checks.by_name()["codex"]() is None
     assert asked(tmp_path) == 2
 
@@ -67,7 +67,7 @@ async def test_a_program_that_does_not_answer_is_killed_in_time(
 ) -> None:
     installed(tmp_path / "codex", "trap '' TERM; exec sleep 600")
     began = time.monotonic()
-    found = await Checks(TWO, deadline=0.3, environ=environ).finding("codex")
+    found = await AdapterChecks(TWO, timeout=0.3, environ=environ).check("codex")
     assert (found.why, found.path) == ("no answer within 0.3 s", tmp_path / "codex")
     assert time.monotonic() - began < 4  # a polite end alone would take five
 
@@ -76,11 +76,11 @@ async def test_whoever_leaves_while_it_is_looked_harms_nobody(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     installed(tmp_path / "codex", "sleep 0.3; echo 3.0.0")
-    checks = Checks(TWO, environ=environ)
+    checks = AdapterChecks(TWO, environ=environ)
     with trio.move_on_after(0.1) as left:
-        await checks.finding("codex")
+        await checks.check("codex")
     assert left.cancelled_caught
-    assert (await checks.finding("codex")).version == "3.0.0"
+    assert (await checks.check("codex")).version == "3.0.0"
 
 
 async def test_a_file_system_that_does_not_answer_is_left_to_its_thread(
@@ -91,7 +91,7 @@ async def test_a_file_system_that_does_not_answer_is_left_to_its_thread(
             time.sleep(0.5)
             return ""
 
-    found = await Checks(TWO, deadline=0.1, environ=Slow(environ)).finding("claude")
+    found = await AdapterChecks(TWO, timeout=0.1, environ=Slow(environ)).check("claude")
     assert (found.why, found.path) == ("no answer within 0.1 s", None)
 
 
@@ -99,7 +99,7 @@ async def test_a_file_system_that_does_not_answer_is_left_to_its_thread(
     ("wells", "grade"), [((), "ok"), ((True, True), "ok"), ((True, False), "degraded"), ((False,), "down")]
 )
 def test_the_grade_is_that_of_all(wells: tuple[bool, ...], grade: str) -> None:
-    found = (Finding(adapter=str(n), why=None if well else "x") for n, well in enumerate(wells))
+    found = (CheckResult(adapter=str(n), why=None if well else "x") for n, well in enumerate(wells))
     assert Health(tuple(found)).grade == grade
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.actors.errors import BadOption
 from proctor.actors.opencode_server.plan import served_plan
-from proctor.actors.operations.metrics import Watched, agents_in
+from proctor.actors.operations.metrics import AgentLabels, agents_in
 from proctor.actors.plan.account_id import KINDS, kind_of
 from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan, scripted_plan
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
@@ -47,7 +47,7 @@ def test_limits_by_kind_hold_for_every_way_to_hold_a_command_line(held: str) -> 
 @pytest.mark.parametrize("held", PLANS)
 def test_metrics_and_pools_name_a_kind_alike(held: str) -> None:
     plan = PLANS[held]
-    assert agents_in([agent_spec("a", plan, {})], "root") == {"root/a": Watched("a", kind_of(plan))}
+    assert agents_in([agent_spec("a", plan, {})], "root") == {"root/a": AgentLabels("a", kind_of(plan))}
     assert Pools().of(plan).name == kind_of(plan) == held.partition(",")[0]
 
 

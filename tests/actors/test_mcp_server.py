@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 from mcp.types import TextContent
 from starlette.types import ASGIApp
 
-from proctor.actors.gateways.http import Check, Entrance, Looks, Probes
+from proctor.actors.gateways.http import AuthMiddleware, Check, HealthChecks, Probes
 from proctor.actors.gateways.http.probes import PROMETHEUS
 from proctor.actors.gateways.mcp.server import GRACE, ToolsetServer
 from proctor.actors.serving.toolset import Call, ServedTool, Toolset
@@ -404,13 +404,13 @@ async def test_http_closes_the_connection_of_a_client_whose_stream_has_ended() -
 TOKEN = "0123456789abcdef"
 
 
-def behind_a_door(application: ASGIApp) -> ASGIApp:
-    return Entrance(application, Endpoint(), token=TOKEN)
+def with_token(application: ASGIApp) -> ASGIApp:
+    return AuthMiddleware(application, Endpoint(), token=TOKEN)
 
 
-@pytest.mark.parametrize("door", [None, behind_a_door], ids=["its own", "with a token"])
-async def test_http_refuses_foreign_hosts_and_origins(door: Any) -> None:
-    async with over_http(server(), door=door) as address, httpx2.AsyncClient() as client:
+@pytest.mark.parametrize("middleware", [None, with_token], ids=["its own", "with a token"])
+async def test_http_refuses_foreign_hosts_and_origins(middleware: Any) -> None:
+    async with over_http(server(), middleware=middleware) as address, httpx2.AsyncClient() as client:
         bearer = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
 
         async def status(**headers: str) -> int:
@@ -420,7 +420,7 @@ async def test_http_refuses_foreign_hosts_and_origins(door: Any) -> None:
 
         assert await status() == 200
         assert {await status(Authorization=f"Bearer {TOKEN[1:]}"), await status(Authorization="")} == {
-            401 if door else 200
+            401 if middleware else 200
         }
         assert await status(Host="evil.example") == 421
         assert await status(Origin="http://evil.example") == 403
@@ -439,19 +439,19 @@ async def test_it_is_built_with_health_readiness_and_metrics_and_only_life_is_to
 
     checks: Mapping[str, Check] = {"codex": codex}
     async with trio.open_nursery() as nursery:
-        probes = Probes(Looks(checks, nursery), numbers)
+        probes = Probes(HealthChecks(checks, nursery), numbers)
         things = server(routes=probes.routes())
-        async with over_http(things, door=behind_a_door) as address, httpx2.AsyncClient() as client:
+        async with over_http(things, middleware=with_token) as address, httpx2.AsyncClient() as client:
             alive = await client.get(f"{address}/healthz")  # while the check does not end
             strange = [await client.get(f"{address}/{name}") for name in ("readyz", "metrics")]
             client.headers["authorization"] = f"Bearer {TOKEN}"
             go.set()
             ready, metrics = [await client.get(f"{address}/{name}") for name in ("readyz", "metrics")]
             foreign = await client.get(f"{address}/metrics", headers={"host": "evil.example"})
-            probes.gather = None
+            probes.metrics_text = None
             none = await client.get(f"{address}/metrics")
     assert (alive.status_code, alive.json()["ready"]) == (200, True)
     assert ([refused.status_code for refused in strange], foreign.status_code) == ([401, 401], 421)
     assert (ready.status_code, ready.json()["checks"]) == (503, {"codex": wrong[0]})
     assert (metrics.headers["content-type"], metrics.text) == (PROMETHEUS, "x_total 1.0\n")
-    assert (none.status_code, none.json()["detail"]) == (404, "this server keeps no metrics")
+    assert (none.status_code, none.json()["detail"]) == (404, "this server has no metrics")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +14,15 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.operations.metrics import BOUNDS, Durations, Metrics, Numbers, Watched, agents_in
-from proctor.actors.operations.prometheus import FAMILIES, OTHERS, Exposition
+from proctor.actors.operations.metrics import (
+    DURATION_BUCKETS,
+    AgentLabels,
+    AgentTotals,
+    Durations,
+    Metrics,
+    agents_in,
+)
+from proctor.actors.operations.prometheus import FAMILIES, OTHER_HELP, PrometheusExporter
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.toolset import Counts
@@ -39,11 +48,11 @@ def exited(outcome: str) -> v.Exited:
     return v.Exited(v.HOST, None, outcome)
 
 
-def counted(*events: v.AnyEvent) -> Numbers:
-    numbers = Numbers("claude")
+def counted(*events: v.AnyEvent) -> AgentTotals:
+    totals = AgentTotals("claude")
     for second, event in enumerate(events):
-        numbers.take([event], float(second))
-    return numbers
+        totals.take([event], float(second))
+    return totals
 
 
 # what an event counts for
@@ -65,9 +74,9 @@ def counted(*events: v.AnyEvent) -> Numbers:
 def test_a_turn_is_counted_once_by_how_it_ended(
     events: Sequence[v.AnyEvent], turns: dict[str, int], seconds: list[float]
 ) -> None:
-    numbers = counted(*events)
-    assert (numbers.turns, numbers.durations.sum) == (turns, sum(seconds))
-    assert sum(numbers.durations.buckets) == len(seconds)
+    totals = counted(*events)
+    assert (totals.turns, totals.durations.sum) == (turns, sum(seconds))
+    assert sum(totals.durations.buckets) == len(seconds)
 
 
 @pytest.mark.parametrize(
@@ -96,30 +105,36 @@ def test_lines_go_on_over_incarnations_in_whatever_batches_they_come() -> None:
         v.Text(1, "1", "y"),
     ]
     for cut in range(len(life) + 1):
-        numbers = Numbers("claude")
-        numbers.take(life[:cut], 0)
-        numbers.take(life[cut:], 0)
-        assert (numbers.lines, numbers.counts["garbled"]) == (6, 1)
+        totals = AgentTotals("claude")
+        totals.take(life[:cut], 0)
+        totals.take(life[cut:], 0)
+        assert (totals.lines, totals.events["garbled"]) == (6, 1)
 
 
 def test_tokens_and_cost_of_a_turn_whose_process_died_count() -> None:
     lost = v.Exited(v.HOST, "1", "crashed", usage=v.Usage(3, 5), cost_usd=0.25)
-    numbers = counted(ended(usage=v.Usage(1, 1), cost_usd=0.5), lost)
-    assert (numbers.tokens["input"], numbers.tokens["output"], numbers.cost_usd) == (4, 6, 0.75)
+    totals = counted(ended(usage=v.Usage(1, 1), cost_usd=0.5), lost)
+    assert (totals.tokens["input"], totals.tokens["output"], totals.cost_usd) == (4, 6, 0.75)
 
 
 def test_tokens_and_cost_are_what_was_told() -> None:
     usage = v.Usage(input_tokens=3, cache_read_tokens=2)
-    numbers = counted(ended(usage=usage, cost_usd=0.5), ended(), ended(usage=usage))
-    assert numbers.tokens == {"input": 6, "output": 0, "cache_read": 4, "cache_write": 0}
-    assert numbers.cost_usd == 0.5
+    totals = counted(ended(usage=usage, cost_usd=0.5), ended(), ended(usage=usage))
+    assert totals.tokens == {"input": 6, "output": 0, "cache_read": 4, "cache_write": 0}
+    assert totals.cost_usd == 0.5
+
+
+def test_a_server_without_metrics_does_not_load_prometheus_client() -> None:
+    program = "import sys, proctor.cli.commands.web; print('prometheus_client' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_duration_is_in_the_first_bucket_that_holds_it() -> None:
     durations = Durations()
     for seconds in (0.0, 0.1, 0.11, 3600.0, 3601.0):
         durations.add(seconds)
-    assert durations.buckets == [2, 1, *[0] * (len(BOUNDS) - 3), 1, 1]
+    assert durations.buckets == [2, 1, *[0] * (len(DURATION_BUCKETS) - 3), 1, 1]
 
 
 # samples may be dropped, events may not
@@ -129,7 +144,7 @@ def test_a_duration_is_in_the_first_bucket_that_holds_it() -> None:
 async def test_a_reader_that_falls_behind_leaves_out_what_is_gone_and_says_how_much(
     autojump_clock: MockClock,
 ) -> None:
-    log, metrics = EventLog(window=200), Metrics({"root/a": Watched("a", "claude")})
+    log, metrics = EventLog(window=200), Metrics({"root/a": AgentLabels("a", "claude")})
     writes = 0
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics.read, "root/a", log)
@@ -143,7 +158,7 @@ async def test_a_reader_that_falls_behind_leaves_out_what_is_gone_and_says_how_m
                 writes += 1
             await trio.testing.wait_all_tasks_blocked()
         log.close()
-    told = metrics.numbers["root/a"].counts["tool_calls"]
+    told = metrics.agents["root/a"].events["tool_calls"]
     assert metrics.dropped["log"] > 0
     assert told > 0
     assert told + metrics.dropped["log"] == writes
@@ -190,8 +205,8 @@ def worker(name: str, folder: Path) -> ChildSpec:
 async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses(tmp_path: Path) -> None:
     specs = [worker("worker", tmp_path), worker("idle", tmp_path)]
     metrics = Metrics(agents_in([supervisor_spec("inner", specs)], "root"))
-    assert [*metrics.numbers] == ["root/inner/worker", "root/inner/idle"]
-    exposition = Exposition(metrics, lambda: {"ask": Counts(calls=4, running=1, errors=1, seconds=2.5)})
+    assert [*metrics.agents] == ["root/inner/worker", "root/inner/idle"]
+    exporter = PrometheusExporter(metrics, lambda: {"ask": Counts(calls=4, running=1, errors=1, seconds=2.5)})
     async with trio.open_nursery() as nursery, proctor.open_supervisor([], intensity=9) as sup:
         await nursery.start(metrics.follow, sup)
         await sup.start_child(supervisor_spec("inner", specs, intensity=9))
@@ -206,7 +221,7 @@ async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses(tmp_path: Pa
                 if isinstance(event, v.Started) and (await agent.status()).incarnation == 3:
                     break
         await trio.testing.wait_all_tasks_blocked()
-        found = parsed(await exposition.expose())
+        found = parsed(await exporter.render())
         pid = (await agent.status()).pid
     labels_of = {"agent": "root/inner/worker", "kind": "scripted"}
     for name, labels, value in (
@@ -243,11 +258,11 @@ async def test_a_scripted_load_is_all_there_in_a_scrape_that_parses(tmp_path: Pa
 async def test_an_agent_that_does_not_answer_keeps_its_state_and_is_counted(
     tmp_path: Path,
 ) -> None:
-    metrics = Metrics({"root/none": Watched("none", "claude")})
+    metrics = Metrics({"root/none": AgentLabels("none", "claude")})
     async with trio.open_nursery() as nursery, proctor.open_supervisor([]) as sup:
         await nursery.start(metrics.follow, sup)
-        await metrics.look()
-    assert metrics.numbers["root/none"].status is None
+        await metrics.update_status()
+    assert metrics.agents["root/none"].status is None
     assert metrics.dropped["status"] == 0  # that it is not there is an answer
 
 
@@ -255,7 +270,7 @@ async def test_what_runs_outside_of_the_tree_have_taken_is_shown_by_name() -> No
     with AccountBook() as book:
         await Pools(limit=1).run(spoken_plan(), "hi")
         await Pools(limit=1).run(spoken_plan(), "crash")
-        found = parsed(await Exposition(Metrics({}), accounts=lambda: book.expenses).expose())
+        found = parsed(await PrometheusExporter(Metrics({}), accounts=lambda: book.expenses).render())
     names = ("turns", "unpriced_turns", "cost_usd")
     assert [sample(found, f"proctor_account_{name}_total", account="agent") for name in names] == [2, 1, 0.5]
     assert sample(found, "proctor_account_tokens_total", account="agent", tokens="input") == 0
@@ -264,7 +279,7 @@ async def test_what_runs_outside_of_the_tree_have_taken_is_shown_by_name() -> No
 async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_then(tmp_path: Path) -> None:
     pools = Pools(limits={"scripted": 2})
     pool = pools.of(worker("x", tmp_path))
-    exposition = Exposition(Metrics({}), pools=pools.statistics)
+    exporter = PrometheusExporter(Metrics({}), pools=pools.statistics)
 
     async def hold(over: trio.Event) -> None:
         async with pool.slot():
@@ -272,7 +287,7 @@ async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_th
 
     async def shown() -> tuple[float, ...]:
         await trio.testing.wait_all_tasks_blocked()
-        found = parsed(await exposition.expose())
+        found = parsed(await exporter.render())
         names = ("slots", "slots_used", "requests_waiting")
         return tuple(sample(found, f"proctor_pool_{name}", pool="scripted") for name in names)
 
@@ -291,7 +306,7 @@ async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_th
 
 @pytest.mark.covers("R184")
 def test_every_name_is_on_the_page_and_no_other() -> None:
-    exported = {family.name for family in FAMILIES} | {*OTHERS}
+    exported = {family.name for family in FAMILIES} | {*OTHER_HELP}
     documented = re.findall(r"^\| `(proctor_\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert len(documented) == len({*documented})
     assert {*documented} == exported
@@ -304,6 +319,6 @@ def test_every_label_of_an_agents_number_is_on_the_page() -> None:
 
 
 async def test_every_name_is_exported_even_without_an_agent() -> None:
-    text = (await Exposition(Metrics({})).expose()).decode()
+    text = (await PrometheusExporter(Metrics({})).render()).decode()
     shown = {*re.findall(r"^# HELP (\w+)", text, re.MULTILINE)}
-    assert shown == {family.name for family in FAMILIES} | {*OTHERS}
+    assert shown == {family.name for family in FAMILIES} | {*OTHER_HELP}

@@ -19,7 +19,7 @@ from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.agent.handle import Turn
 from proctor.actors.agent.messages import Accepted
 from proctor.actors.errors import BadOption, MaybeExecuted
-from proctor.actors.gateways.http.encoded_events import Frames
+from proctor.actors.gateways.http.encoded_events import EncodedLog
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.raw_frame import read_raw_frame
 from proctor.actors.recording.recording import Recording, RunDirectory, prune_regularly
@@ -77,11 +77,11 @@ async def test_the_position_of_the_notice_is_the_one_before_the_next_event(tmp_p
     cursor = log.cursor(0)
     await anext(cursor)
     assert cursor.position == log.first
-    data, position = Frames(log).after(0)
+    data, position = EncodedLog(log).after(0)
     assert data.startswith(b"id: %d\nevent: notice\ndata: " % (log.first - 1))
     assert b"events_dropped" in data
     while position < log.end:
-        more, position = Frames(log).after(position)
+        more, position = EncodedLog(log).after(position)
         data += more
     assert data.count(b"\nevent: text\n") == 1000 - log.first
     log.release()

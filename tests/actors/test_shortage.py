@@ -19,7 +19,7 @@ import proctor
 from proctor.actors.error_kinds import is_retryable, response_of
 from proctor.actors.errors import CompletionError, RecordingFailed
 from proctor.actors.opencode_server.server import opencode_server
-from proctor.actors.operations.health import troubles
+from proctor.actors.operations.health import agent_problems
 from proctor.actors.plan.plan import BACKOFF
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
@@ -108,7 +108,7 @@ async def test_an_agent_on_a_full_disk_goes_on_without_recording_and_says_so(
             disk.full = True
             assert (await agent.ask("two")).text == "two"
             full = await agent.status()
-            assert (await troubles({"a": agent})) == f"a is not recorded: {full.not_recorded}"
+            assert (await agent_problems({"a": agent})) == f"a is not recorded: {full.not_recorded}"
             disk.full = False
             assert (await agent.ask("three")).text == "three"
             assert (await agent.status()).not_recorded != ""  # its next process is recorded

@@ -15,7 +15,7 @@ from attrs import astuple
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.operations.health import troubles
+from proctor.actors.operations.health import agent_problems
 from proctor.actors.process.liveness import (
     CHECK_INTERVAL,
     CONDITION_RULES,
@@ -298,9 +298,9 @@ async def test_the_evidence_of_a_stall_is_in_the_status_and_in_the_check_of_read
         assert status.unresponsive.startswith(
             "found stopped twice within 3 s: process stopped, guard running"
         )
-        assert await troubles({"agent": agent}) == f"agent is stalled: {status.unresponsive}"
+        assert await agent_problems({"agent": agent}) == f"agent is stalled: {status.unresponsive}"
         assert (await agent.ask("next")).text == "2: next"
-        assert await troubles({"agent": agent}) is None
+        assert await agent_problems({"agent": agent}) is None
 
 
 async def test_a_run_without_a_tree_says_what_was_found(autojump_clock: MockClock) -> None:

@@ -34,7 +34,10 @@ async def test_a_unix_socket_is_its_owners_alone_and_goes_with_its_server(tmp_pa
 
 @pytest.mark.parametrize("how", ["shutdown", "cancel"])
 async def test_a_client_that_stops_reading_holds_up_no_end(how: str) -> None:
-    async with running(application(flood), grace=0.2, stall=60) as server, await server.connect() as client:
+    async with (
+        running(application(flood), grace=0.2, write_timeout=60) as server,
+        await server.connect() as client,
+    ):
         await client.send_all(REQUEST)
         assert await client.receive_some(10)
         await trio.sleep(0.1)  # until the buffers of the system are full
@@ -53,7 +56,7 @@ async def test_a_client_that_takes_in_nothing_loses_its_connection_and_no_other_
             ends.append(scope["path"])
 
     async with (
-        running(application(watched), stall=0.2) as server,
+        running(application(watched), write_timeout=0.2) as server,
         await server.connect() as stuck,
         await server.connect() as other,
     ):
@@ -74,7 +77,7 @@ async def test_a_slow_reader_of_one_large_body_keeps_its_connection() -> None:
         await begin(send, 200, (b"content-length", b"%d" % size))
         await send({"type": "http.response.body", "body": bytes(size)})
 
-    async with running(application(large), stall=0.2) as server, await server.connect() as client:
+    async with running(application(large), write_timeout=0.2) as server, await server.connect() as client:
         await client.send_all(REQUEST)
         got, pause = 0, at_once
         while got < size:

@@ -119,7 +119,7 @@ def test_no_word_at_a_terminal_is_answered_with_help(home: Path) -> None:
     [
         ({"http": "0.0.0.0:0", "no_token": True}, "needs a token"),
         ({"metrics": True}, "say where with --http"),
-        ({"http": "example.org:80"}, "not a host's name"),
+        ({"http": "example.org:80"}, "not a host name"),
         ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
         ({"roots": ("/nowhere",)}, "root '/nowhere' cannot be used"),
         ({"token_env": "NO_SUCH"}, "--token-env NO_SUCH: this variable is not set"),

@@ -21,21 +21,21 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(gateway: Gateway) -> Starlette:
-    """What a web server serves, behind an `Entrance`. Raises `BadOption` without the extra `http`."""
+    """The application of a gateway, to be wrapped in an `AuthMiddleware`. Raises `BadOption` without the extra `http`."""
     endpoints = Endpoints(gateway, body_schemas())
     paths: dict[str, dict[str, Endpoint]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = getattr(endpoints, operation.endpoint)
-    routes = [Route(path, _by_method(several), methods=list(several)) for path, several in paths.items()]
+    routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
     kinds: tuple[type[Exception], ...] = (Problem, *NAMES, Exception)
     handlers: dict[Any, Any] = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
     return Starlette(routes=[*routes, *gateway.hooks.routes], exception_handlers=handlers)
 
 
-def _by_method(several: Mapping[str, Endpoint]) -> Endpoint:
-    """One route for a path, so that a method it does not know is told of all that it does."""
+def _by_method(endpoints_by_method: Mapping[str, Endpoint]) -> Endpoint:
+    """One route for all methods of a path, so that the 405 response lists all of them."""
 
-    async def chosen(request: Request) -> Response:
-        return await several["GET" if request.method == "HEAD" else request.method](request)
+    async def dispatch(request: Request) -> Response:
+        return await endpoints_by_method["GET" if request.method == "HEAD" else request.method](request)
 
-    return chosen
+    return dispatch

@@ -1,11 +1,8 @@
-"""Who may come in, before anything is read: the token, the name that was asked for, the page that asks.
+"""Authentication and origin checks, before the body of a request is read.
 
-A server on loopback is reached by every page of the user's browser: by its own origin, and, once a foreign name was
-made to point here, without one. So a `Host` that is not ours is refused there, and an `Origin` everywhere, unless it
-is allowed. With a token, every request but `GET /healthz` carries it.
-
-Guarantees: a token is compared in a time that tells nothing of it; `Entrance` cannot be made for an open address
-without one. A WebSocket is refused: there is none here.
+Every page in the user's browser can send requests to a server on loopback: from its own origin, or without one after DNS
+rebinding. So a foreign `Host` is refused on loopback, and an `Origin` that is not allowed is refused everywhere. With a
+token, every request but `GET /healthz` must carry it. `AuthMiddleware` refuses to serve a public address without a token.
 """
 
 from __future__ import annotations
@@ -21,13 +18,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proctor.actors.errors import BadOption
-from proctor.actors.gateways.http.problems import Problem, problem, told
+from proctor.actors.gateways.http.problems import Problem, problem, to_response
 from proctor.actors.web_server.connections import admit, admit_by_request
 from proctor.actors.web_server.listening import Endpoint
 
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
-WITHOUT_TOKEN = "/healthz"
+PUBLIC_PATH = "/healthz"
 PREFLIGHT: Mapping[str, str] = {
     "access-control-allow-methods": "GET, POST, DELETE",
     "access-control-allow-headers": "authorization, content-type, last-event-id, prefer",
@@ -35,18 +32,19 @@ PREFLIGHT: Mapping[str, str] = {
 }
 
 
-def check_door(where: Endpoint, token: str | None) -> None:
-    """Raises `BadOption` for an address that others can reach without a token, and for a token that can be guessed."""
+def check_listen_address(where: Endpoint, token: str | None) -> None:
+    """Raise `BadOption` for a public address without a token, and for a token that is too short."""
     if token is None and not where.private:
-        raise BadOption(f"{where} can be reached from other machines: that needs a token")
+        raise BadOption(f"{where} can be reached from other machines: it needs a token")
     if token is not None and len(token) < 16:
-        raise BadOption("a token has 16 characters or more")
+        raise BadOption("the token is too short: use 16 characters or more")
 
 
-class Entrance:
-    """`application` behind the door of `where`. `origins` are those of pages that may ask, `hosts` further names of ours.
+class AuthMiddleware:
+    """An ASGI application that checks each request at `where` before it reaches `application`.
 
-    Raises `BadOption` as `check_door` does.
+    `origins` are the allowed origins of web pages, `hosts` are further names of this server. Raises `BadOption` as
+    `check_listen_address` does.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class Entrance:
         origins: Iterable[str] = (),
         hosts: Iterable[str] = (),
     ) -> None:
-        check_door(where, token)
+        check_listen_address(where, token)
         self._application = application
         self._token = None if token is None else _digest(token.encode())
         self._origins = frozenset(origins)
@@ -83,43 +81,41 @@ class Entrance:
             self._check_origin(origin)
             if origin is not None and scope["method"] == "OPTIONS":
                 response = Response(status_code=204, headers=PREFLIGHT)
-                await response(scope, receive, _naming(origin, send))
+                await response(scope, receive, _with_cors(origin, send))
                 return
-            known = self._check_token(scope["path"], headers)
+            authenticated = self._check_token(scope["path"], headers)
         except Problem as error:
-            await told(error)(scope, receive, send)
+            await to_response(error)(scope, receive, send)
             return
-        if known:
+        if authenticated:
             admit(scope)
-        await self._application(scope, receive, send if origin is None else _naming(origin, send))
+        await self._application(scope, receive, send if origin is None else _with_cors(origin, send))
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
-            raise problem(
-                421, "foreign-host", f"this server is not {host!r}", "ask for it by localhost", where="Host"
-            )
+            raise problem(421, "foreign-host", f"unknown Host {host!r}", "use localhost", where="Host")
 
     def _check_origin(self, origin: str | None) -> None:
         if origin is not None and origin not in self._origins:
             raise problem(
                 403,
                 "foreign-origin",
-                f"pages of {origin!r} may not ask this server",
-                "let the server allow this origin, or ask from outside of a browser",
+                f"origin {origin!r} is not allowed",
+                "allow this origin on the server, or send the request from outside a browser",
                 where="Origin",
             )
 
     def _check_token(self, path: str, headers: Headers) -> bool:
-        """Whether the client has shown all that is asked for; False where nothing is asked for this path alone."""
+        """Whether the client is authenticated; False for the one path that needs no token."""
         if self._token is None:
             return True
-        if path == WITHOUT_TOKEN:
+        if path == PUBLIC_PATH:
             return False
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(
-            _digest(given.strip().encode("latin-1")), self._token
-        ):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # digests have one length, so the time of the comparison says nothing about the token
+        same = hmac.compare_digest(_digest(token.strip().encode("latin-1")), self._token)
+        if scheme.lower() != "bearer" or not same:
             raise problem(
                 401,
                 "unauthorized",
@@ -136,16 +132,16 @@ def _digest(token: bytes) -> bytes:
 
 
 def _name(host: str) -> str:
-    """Of `name:port` or `[address]:port`, empty for what is neither."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else (found["address"] or found["name"]).lower()
+    """The host of `name:port` or `[address]:port`, empty for other texts."""
+    match = _HOST.fullmatch(host)
+    return "" if match is None else (match["address"] or match["name"]).lower()
 
 
-def _naming(origin: str, send: Send) -> Send:
-    async def named(message: MutableMapping[str, Any]) -> None:
+def _with_cors(origin: str, send: Send) -> Send:
+    async def send_with_cors(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             own = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
             message = {**message, "headers": [*message.get("headers", ()), *own]}
         await send(message)
 
-    return named
+    return send_with_cors

@@ -1,4 +1,7 @@
-"""A bell that ends waits. Only waiting is cut short, never a write: half of one would garble the stream."""
+"""A signal that cancels waits.
+
+It cancels only waits, never writes: half a write would corrupt the stream.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,22 @@ from contextlib import contextmanager
 import trio
 
 
-class Bell:
-    """Rings once; `why` is then what it rang for."""
+class CancelSignal:
+    """Fires once; `why` is then the reason."""
 
     def __init__(self) -> None:
         self.why: str | None = None
         self._waiting: set[trio.CancelScope] = set()
 
-    def ring(self, why: str) -> None:
-        """End every wait, and those to come. The first reason counts."""
+    def fire(self, why: str) -> None:
+        """Cancel every wait, now and later. The first reason counts."""
         self.why = self.why or why
         for scope in self._waiting:
             scope.cancel(why)
 
     @contextmanager
-    def cuts(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Around a wait: it is left when the bell rings, or after so many seconds."""
+    def limit(self, seconds: float) -> Generator[trio.CancelScope]:
+        """Cancel the block when the signal fires, or after so many seconds."""
         with trio.CancelScope(relative_deadline=seconds) as scope:
             if self.why is not None:
                 scope.cancel(self.why)

@@ -1,4 +1,4 @@
-"""The OpenAPI document (3.1), and the schemas by which bodies are checked: the same ones."""
+"""The OpenAPI document (3.1). Its schemas are those that request bodies are checked by."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 import msgspec
 
 from proctor.actors.gateways.http import schemas as r
-from proctor.actors.gateways.http.operations import OPERATIONS, Given, Operation, Parameter
+from proctor.actors.gateways.http.operations import OPERATIONS, Operation, Parameter, ResponseKind
 from proctor.actors.gateways.http.problems import MEDIA_TYPE
 from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.protocols.vocabulary import AnyEvent
 
-PLACE = "#/components/schemas/"
+COMPONENTS = "#/components/schemas/"
 SECURITY: Mapping[str, str] = {
     "type": "http",
     "scheme": "bearer",
-    "description": "Only where the server was given a token.",
+    "description": "Only when the server has a token.",
 }
 EVENTS = (
     "The `data` of an event is one of `#/components/schemas/Event`; the last event, `end`, is an `EndRecord`."
 )
 
 
-def body_schemas() -> dict[type[r.Taken], Schema]:
-    """Those that bodies are checked by. Raises `BadOption` without the extra `http`."""
-    return {op.takes: schema_of(op.takes) for op in OPERATIONS if op.takes is not None}
+def body_schemas() -> dict[type[r.RequestBody], Schema]:
+    """The schemas that request bodies are checked by. Raises `BadOption` without the extra `http`."""
+    return {op.body: schema_of(op.body) for op in OPERATIONS if op.body is not None}
 
 
-def openapi(schemas: Mapping[type[r.Taken], Schema]) -> dict[str, Any]:
+def openapi(schemas: Mapping[type[r.RequestBody], Schema]) -> dict[str, Any]:
     """The document, as plain data."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -41,7 +41,10 @@ def openapi(schemas: Mapping[type[r.Taken], Schema]) -> dict[str, Any]:
         "info": {"title": "proctor", "version": _version(), "description": EVENTS},
         "paths": paths,
         "components": {
-            "schemas": {**_given_schemas(), **{kind.__name__: dict(s.json) for kind, s in schemas.items()}},
+            "schemas": {
+                **_response_schemas(),
+                **{kind.__name__: dict(s.json) for kind, s in schemas.items()},
+            },
             "securitySchemes": {"token": dict(SECURITY)},
         },
         "security": [{}, {"token": []}],
@@ -55,60 +58,60 @@ def _version() -> str:
         return "0"
 
 
-def _given_schemas() -> dict[str, Any]:
-    kinds = {given for op in OPERATIONS for several in op.gives.values() for given in several}
+def _response_schemas() -> dict[str, Any]:
+    kinds = {kind for op in OPERATIONS for kinds in op.responses.values() for kind in kinds}
     records: list[Any] = sorted((k for k in kinds if isinstance(k, type)), key=lambda kind: kind.__name__)
     (*_, event), parts = msgspec.json.schema_components(
-        [*records, r.ProblemRecord, r.EndRecord, AnyEvent], ref_template=f"{PLACE}{{name}}"
+        [*records, r.ProblemRecord, r.EndRecord, AnyEvent], ref_template=f"{COMPONENTS}{{name}}"
     )
     return {**parts, "Event": event}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": operation.endpoint,
-        "summary": operation.says,
+        "summary": operation.summary,
         "responses": {
-            **{str(status): _response(status, given) for status, given in operation.gives.items()},
+            **{str(status): _response(status, kinds) for status, kinds in operation.responses.items()},
             **{
-                str(status): _refusal(status)
-                for status in operation.refusals
-                if status not in operation.gives
+                str(status): _error_response(status)
+                for status in operation.error_statuses
+                if status not in operation.responses
             },
         },
     }
     if operation.parameters:
-        said["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
-    if operation.takes is not None:
-        said["requestBody"] = {"required": True, "content": _content((operation.takes,))}
-    return said
+        described["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, "content": _content((operation.body,))}
+    return described
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
-        "in": parameter.place,
-        "description": parameter.says,
-        "required": parameter.place == "path",
+        "in": parameter.location,
+        "description": parameter.summary,
+        "required": parameter.location == "path",
         "schema": dict(parameter.schema),
     }
 
 
-def _response(status: int, given: Iterable[Given]) -> dict[str, Any]:
-    content = _content(given)
+def _response(status: int, kinds: Iterable[ResponseKind]) -> dict[str, Any]:
+    content = _content(kinds)
     return {"description": HTTPStatus(status).phrase, **({"content": content} if content else {})}
 
 
-def _refusal(status: int) -> dict[str, Any]:
-    problem = {MEDIA_TYPE: {"schema": {"$ref": f"{PLACE}ProblemRecord"}}}
+def _error_response(status: int) -> dict[str, Any]:
+    problem = {MEDIA_TYPE: {"schema": {"$ref": f"{COMPONENTS}ProblemRecord"}}}
     return {"description": HTTPStatus(status).phrase, "content": problem}
 
 
-def _content(given: Iterable[Given]) -> dict[str, Any]:
+def _content(kinds: Iterable[ResponseKind]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    for kind in given:
+    for kind in kinds:
         if isinstance(kind, str):
             content[kind] = {"schema": {} if kind.endswith("json") else {"type": "string"}}
         elif kind is not None:
-            content["application/json"] = {"schema": {"$ref": f"{PLACE}{kind.__name__}"}}
+            content["application/json"] = {"schema": {"$ref": f"{COMPONENTS}{kind.__name__}"}}
     return content

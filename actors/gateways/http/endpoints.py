@@ -1,7 +1,7 @@
-"""What is done for each operation of the table; the names are those in it.
+"""The functions of the operations, under the names in the table of operations.
 
-Guarantees: nothing waits for an agent without a limit but a turn, which has its own. A client that leaves before its
-turn has ended withdraws it, unless it asked for it with `Prefer: respond-async`.
+Every wait for an agent has a time limit, except for a turn, which has its own. A turn is withdrawn when its client
+disconnects before its end, unless it was requested with `Prefer: respond-async`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
 from proctor.actors.gateways.http.document import openapi
-from proctor.actors.gateways.http.gateway import Gateway, Word
+from proctor.actors.gateways.http.gateway import Command, Gateway
 from proctor.actors.gateways.http.operations import STREAM
 from proctor.actors.gateways.http.problems import problem
-from proctor.actors.gateways.http.request_body import JSON, given, read
+from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import (
-    ApprovalReading,
+    ApprovalSource,
+    EventSource,
     EventStream,
-    LogReading,
-    Reading,
-    TurnReading,
-    left_before,
+    LogSource,
+    TurnSource,
+    disconnected_before,
 )
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.recording.eventlog import EventLog
@@ -37,20 +37,24 @@ from proctor.actors.structured.schemas import Schema, schema_of
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 
-PATIENCE = 10.0
-"""Seconds that an agent has to take a word, when that is all that is waited for."""
+CALL_TIMEOUT = 10.0
+"""Seconds to wait for a reply of an agent."""
 
-T = TypeVar("T", bound=r.Taken)
+T = TypeVar("T", bound=r.RequestBody)
 
 
-_DONE: Mapping[Word, str] = {"stop": "agent stopped", "start": "agent started", "restart": "agent restarted"}
-"""What is logged of an operator's word."""
+_LOG_NAMES: Mapping[Command, str] = {
+    "stop": "agent stopped",
+    "start": "agent started",
+    "restart": "agent restarted",
+}
+"""The log events of an operator's commands."""
 
 
 class Endpoints:
-    """Those of one gateway. `schemas` are those of the bodies."""
+    """The endpoints of one gateway. `schemas` are those of the request bodies."""
 
-    def __init__(self, gateway: Gateway, schemas: Mapping[type[r.Taken], Schema]) -> None:
+    def __init__(self, gateway: Gateway, schemas: Mapping[type[r.RequestBody], Schema]) -> None:
         self._gateway = gateway
         self._schemas = schemas
         self._document: bytes | None = None
@@ -58,133 +62,143 @@ class Endpoints:
     # -- agents
 
     async def list_agents(self, request: Request) -> Response:
-        found: dict[str, r.AgentRecord] = {}
+        records: dict[str, r.AgentRecord] = {}
         async with trio.open_nursery() as nursery:
             for name, agent in self._gateway.agents.items():
-                nursery.start_soon(_look, name, agent, found, self._gateway.hooks.absent)
-        return given(r.AgentList(agents=tuple(found[name] for name in sorted(found))))
+                nursery.start_soon(_add_record, name, agent, records, self._gateway.hooks.absent)
+        return json_response(r.AgentList(agents=tuple(records[name] for name in sorted(records))))
 
     async def show_agent(self, request: Request) -> Response:
-        agent, found = self._agent(request), dict[str, r.AgentRecord]()
-        await _look(agent.name, agent, found, self._gateway.hooks.absent)
-        return given(found[agent.name])
+        agent, records = self._agent(request), dict[str, r.AgentRecord]()
+        await _add_record(agent.name, agent, records, self._gateway.hooks.absent)
+        return json_response(records[agent.name])
 
     async def stop(self, request: Request) -> Response:
-        return await self._steered(request, "stop")
+        return await self._control(request, "stop")
 
     async def start(self, request: Request) -> Response:
-        return await self._steered(request, "start")
+        return await self._control(request, "start")
 
     async def restart(self, request: Request) -> Response:
-        return await self._steered(request, "restart")
+        return await self._control(request, "restart")
 
-    async def _steered(self, request: Request, word: Word) -> Response:
+    async def _control(self, request: Request, command: Command) -> Response:
         agent = self._agent(request)
-        self._gateway.hooks.tell(_DONE[word], {"agent": agent.name})
-        await self._gateway.steer(agent, word)
+        self._gateway.hooks.log(_LOG_NAMES[command], {"agent": agent.name})
+        await self._gateway.control(agent, command)
         return await self.show_agent(request)
 
     async def interrupt(self, request: Request) -> Response:
         agent = self._agent(request)
-        self._gateway.hooks.tell("agent interrupted", {"agent": agent.name})
-        return given(r.receipt_record(await agent.interrupt(timeout=PATIENCE)))
+        self._gateway.hooks.log("agent interrupted", {"agent": agent.name})
+        return json_response(r.receipt_record(await agent.interrupt(timeout=CALL_TIMEOUT)))
 
     async def steer(self, request: Request) -> Response:
-        agent, body = self._agent(request), await self._body(request, r.SteerRequest)
-        return given(r.receipt_record(await agent.steer(body.text, timeout=body.timeout or PATIENCE)))
+        agent, body = self._agent(request), await self._read_body(request, r.SteerRequest)
+        return json_response(
+            r.receipt_record(await agent.steer(body.text, timeout=body.timeout or CALL_TIMEOUT))
+        )
 
     async def queue(self, request: Request) -> Response:
-        agent, body = self._agent(request), await self._body(request, r.QueueRequest)
-        self._gateway.take_work()
-        with trio.fail_after(PATIENCE):
+        agent, body = self._agent(request), await self._read_body(request, r.QueueRequest)
+        self._gateway.check_takes_work()
+        with trio.fail_after(CALL_TIMEOUT):
             receipt = await agent.queue(body.prompt)
-        return given(r.receipt_record(receipt), 202)
+        return json_response(r.receipt_record(receipt), 202)
 
     # -- events
 
     async def follow_events(self, request: Request) -> Response:
         agent = self._agent(request)
         log = await _log(agent)
-        position, until = _place(request, log), None if _follows(request) else log.end
+        position, until = _position(request, log), None if _follows(request) else log.end
         if log.closed and position >= log.end:
-            return Response(status_code=204)  # the word that ends the reconnecting of an EventSource
+            return Response(status_code=204)  # 204 stops an EventSource from reconnecting
         return EventStream(
-            self._reading(agent.name, log, position, until), agent.name, self._gateway.hooks.tell
+            self._log_source(agent.name, log, position, until), agent.name, self._gateway.hooks.log
         )
 
     @asynccontextmanager
-    async def _reading(
+    async def _log_source(
         self, name: str, log: EventLog, position: int, until: int | None
-    ) -> AsyncGenerator[Reading]:
+    ) -> AsyncGenerator[EventSource]:
         gateway = self._gateway
-        yield LogReading(
-            gateway.shelf.frames(name, log), position, gateway.closing, until=until, pause=gateway.heartbeat
+        yield LogSource(
+            gateway.encoded_events.of(name, log),
+            position,
+            gateway.closing,
+            until=until,
+            pause=gateway.heartbeat,
         )
 
     # -- turns
 
     async def list_turns(self, request: Request) -> Response:
         turns = self._gateway.turns.of(self._agent(request).name)
-        return given(r.TurnList(turns=tuple(turn.record() for turn in turns)))
+        return json_response(r.TurnList(turns=tuple(turn.record() for turn in turns)))
 
     async def begin_turn(self, request: Request) -> Response:
-        agent, body = self._agent(request), await self._body(request, r.TurnRequest)
+        agent, body = self._agent(request), await self._read_body(request, r.TurnRequest)
         if body.schema is not None:
-            schema_of(body.schema)  # its faults are the client's
+            schema_of(body.schema)  # raises `BadOption` for an invalid schema
         turn = self._gateway.begin(agent, body)
         headers = {"location": turn.url}
         if "respond-async" in request.headers.get("prefer", ""):
-            return given(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
+            return json_response(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
         if _wants_stream(request):
-            await _held(request, turn, turn.accepted)
-            return EventStream(self._turn(turn, owned=True), agent.name, self._gateway.hooks.tell, headers)
-        await _held(request, turn, turn.settled)
+            await _wait_with_client(request, turn, turn.accepted)
+            return EventStream(
+                self._turn_source(turn, owned=True), agent.name, self._gateway.hooks.log, headers
+            )
+        await _wait_with_client(request, turn, turn.settled)
         if turn.problem is not None:
             raise turn.problem
-        return given(turn.record(), headers=headers)
+        return json_response(turn.record(), headers=headers)
 
     async def show_turn(self, request: Request) -> Response:
-        turn = self._found(request)
+        turn = self._turn_of(request)
         if not _wants_stream(request):
-            return given(turn.record())
-        seen = _number(request.headers.get("last-event-id"), "Last-Event-ID")
-        reading = self._turn(turn, 0 if seen is None else seen + 1)
-        return EventStream(reading, turn.agent, self._gateway.hooks.tell)
+            return json_response(turn.record())
+        seen = _parse_position(request.headers.get("last-event-id"), "Last-Event-ID")
+        source = self._turn_source(turn, 0 if seen is None else seen + 1)
+        return EventStream(source, turn.agent, self._gateway.hooks.log)
 
     async def withdraw_turn(self, request: Request) -> Response:
-        turn = self._found(request)
-        turn.withdraw(
-            problem(410, "withdrawn", "the turn was withdrawn by request", "ask again if it is wanted")
-        )
-        with trio.move_on_after(PATIENCE):
+        turn = self._turn_of(request)
+        turn.withdraw(problem(410, "withdrawn", "the turn was withdrawn by request", "ask again if needed"))
+        with trio.move_on_after(CALL_TIMEOUT):
             await turn.settled.wait()
-        return given(turn.record())
+        return json_response(turn.record())
 
     @asynccontextmanager
-    async def _turn(
+    async def _turn_source(
         self, turn: ServedTurn, position: int = 0, *, owned: bool = False
-    ) -> AsyncGenerator[Reading]:
+    ) -> AsyncGenerator[EventSource]:
         try:
             if owned and turn.problem is not None and turn.log is None:
-                raise turn.problem  # it was never taken: an answer of another kind than a stream
-            yield TurnReading(self._gateway.shelf, turn, position, self._gateway.heartbeat)
+                raise turn.problem  # the agent did not accept it: respond with the problem instead of a stream
+            yield TurnSource(self._gateway.encoded_events, turn, position, self._gateway.heartbeat)
         finally:
             if owned:
-                turn.withdraw(problem(410, "left", "the client left before the turn ended", "ask again"))
+                turn.withdraw(
+                    problem(410, "left", "the client disconnected before the turn ended", "ask again")
+                )
 
-    def _found(self, request: Request) -> ServedTurn:
+    def _turn_of(self, request: Request) -> ServedTurn:
         return self._gateway.turns.find(self._agent(request).name, request.path_params["id"])
 
     # -- sessions
 
     async def list_sessions(self, request: Request) -> Response:
         agent = self._agent(request)
-        return given(r.SessionList(sessions=self._gateway.rooms_of(agent).records(agent.name)))
+        return json_response(
+            r.SessionList(sessions=self._gateway.session_turns_of(agent).records(agent.name))
+        )
 
     async def remove_session(self, request: Request) -> Response:
         agent, id = self._agent(request), request.path_params["id"]
         try:
-            found = await self._gateway.rooms_of(agent).remove(agent.name, id)
+            found = await self._gateway.session_turns_of(agent).remove(agent.name, id)
         except SessionBusy as error:
             raise problem(409, "in-use", str(error), "withdraw its turns first", where="id") from error
         if not found:
@@ -193,35 +207,35 @@ class Endpoints:
             raise problem(404, "no-such-session", detail, remedy, where="id")
         return Response(status_code=204)
 
-    # -- questions
+    # -- approvals
 
     async def list_approvals(self, request: Request) -> Response:
         agent = self._agent(request)
         if _wants_stream(request):
-            return EventStream(self._questions(agent), agent.name, self._gateway.hooks.tell)
-        with trio.fail_after(PATIENCE):
+            return EventStream(self._approval_source(agent), agent.name, self._gateway.hooks.log)
+        with trio.fail_after(CALL_TIMEOUT):
             async with agent.approvals() as approvals:
                 found = tuple(map(r.approval_record, approvals.open()))
-        return given(r.ApprovalList(approvals=found))
+        return json_response(r.ApprovalList(approvals=found))
 
     @asynccontextmanager
-    async def _questions(self, agent: Agent) -> AsyncGenerator[Reading]:
+    async def _approval_source(self, agent: Agent) -> AsyncGenerator[EventSource]:
         with trio.CancelScope() as opening:
-            opening.deadline = trio.current_time() + PATIENCE
+            opening.deadline = trio.current_time() + CALL_TIMEOUT
             async with agent.approvals() as approvals:
                 opening.deadline = float("inf")
-                yield ApprovalReading(approvals, self._gateway.closing, self._gateway.heartbeat)
+                yield ApprovalSource(approvals, self._gateway.closing, self._gateway.heartbeat)
         if opening.cancelled_caught:
             raise trio.TooSlowError
 
     async def decide(self, request: Request) -> Response:
-        agent, body = self._agent(request), await self._body(request, r.DecisionRequest)
+        agent, body = self._agent(request), await self._read_body(request, r.DecisionRequest)
         id = request.path_params["id"]
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(CALL_TIMEOUT):
             async with agent.approvals() as approvals:
                 found = next((one for one in approvals.open() if one.id == id), None)
         if found is None:
-            detail = f"agent {agent.name!r} has no open question {id!r}: it is settled, or never was"
+            detail = f"agent {agent.name!r} has no open approval {id!r}: it is settled or never existed"
             remedy = f"GET /agents/{agent.name}/approvals lists the open ones"
             raise problem(404, "no-such-question", detail, remedy, where="id")
         if body.decision == "allow":
@@ -229,8 +243,8 @@ class Endpoints:
         else:
             found.deny(body.message)
         facts = {"agent": agent.name, "id": id, "tool": found.tool, "decision": body.decision}
-        self._gateway.hooks.tell("approval answered", facts)
-        return given(r.DecisionRecord(id=id, settled=found.settled or ""))
+        self._gateway.hooks.log("approval answered", facts)
+        return json_response(r.DecisionRecord(id=id, settled=found.settled or ""))
 
     # -- the server itself
 
@@ -253,36 +267,38 @@ class Endpoints:
     def _agent(self, request: Request) -> Agent:
         return self._gateway.agent(request.path_params["name"])
 
-    async def _body(self, request: Request, kind: type[T]) -> T:
+    async def _read_body(self, request: Request, kind: type[T]) -> T:
         return await read(request, kind, self._schemas[kind], self._gateway.limit)
 
 
-async def _look(name: str, agent: Agent, found: dict[str, r.AgentRecord], absent: Mapping[str, str]) -> None:
+async def _add_record(
+    name: str, agent: Agent, records: dict[str, r.AgentRecord], absent: Mapping[str, str]
+) -> None:
     if name in absent:
-        found[name] = r.AgentRecord(name=name, state="failed", evidence=absent[name])
+        records[name] = r.AgentRecord(name=name, state="failed", evidence=absent[name])
         return
     try:
-        found[name] = r.agent_record(await agent.status())
+        records[name] = r.agent_record(await agent.status())
     except (AgentError, DeliveryError, ActorExited, CallTimeout) as error:
         state = "busy" if isinstance(error, CallTimeout) else "stopped"
-        found[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
+        records[name] = r.AgentRecord(name=name, state=state, evidence=str(error))
 
 
 async def _log(agent: Agent) -> EventLog:
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(CALL_TIMEOUT):
         async with agent.events() as cursor:
             log = cursor.log
     return log
 
 
-async def _held(request: Request, turn: ServedTurn, event: trio.Event) -> None:
-    """Wait for it as long as the client does."""
+async def _wait_with_client(request: Request, turn: ServedTurn, event: trio.Event) -> None:
+    """Wait for the event while the client is connected; withdraw the turn when it disconnects."""
     left = True
     try:
-        left = await left_before(request.receive, event.wait)
+        left = await disconnected_before(request.receive, event.wait)
     finally:
         if left:
-            turn.withdraw(problem(410, "left", "the client left before the turn ended", "ask again"))
+            turn.withdraw(problem(410, "left", "the client disconnected before the turn ended", "ask again"))
     if left:
         await turn.settled.wait()
 
@@ -292,27 +308,31 @@ def _wants_stream(request: Request) -> bool:
 
 
 def _follows(request: Request) -> bool:
-    said = request.query_params.get("follow", "true")
-    if said not in ("true", "false"):
-        raise problem(400, "bad-parameter", f"follow is {said!r}", "say true or false", where="follow")
-    return said == "true"
+    text = request.query_params.get("follow", "true")
+    if text not in ("true", "false"):
+        raise problem(400, "bad-parameter", f"follow is {text!r}", "send true or false", where="follow")
+    return text == "true"
 
 
-def _place(request: Request, log: EventLog) -> int:
-    since = _number(request.query_params.get("since"), "since")
-    seen = _number(request.headers.get("last-event-id"), "Last-Event-ID")
+def _position(request: Request, log: EventLog) -> int:
+    since = _parse_position(request.query_params.get("since"), "since")
+    seen = _parse_position(request.headers.get("last-event-id"), "Last-Event-ID")
     position = seen + 1 if seen is not None else log.end if since is None else since
     if position > log.end:
-        detail = f"the log ends before position {log.end}, and {position} is wanted: that was another run's"
+        detail = f"position {position} is behind the end of the log, {log.end}: it is from an earlier run of the server"
         raise problem(409, "ahead-of-log", detail, "start again with since=0", where="Last-Event-ID")
     return position
 
 
-def _number(said: str | None, where: str) -> int | None:
-    if not said:
+def _parse_position(text: str | None, where: str) -> int | None:
+    if not text:
         return None
-    if not (said.isascii() and said.isdecimal() and len(said) < 16):
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
         raise problem(
-            400, "bad-position", f"{where} is {said!r}", "send a position: a number from 0 on", where=where
+            400,
+            "bad-position",
+            f"{where} is {text!r}",
+            "send a position: a whole number, 0 or more",
+            where=where,
         )
-    return int(said)
+    return int(text)

@@ -1,10 +1,10 @@
-"""What the requests of one gateway share, and its end.
+"""The state that the requests of one HTTP gateway share, and its orderly end.
 
-Guarantees: at its end nothing is cut off without a word. `drain` takes no new turns (503), gives those that run their
-grace, interrupts the rest, and has every stream say why it ends; it returns within `grace` and a moment. The turns of
-a gateway whose block is left are withdrawn.
+`drain` accepts no new turns (503), lets running turns finish within their grace period, interrupts the rest, and ends
+every stream with the reason. It returns shortly after `grace` seconds at the latest. When the block of a gateway is
+left, its turns are withdrawn.
 
-Not here: the socket (`webserver`), who may come in (`entrance`), the agents' own end (the tree's).
+Not here: the socket (`web_server`), authentication (`auth`), and the end of the agents (their supervisor).
 """
 
 from __future__ import annotations
@@ -21,41 +21,44 @@ from starlette.routing import BaseRoute
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.durations import format_duration
-from proctor.actors.gateways.http.cancel_signal import Bell
-from proctor.actors.gateways.http.encoded_events import Shelf
-from proctor.actors.gateways.http.health_checks import Check, Looks
-from proctor.actors.gateways.http.lifecycle import Steering
+from proctor.actors.gateways.http.cancel_signal import CancelSignal
+from proctor.actors.gateways.http.encoded_events import EncodedEvents
+from proctor.actors.gateways.http.health_checks import Check, HealthChecks
+from proctor.actors.gateways.http.lifecycle import Lifecycle
 from proctor.actors.gateways.http.probes import Probes
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.request_body import LIMIT
 from proctor.actors.gateways.http.schemas import TurnRequest
-from proctor.actors.gateways.http.session_turns import Rooms
+from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT
-from proctor.actors.gateways.http.turns import ServedTurn, Tell, Turns
+from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
 from proctor.actors.limits.admission import until_reset
-from proctor.actors.operations.health import troubles
+from proctor.actors.operations.health import agent_problems
 from proctor.actors.serving.in_flight import InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
 
-Word = Literal["stop", "start", "restart"]
+Command = Literal["stop", "start", "restart"]
 
-LOOK = 0.25
-"""Seconds between two looks at which agents are parked, while turns have their grace."""
-LAST_WORDS = 0.1
-"""Seconds that interrupted turns have to say so."""
+POLL = 0.25
+"""Seconds between two checks for parked agents during the grace period."""
+FINAL_WAIT = 0.1
+"""Seconds in which interrupted turns report their end."""
 
 
-def _forget(what: str, facts: Mapping[str, Any]) -> None:
+def _no_log(what: str, facts: Mapping[str, Any]) -> None:
     return
 
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """What a gateway is given beside its agents: what `/readyz` checks, by name; the `alarms` that it names only when
-    something is wrong; why an agent is `absent`, by name, as it changes; what gives the bytes of `/metrics`;
-    further routes, and the `visits` to them; the `rooms` for turns within sessions, which whoever gives them opens; the
-    `steering` of agents; who is told of turns and streams that end."""
+    """Options of a gateway.
+
+    `checks` are run by `/readyz`, by name, and `alarms` appear in it only when they fail. `absent` has the reason why an
+    agent cannot start, by name, and may change. `metrics` makes the text of `/metrics`. `routes` are served as well, and
+    `visits` counts their requests in flight. `session_turns` runs turns in sessions; its owner opens and closes it.
+    `lifecycle` stops and starts agents. `log` is called when a turn or stream ends, and when an operator acts.
+    """
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
     alarms: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
@@ -63,14 +66,14 @@ class Hooks:
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
     visits: InFlight = attrs.field(factory=InFlight)
-    rooms: Rooms | None = None
-    steering: Steering | None = None
-    tell: Tell = _forget
+    session_turns: SessionTurns | None = None
+    lifecycle: Lifecycle | None = None
+    log: LogCall = _no_log
 
 
 @attrs.define(eq=False)
 class Gateway:
-    """Made by `open_gateway`. `probes.not_ready` says why; whoever starts the agents may set and clear it."""
+    """Made by `open_gateway`. The code that starts the agents may set and clear `probes.not_ready`."""
 
     agents: Mapping[str, Agent]
     hooks: Hooks
@@ -79,8 +82,8 @@ class Gateway:
     limit: int
     heartbeat: float
     nursery: trio.Nursery
-    closing: Bell = attrs.field(factory=Bell)
-    shelf: Shelf = attrs.field(factory=Shelf)
+    closing: CancelSignal = attrs.field(factory=CancelSignal)
+    encoded_events: EncodedEvents = attrs.field(factory=EncodedEvents)
 
     def agent(self, name: str) -> Agent:
         """The agent of this name. Raises `Problem`."""
@@ -90,75 +93,77 @@ class Gateway:
             raise problem(404, "no-such-agent", detail, remedy, where="name")
         return agent
 
-    def rooms_of(self, agent: Agent) -> Rooms:
-        """The sessions of this agent. Raises `Problem` where it has none."""
-        rooms = self.hooks.rooms
-        if rooms is None or agent.name not in rooms.plans:
-            detail = f"there are no sessions of agent {agent.name!r}: this server keeps none for it"
+    def session_turns_of(self, agent: Agent) -> SessionTurns:
+        """The sessions of this agent. Raises `Problem` when it has none."""
+        session_turns = self.hooks.session_turns
+        if session_turns is None or agent.name not in session_turns.plans:
+            detail = f"agent {agent.name!r} has no sessions on this server"
             raise problem(422, "no-sessions", detail, "ask without a session_id", where="/session_id")
-        return rooms
+        return session_turns
 
     def begin(self, agent: Agent, request: TurnRequest) -> ServedTurn:
         """Start a turn, in its session if it names one. Raises `Problem`."""
-        self.take_work()
+        self.check_takes_work()
         if request.session_id is None:
             return self.turns.begin(agent, request)
-        answer = self.rooms_of(agent).answer
+        answer = self.session_turns_of(agent).answer
         return self.turns.begin(agent, request, partial(answer, agent.name, request.session_id, request))
 
-    async def steer(self, agent: Agent, word: Word) -> None:
-        """Stop, start or restart it, to the end, also when whoever waits for that leaves. Raises `Problem`."""
-        steering = self.hooks.steering
-        if steering is None or agent.name not in steering.paths:
+    async def control(self, agent: Agent, command: Command) -> None:
+        """Stop, start or restart an agent. Continues when the caller is cancelled. Raises `Problem`."""
+        lifecycle = self.hooks.lifecycle
+        if lifecycle is None or agent.name not in lifecycle.paths:
             detail = f"agent {agent.name!r} cannot be stopped or started from here"
-            raise problem(422, "not-possible", detail, "let the server be given its tree")
-        if word != "stop":
-            self.take_work()
-        done, wrong = trio.Event(), list[Problem]()
-        self.nursery.start_soon(_carried_out, partial(getattr(steering, word), agent.name), done, wrong)
+            raise problem(422, "not-possible", detail, "start the server with the supervisor of its agents")
+        if command != "stop":
+            self.check_takes_work()
+        done, problems = trio.Event(), list[Problem]()
+        self.nursery.start_soon(
+            _run_command, partial(getattr(lifecycle, command), agent.name), done, problems
+        )
         await done.wait()
-        if wrong:
-            raise wrong[0]
+        if problems:
+            raise problems[0]
 
-    def take_work(self) -> None:
-        """Raises `Problem` while stopping."""
+    def check_takes_work(self) -> None:
+        """Raise `Problem` while the server is stopping."""
         if self.probes.stopping is not None:
             headers = {"retry-after": str(RETRY_AFTER)}
             remedy = "ask again later, or another server"
             raise problem(503, "no-new-work", self.probes.stopping, remedy, headers=headers)
 
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
-        """Take no more turns, wait `grace` seconds for those that run, interrupt the rest, end every stream."""
+        """Accept no new turns, wait `grace` seconds for running ones, interrupt the rest, and end every stream."""
         self.probes.stopping = self.probes.stopping or why
         self.hooks.visits.close(why)
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._withdraw_parked, why, trio.current_time() + grace)
                 await self._wait_done()
-                nursery.cancel_scope.cancel("no turn runs")
-        detail = f"{why}; the turn did not end within the grace of {grace:g} s and was interrupted"
+                nursery.cancel_scope.cancel("no turn is running")
+        detail = f"{why}; the turn did not end within the grace period of {grace:g} s and was interrupted"
         self.turns.withdraw_all(
             problem(503, "stopping", detail, "look at what the agent did before asking again")
         )
         self.hooks.visits.end(detail)
-        with trio.move_on_after(LAST_WORDS):
+        with trio.move_on_after(FINAL_WAIT):
             await self._wait_done()
-        self.closing.ring(why)
+        self.closing.fire(why)
 
     async def _withdraw_parked(self, why: str, ends: float) -> None:
-        """End the turns of agents that are parked until after `ends` (Trio's clock): waiting would only delay the stop."""
+        """Withdraw the turns of agents that stay parked beyond `ends` (Trio's clock): they cannot finish in time."""
         while True:
             for name in {turn.agent for turn in self.turns.running if turn.session is None}:
-                with trio.move_on_after(LOOK), suppress(CallTimeout, DeliveryError, ActorExited):
+                with trio.move_on_after(POLL), suppress(CallTimeout, DeliveryError, ActorExited):
                     self._withdraw_beyond(ends, await self.agents[name].status(), why)
-            await trio.sleep(LOOK)
+            await trio.sleep(POLL)
 
     def _withdraw_beyond(self, ends: float, status: Status, why: str) -> None:
         left = None if status.until is None else until_reset(status.until)
         if status.state != "parked" or (left is not None and trio.current_time() + left <= ends):
             return
         wait = "" if left is None else f" for {format_duration(left)} more"
-        detail = f"{why}; {status.name} is parked{wait}, so that the turn would not end within the grace"
+        detail = f"{why}; {status.name} is parked{wait}, so the turn cannot end within the grace period"
         for turn in self.turns.running:
             if turn.agent == status.name and turn.session is None:
                 turn.withdraw(problem(503, "stopping", detail, "ask again later, or another server"))
@@ -168,11 +173,13 @@ class Gateway:
         await self.hooks.visits.wait_empty()
 
 
-async def _carried_out(work: Callable[[], Awaitable[None]], done: trio.Event, wrong: list[Problem]) -> None:
+async def _run_command(
+    work: Callable[[], Awaitable[None]], done: trio.Event, problems: list[Problem]
+) -> None:
     try:
         await work()
     except (Problem, SupervisionError, DeliveryError, ActorExited) as error:
-        wrong.append(problem_of(error))
+        problems.append(problem_of(error))
     finally:
         done.set()
 
@@ -185,13 +192,15 @@ async def open_gateway(
     limit: int = LIMIT,
     heartbeat: float = HEARTBEAT,
 ) -> AsyncGenerator[Gateway]:
-    """A gateway over `agents` by name, which may come and go. Its turns are withdrawn when the block is left.
+    """Open a gateway over `agents` by name; the mapping may change. Leaving the block withdraws its turns.
 
-    `limit`: bytes of a body; `heartbeat`: seconds between two comments of a stream that has nothing to say.
+    `limit`: the largest request body, in bytes; `heartbeat`: seconds between two comments of an idle stream.
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        looks = Looks(hooks.checks, nursery, alarms={"agents": partial(troubles, agents), **hooks.alarms})
-        turns, probes = Turns(nursery, hooks.tell), Probes(looks, hooks.metrics)
+        checks = HealthChecks(
+            hooks.checks, nursery, alarms={"agents": partial(agent_problems, agents), **hooks.alarms}
+        )
+        turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
         yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

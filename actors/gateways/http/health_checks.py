@@ -1,28 +1,28 @@
-"""What the checks of a gateway found.
+"""The health checks of a gateway and their last results.
 
-Guarantees: `look` asks all of them now, and waits at most `CHECKING` seconds. `look_soon` waits for nothing: it has them
-asked behind its caller, one such look at a time, so that a question about life is answered at once, whatever they do.
+`run` runs all checks, for at most `CHECK_TIMEOUT` seconds. `run_soon` starts one run in the background and returns at once, so
+that a liveness probe never waits for a check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
 
 import trio
 
-CHECKING = 5.0
+from proctor.actors.operations.health import Grade, grade_of
+
+CHECK_TIMEOUT = 5.0
 
 Check = Callable[[], Awaitable[str | None]]
-"""What is wrong, None when nothing is."""
+"""Returns the problem, None when there is none."""
 
-Found = Mapping[str, str | None]
-Grade = Literal["ok", "degraded", "down"]
+Results = Mapping[str, str | None]
 
 
-class Looks:
-    """Those of one gateway; `nursery` runs what nobody waits for. `found` is what the last look found, by check. An alarm is
-    a check that is found only when something is wrong."""
+class HealthChecks:
+    """The checks of one gateway; `nursery` runs them in the background. `results` has those of the last run, by name. An
+    alarm is a check that appears in the results only when it fails."""
 
     def __init__(
         self,
@@ -31,47 +31,46 @@ class Looks:
         *,
         alarms: Mapping[str, Check] | None = None,
     ) -> None:
-        self.found: Found = {}
+        self.results: Results = {}
         self._checks = {**checks, **(alarms or {})}
         self._alarms = frozenset(alarms or ())
         self._nursery = nursery
-        self._looking = False
+        self._running = False
 
-    async def look(self) -> Found:
-        """Ask every check: what is wrong, by its name."""
-        said: dict[str, str | None] = {}
+    async def run(self) -> Results:
+        """Run every check and return the results by name."""
+        results: dict[str, str | None] = {}
         async with trio.open_nursery() as nursery:
             for name, check in self._checks.items():
-                nursery.start_soon(_checked, name, check, said)
-        quiet = {name for name in self._alarms if said[name] is None}
-        self.found = {name: said[name] for name in sorted(said.keys() - quiet)}
-        return self.found
+                nursery.start_soon(_run_check, name, check, results)
+        silent = {name for name in self._alarms if results[name] is None}
+        self.results = {name: results[name] for name in sorted(results.keys() - silent)}
+        return self.results
 
-    def look_soon(self) -> None:
-        """The next `found` is a new one."""
-        if self._checks and not self._looking:
-            self._looking = True
-            self._nursery.start_soon(self._look_once)
+    def run_soon(self) -> None:
+        """Start a run in the background, unless one is under way."""
+        if self._checks and not self._running:
+            self._running = True
+            self._nursery.start_soon(self._run_once)
 
-    async def _look_once(self) -> None:
+    async def _run_once(self) -> None:
         try:
-            await self.look()
+            await self.run()
         finally:
-            self._looking = False
+            self._running = False
 
 
-def bad(found: Found) -> tuple[str, ...]:
-    """The names of what does not work."""
-    return tuple(sorted(name for name, wrong in found.items() if wrong is not None))
+def failed_checks(results: Results) -> tuple[str, ...]:
+    """The names of the checks that failed."""
+    return tuple(sorted(name for name, why in results.items() if why is not None))
 
 
-def grade(found: Found) -> Grade:
-    """`ok`: all work; `down`: none does; `degraded`: some do."""
-    wrong = len(bad(found))
-    return "ok" if not wrong else "degraded" if wrong < len(found) else "down"
+def grade(results: Results) -> Grade:
+    """The grade of the results."""
+    return grade_of(why is None for why in results.values())
 
 
-async def _checked(name: str, check: Check, said: dict[str, str | None]) -> None:
-    said[name] = f"the check did not end within {CHECKING:g} s"
-    with trio.move_on_after(CHECKING):
-        said[name] = await check()
+async def _run_check(name: str, check: Check, results: dict[str, str | None]) -> None:
+    results[name] = f"the check did not end within {CHECK_TIMEOUT:g} s"
+    with trio.move_on_after(CHECK_TIMEOUT):
+        results[name] = await check()

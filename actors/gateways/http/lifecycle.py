@@ -1,7 +1,7 @@
-"""Stopping and starting agents of the tree, by their supervisors.
+"""Stopping and starting agents of a tree, by their supervisors.
 
-Guarantees: it is their own supervisor that does it, so that nothing it watches over is disturbed and no restart is counted;
-what is asked at one time is done one after the other. An agent that is stopped stays down until it is started.
+The supervisor of an agent carries out the command itself, so no restart is counted and its other children are not
+affected. Commands to one supervisor run one after the other. A stopped agent stays down until it is started.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from proctor.runtime.supervision import Supervisor as Nested
 
 
 @attrs.frozen
-class Steering:
-    """The agents of `tree` that can be steered: `paths` has the path of each below it, by name."""
+class Lifecycle:
+    """Commands for the agents of `tree`: `paths` has the path of each below it, by name."""
 
     tree: Supervisor
     paths: Mapping[str, str]
 
     async def stop(self, agent: str) -> None:
-        """Down its ladder. Does nothing to one that is down."""
-        supervisor, id = self._place(agent)
+        """Stop it step by step. Does nothing when it is down."""
+        supervisor, id = self._find(agent)
         await supervisor.terminate_child(id)
 
     async def start(self, agent: str) -> None:
-        """One that is down. Raises `Running`, `Restarting`, `StartError`; `NotFound` for a temporary one: it is forgotten."""
-        supervisor, id = self._place(agent)
+        """Start one that is down. Raises `Running`, `Restarting`, `StartError`; `NotFound` for a temporary one that has ended."""
+        supervisor, id = self._find(agent)
         await supervisor.restart_child(id)
 
     async def restart(self, agent: str) -> None:
-        """Stop it and start it again. Raises as `start` does, and `Problem` for a temporary one, which goes on."""
-        supervisor, id = self._place(agent)
+        """Stop it and start it again. Raises as `start` does, and `Problem` for a temporary one, which keeps running."""
+        supervisor, id = self._find(agent)
         if (await supervisor.get_childspec(id)).restart == "temporary":
-            detail = f"agent {agent!r} is temporary: its supervisor forgets it with its end, and could not start it again"
-            raise problem(409, "temporary", detail, "stop it, if it is to end")
+            detail = f"agent {agent!r} is temporary: its supervisor removes it when it ends and cannot start it again"
+            raise problem(409, "temporary", detail, "stop it instead")
         await supervisor.terminate_child(id)
         await supervisor.restart_child(id)
 
-    def _place(self, agent: str) -> tuple[Nested, str]:
+    def _find(self, agent: str) -> tuple[Nested, str]:
         above, _, id = self.paths[agent].rpartition("/")
         return (self.tree.supervisor(above) if above else self.tree), id

@@ -1,7 +1,7 @@
-"""What a server says of itself: whether it lives, whether it takes work, its numbers. Every server of ours says it so.
+"""The probes of a server: `/healthz` (liveness), `/readyz` (readiness) and `/metrics`.
 
-Guarantees: `/healthz` is answered at once, whatever the checks do, and names no more than what does not work: whoever
-asks needs no token. `/readyz` asks every check and gives the reasons.
+`/healthz` answers at once, whatever the checks do, and names only what does not work, because it needs no token.
+`/readyz` runs every check and gives the reasons.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor.actors.gateways.http.health_checks import Found, Looks, bad, grade
-from proctor.actors.gateways.http.problems import problem, told
-from proctor.actors.gateways.http.request_body import given
+from proctor.actors.gateways.http.health_checks import HealthChecks, Results, failed_checks, grade
+from proctor.actors.gateways.http.problems import problem, to_response
+from proctor.actors.gateways.http.request_body import json_response
 from proctor.actors.gateways.http.schemas import HealthRecord
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -23,41 +23,41 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 @attrs.define(eq=False)
 class Probes:
-    """Of one server. `gather` gives the bytes of `/metrics`, None: there are none. `not_ready` and `stopping` say why;
-    whoever serves sets and clears them."""
+    """The probes of one server. `metrics_text` makes the text of `/metrics`, None: no metrics. `not_ready` and `stopping` are
+    reasons; the server sets and clears them."""
 
-    looks: Looks
-    gather: Callable[[], Awaitable[bytes]] | None = None
+    checks: HealthChecks
+    metrics_text: Callable[[], Awaitable[bytes]] | None = None
     not_ready: str | None = None
     stopping: str | None = None
 
     def routes(self) -> list[Route]:
-        """All three, for a server that has no operations of its own."""
+        """The routes of all three."""
         answers = {"/healthz": self.alive, "/readyz": self.ready, "/metrics": self.metrics}
         return [Route(path, answer) for path, answer in answers.items()]
 
     async def alive(self, request: Request) -> Response:
         """Answer `/healthz`."""
-        self.looks.look_soon()
-        found = self.looks.found
-        why = self.stopping or _complaint(found)
-        return given(HealthRecord(ready=self.stopping is None, grade=grade(found), why=why))
+        self.checks.run_soon()
+        results = self.checks.results
+        why = self.stopping or _failures(results)
+        return json_response(HealthRecord(ready=self.stopping is None, grade=grade(results), why=why))
 
     async def ready(self, request: Request) -> Response:
         """Answer `/readyz`."""
-        found = await self.looks.look()
-        why = self.stopping or self.not_ready or _complaint(found)
-        record = HealthRecord(ready=not why, grade=grade(found), why=why, checks=dict(found))
-        return given(record, 503 if why else 200)
+        results = await self.checks.run()
+        why = self.stopping or self.not_ready or _failures(results)
+        record = HealthRecord(ready=not why, grade=grade(results), why=why, checks=dict(results))
+        return json_response(record, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Answer `/metrics`."""
-        if self.gather is None:
-            return told(
-                problem(404, "no-metrics", "this server keeps no metrics", "start it with them (--metrics)")
+        if self.metrics_text is None:
+            return to_response(
+                problem(404, "no-metrics", "this server has no metrics", "start it with --metrics")
             )
-        return Response(await self.gather(), headers={"content-type": PROMETHEUS})
+        return Response(await self.metrics_text(), headers={"content-type": PROMETHEUS})
 
 
-def _complaint(found: Found) -> str:
-    return f"not working: {', '.join(bad(found))}" if bad(found) else ""
+def _failures(results: Results) -> str:
+    return f"not working: {', '.join(failed_checks(results))}" if failed_checks(results) else ""

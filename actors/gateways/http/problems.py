@@ -1,7 +1,7 @@
-"""Problems: why a request has no result, as `application/problem+json` (RFC 9457).
+"""Errors as `application/problem+json` (RFC 9457).
 
-Status and remedy are those of the error's class; `NAMES` adds the stable name. A `Retry-After` stands where repeating makes sense and
-is safe. An error that says nothing of itself is a fault of ours: 500, and its text is not sent.
+Status and remedy are those of the error class; `NAMES` adds the stable name. `Retry-After` is sent where repeating helps
+and is safe. An error that is not in the table is our fault: 500, without its text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RETRY_AFTER = 2
 
 
 class Problem(Exception):
-    """Ends a request with `record`. `headers` are those of the response."""
+    """An error response: its `record` and its `headers`."""
 
     def __init__(self, record: ProblemRecord, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(record.detail)
@@ -74,12 +74,12 @@ NAMES: Mapping[type[Exception], str] = {
     ProcessError: "agent-failed",
     AgentError: "agent-failed",
 }
-"""What an agent's call raises → the stable name of its problem; the first that fits. Status and remedy are the error's own."""
+"""Errors of calls to agents → the stable name of the problem; the first entry that matches counts."""
 
 REMEDIES: Mapping[int, str] = {
-    404: "GET /agents lists what there is, GET /openapi.json every path",
-    405: "use a method that the header Allow names",
-    500: "report it: this is a fault of the server",
+    404: "GET /agents lists the agents, GET /openapi.json every path",
+    405: "use a method that the header Allow lists",
+    500: "report it: this is a bug in the server",
 }
 
 
@@ -94,7 +94,7 @@ def problem(
     delivery: DeliveryRecord | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Problem:
-    """A problem to raise. `where` is a JSON pointer, or the name of a header or a parameter."""
+    """Make a problem to raise. `where` is a JSON pointer, or the name of a header or a parameter."""
     record = ProblemRecord(
         type=f"urn:proctor:problem:{name}",
         title=HTTPStatus(status).phrase,
@@ -109,7 +109,7 @@ def problem(
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that an agent's error is."""
+    """The problem for an error of an agent."""
     if isinstance(error, Problem):
         return error
     name = next((name for kind, name in NAMES.items() if isinstance(error, kind)), None)
@@ -121,21 +121,21 @@ def problem_of(error: Exception) -> Problem:
     return problem(facts.http_status, name, detail, facts.remedy, headers=headers, delivery=delivery)
 
 
-def told(error: Problem) -> Response:
-    """The response."""
+def to_response(error: Problem) -> Response:
+    """The problem as a response."""
     return Response(msgspec.json.encode(error.record), error.record.status, error.headers, MEDIA_TYPE)
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Starlette's handler of what a route raised."""
-    return told(problem_of(error))
+    """Starlette's handler for errors of routes."""
+    return to_response(problem_of(error))
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """Its handler of what its router refused."""
+    """Starlette's handler for errors of its router."""
     assert isinstance(error, HTTPException)
     remedy = REMEDIES.get(error.status_code, REMEDIES[404])
     phrase = HTTPStatus(error.status_code).phrase
     name = phrase.lower().replace(" ", "-")
     detail = f"{phrase.lower()}: {request.method} {request.url.path}"
-    return told(problem(error.status_code, name, detail, remedy, headers=error.headers))
+    return to_response(problem(error.status_code, name, detail, remedy, headers=error.headers))

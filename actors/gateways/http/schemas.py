@@ -1,4 +1,4 @@
-"""What travels: the bodies that are taken and given. The document's schemas are made of these, and bodies checked by them."""
+"""The records of request and response bodies; the schemas of the OpenAPI document are made of them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from proctor.actors.agent.approval_queue import Approval
 from proctor.actors.agent.receipts import Fate, Receipt
 from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery, Sent, Stage
-from proctor.actors.gateways.http.health_checks import Grade
+from proctor.actors.operations.health import Grade
 from proctor.actors.outcomes import Answer, Outcome
 from proctor.protocols.vocabulary import Ending, Usage
 
 SESSION = r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,199}$"
-"""What names a session: it stands in a path."""
+"""The pattern of a session's name, which is part of a path."""
 
 Prompt = Annotated[str, msgspec.Meta(min_length=1)]
 SessionId = Annotated[str, msgspec.Meta(pattern=SESSION)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400 * 30)]
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A body that a client sends."""
+class RequestBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request."""
 
 
-class TurnRequest(Taken, frozen=True, kw_only=True):
-    """A prompt for a turn. `timeout` (seconds) interrupts it; `schema` is the JSON schema of its answer. `session_id` has it
-    carried out in the session of this name, in a folder and a conversation of its own, where the server keeps sessions."""
+class TurnRequest(RequestBody, frozen=True, kw_only=True):
+    """A prompt for a turn. `timeout` (seconds) interrupts it; `schema` is the JSON schema of its answer. `session_id` runs
+    it in the session of this name, with its own folder and conversation, if the server has sessions."""
 
     prompt: Prompt
     session_id: SessionId | None = None
@@ -37,21 +37,21 @@ class TurnRequest(Taken, frozen=True, kw_only=True):
     schema: dict[str, Any] | None = None
 
 
-class SteerRequest(Taken, frozen=True, kw_only=True):
-    """Text for the turn that runs. `timeout`: seconds to wait for the command line's word."""
+class SteerRequest(RequestBody, frozen=True, kw_only=True):
+    """Text for the running turn. `timeout`: seconds to wait for the reply of the command line."""
 
     text: Prompt
     timeout: Seconds | None = None
 
 
-class QueueRequest(Taken, frozen=True, kw_only=True):
-    """A prompt for a turn of its own, whoever leaves meanwhile."""
+class QueueRequest(RequestBody, frozen=True, kw_only=True):
+    """A prompt for a turn of its own, which continues when the client disconnects."""
 
     prompt: Prompt
 
 
-class DecisionRequest(Taken, frozen=True, kw_only=True):
-    """The answer to an open question. `message` tells the model why not; `input` replaces the tool's, if allowed."""
+class DecisionRequest(RequestBody, frozen=True, kw_only=True):
+    """The decision about a tool. `message` tells the model why it was denied; `input` replaces the input of an allowed tool."""
 
     decision: Literal["allow", "deny"]
     message: str = ""
@@ -59,8 +59,8 @@ class DecisionRequest(Taken, frozen=True, kw_only=True):
 
 
 class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent at one moment. `seconds`: how long it has been in that state; `until`: when it wakes (Unix seconds);
-    `unresponsive`: what was found of a command line that does not respond; `not_recorded`: why nothing is recorded."""
+    """The state of an agent. `seconds`: the time in that state; `until`: when it wakes (Unix seconds); `unresponsive`:
+    evidence that its command line does not respond; `not_recorded`: why nothing is recorded."""
 
     name: str
     state: str
@@ -79,15 +79,15 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentList(msgspec.Struct, frozen=True, kw_only=True):
-    """Every agent that is served."""
+    """All agents of the server."""
 
     agents: tuple[AgentRecord, ...]
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a turn came that failed. `sent`: whether its prompt was written to the command line; `stage`: where it stood;
-    `elapsed`: seconds; `pid`, `code` and `signal` are the command line's own; `text` is what had streamed, `stderr` the end of
-    what it wrote there; `truncated` names what is not whole."""
+    """How far a failed turn came. `sent`: whether its prompt was written to the command line; `stage`: its last stage;
+    `elapsed`: seconds; `pid`, `code` and `signal` are those of the command line; `text` is the text that had streamed, `stderr`
+    the end of its stderr; `truncated` names the fields that were cut."""
 
     sent: Sent
     stage: Stage
@@ -103,8 +103,8 @@ class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn ended. `duration` is in seconds; `value` is the answer that a schema was asked for, in so many `attempts`;
-    `delivery` is there where it is not ok."""
+    """The result of a turn. `duration` is in seconds; `value` is the answer for a schema, after so many `attempts`; `delivery`
+    is set when the turn is not ok."""
 
     agent: str
     ok: bool
@@ -128,15 +128,14 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a body: `where` is a JSON pointer, "" for the whole."""
+    """One violation of the schema of a body: `where` is a JSON pointer, "" for the whole body."""
 
     where: str
     what: str
 
 
 class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why there is no result (RFC 9457): what went wrong, `where` in the request, and the `remedy`. `delivery` says how far
-    a turn came that an agent was asked for."""
+    """An error (RFC 9457): what is wrong, `where` in the request, and the `remedy`. `delivery` says how far a turn came."""
 
     type: str
     title: str
@@ -149,7 +148,7 @@ class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A session of an agent: how many turns run in it or wait for it, and for how many seconds there were none."""
+    """A session of an agent: the number of turns that run in it or wait for it, and the seconds it has been idle."""
 
     id: str
     in_use: int
@@ -157,16 +156,16 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of an agent that were used since the server began, the one that was idle longest first."""
+    """The sessions of an agent that were used since the server started; the longest idle one comes first."""
 
     sessions: tuple[SessionRecord, ...]
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was asked for here. `first` is its first event's position in the agent's log, or in its own where it has
-    a session; `duration` in seconds.
+    """A turn that was requested here. `first` is the position of its first event in the agent's log, or, in a session, in its own log;
+    `duration` is in seconds.
 
-    One that ended has an `answer`, or a `problem` that says why there is none.
+    A turn that ended has an `answer` or a `problem`.
     """
 
     id: str
@@ -181,13 +180,13 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnList(msgspec.Struct, frozen=True, kw_only=True):
-    """The turns of an agent that were asked for here and are still known, oldest first."""
+    """The last turns of an agent that were requested here, the oldest first."""
 
     turns: tuple[TurnRecord, ...]
 
 
 class EndRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last event of a stream: `why` it ends, after how many seconds, and what became of its turn."""
+    """The last event of a stream: `why` it ends, its `duration` in seconds, and its turn."""
 
     why: str
     duration: float
@@ -195,7 +194,7 @@ class EndRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReceiptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of what was said to an agent beside its prompts."""
+    """The result of a steer, queue or interrupt request."""
 
     request: str
     fate: Fate
@@ -204,7 +203,7 @@ class ReceiptRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that wants to run. It is denied in `seconds_left`."""
+    """A tool that waits for a decision. It is denied after `seconds_left`."""
 
     agent: str
     id: str
@@ -216,21 +215,21 @@ class ApprovalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
-    """The open questions of an agent."""
+    """The open approvals of an agent."""
 
     approvals: tuple[ApprovalRecord, ...]
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a question was settled."""
+    """The decision about an approval."""
 
     id: str
     settled: str
 
 
 class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready` is false while starting or stopping, and when a check failed. `grade` is of the checks: `degraded` when some
-    fail, `down` when all do. `checks` says of each what is wrong, null if nothing; `/healthz` only names, in `why`."""
+    """`ready` is false while the server starts or stops, and when a check failed. `grade` is `degraded` when some checks fail,
+    `down` when all do. `checks` has the problem of each check, null when it passed; `/healthz` has only their names, in `why`."""
 
     ready: bool
     grade: Grade = "ok"
@@ -239,7 +238,7 @@ class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agent_record(status: Status) -> AgentRecord:
-    """A status as it travels; Trio's clock means nothing elsewhere."""
+    """The record of a status; times on Trio's clock become durations."""
     facts = {name: getattr(status, name) for name in AgentRecord.__struct_fields__ if name != "seconds"}
     return AgentRecord(
         **facts, seconds=round(trio.current_time() - status.since, 3) if status.since else None
@@ -247,24 +246,24 @@ def agent_record(status: Status) -> AgentRecord:
 
 
 def answer_record(answer: Answer) -> AnswerRecord:
-    """An answer as it travels."""
+    """The record of an answer."""
     facts: dict[str, Any] = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
     facts["delivery"] = delivery_record(answer.delivery)
     return AnswerRecord(**facts)
 
 
 def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
-    """A delivery as it travels."""
+    """The record of a delivery."""
     return None if delivery is None else msgspec.convert(delivery.facts(), DeliveryRecord)
 
 
 def receipt_record(receipt: Receipt) -> ReceiptRecord:
-    """A receipt as it travels."""
+    """The record of a receipt."""
     return ReceiptRecord(request=receipt.request, fate=receipt.fate, why=receipt.why, turn=receipt.turn)
 
 
 def approval_record(approval: Approval) -> ApprovalRecord:
-    """An open question as it travels."""
+    """The record of an open approval."""
     return ApprovalRecord(
         agent=approval.agent,
         id=approval.id,

@@ -1,12 +1,8 @@
-"""Turns within sessions: for each name that a client gives, a folder and a conversation of its own.
+"""Turns in sessions: each session has a folder and a conversation of its own.
 
-A turn of a session is a process of its own, made of the agent's options, in a place of the pool; it goes on with what its
-session's last one left. So an agent of the tree is the pattern for these, and takes no part in them.
-
-Guarantees: an agent's sessions are its own, whatever another agent's are called. Turns of one session come one after the
-other. Removing one that is in use is refused. A turn is refused before it begins while a budget that does more than warn
-is spent: the tree's, or the agent's own, which is counted for its sessions apart from the agent. So a client is told when
-to come back, and keeps no place in the line meanwhile.
+Such a turn runs in a process of its own in a slot of the pool, with the options of an agent of the tree, and continues the
+conversation of its session. Sessions of two agents are separate, and turns of one session run one after the other. A turn is
+refused while a budget that does more than warn is spent, the tree's or the agent's, so that the client learns when to retry.
 """
 
 from __future__ import annotations
@@ -32,9 +28,12 @@ from proctor.runtime.messaging import left
 
 
 @attrs.frozen(kw_only=True)
-class Rooms:
-    """The `sessions` of a server, each under `prefix`; the `plans` of the agents that have some, by name; the `pools` that
-    they run in. Use it within the block of the tree's supervisor."""
+class SessionTurns:
+    """The turns in the `sessions` of a server.
+
+    The ids of the sessions start with `prefix`; `plans` are those of the agents that have sessions, by name; the turns run in
+    `pools`. Use it within the block of the tree's supervisor.
+    """
 
     sessions: Sessions
     plans: Mapping[str, Plan]
@@ -53,11 +52,11 @@ class Rooms:
         )
 
     async def remove(self, agent: str, id: str) -> bool:
-        """Whether there was one. Raises `SessionBusy` when it is in use."""
+        """Remove a session; returns whether it existed. Raises `SessionBusy` when it is in use."""
         return await self.sessions.remove(self._key(agent, id))
 
     async def answer(self, agent: str, id: str, request: TurnRequest, turn: ServedTurn) -> Answer:
-        """Carry out a turn of a session."""
+        """Run a turn of a session."""
         limits = self._limits_of(agent)
         _check(limits)
         try:
@@ -65,11 +64,11 @@ class Rooms:
                 by = partial(self._run, request, turn, limits)
                 return await session.run(self.plans[agent], request.prompt, timeout=None, by=by)
         except OSError as error:
-            detail = f"session {id!r} cannot be had: {error.strerror or error}"
-            raise problem(503, "no-session", detail, "make room on the server's disk") from error
+            detail = f"session {id!r} cannot be opened: {error.strerror or error}"
+            raise problem(503, "no-session", detail, "free space on the server's disk") from error
 
     def kill(self) -> None:
-        """Do not wait for the ladders of those that run."""
+        """Kill the processes of the running turns."""
         for live in self._live:
             live.kill()
 
@@ -85,23 +84,23 @@ class Rooms:
     ) -> Answer:
         try:
             async with self.pools.of(plan).slot(timeout=timeout) as remaining:
-                asked = stream(
+                running = stream(
                     plan, prompt, timeout=remaining, schema=request.schema, limits=limits, parks=False
                 )
-                async with asked as live:
-                    return await self._followed(live, turn)
+                async with running as live:
+                    return await self._follow(live, turn)
         except BudgetExceeded as error:
             raise _spent(error.account, error.seconds) from error
 
-    async def _followed(self, live: Run, turn: ServedTurn) -> Answer:
+    async def _follow(self, live: Run, turn: ServedTurn) -> Answer:
         live.lent = True
         self._live.add(live)
         position = 0
         try:
-            turn.take(live.incarnation.log, position)
+            turn.start_log(live.incarnation.log, position)
             while events := await live.batch():
                 position += len(events)
-                turn.reach(position, len(events))
+                turn.advance(position, len(events))
             return await live.finish()
         finally:
             self._live.discard(live)
@@ -124,4 +123,4 @@ def _check(limits: SpendLimits) -> None:
 def _spent(account: str, seconds: float | None) -> Problem:
     known = seconds is not None and math.isfinite(seconds)
     headers = {"retry-after": str(math.ceil(seconds or 0.0))} if known else None
-    return problem(429, "budget-spent", account, "ask again when its window has freed", headers=headers)
+    return problem(429, "budget-spent", account, "ask again when its window is free again", headers=headers)

@@ -1,1 +1,1 @@
-"""The Model Context Protocol: any `Toolset`, served over stdio or HTTP. Nothing here knows an agent, or a command line."""
+"""The Model Context Protocol: a server for any `Toolset` over stdio or HTTP, without knowledge of agents or command lines."""

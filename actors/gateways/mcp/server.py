@@ -1,11 +1,10 @@
-"""A toolset served by the Model Context Protocol: the tools are listed as they were declared, a call is a call.
+"""An MCP server for a toolset, over stdio and HTTP.
 
-Guarantees: what is listed is made once, when the server is; the name that is listed is the name that is called. What
-a tool says is a result, its failure one that is marked as an error; what breaks the protocol is an error of JSON-RPC.
-A call that the client withdraws is cancelled. `stop` cancels every call that runs, answers each with a result that
-says so, and refuses those to come; stdio and HTTP then end.
+The list of tools is made once, with the server, and its names are the names of the calls. A failed tool gives a result that
+is marked as an error; only a violation of the protocol is an error of JSON-RPC. A call that the client withdraws is
+cancelled. `stop` cancels the running calls, answers each with a result that says so, and refuses new ones.
 
-Not here: how a tool works, who may call, and the sockets of HTTP.
+Not here: the tools, authentication, and the sockets of HTTP.
 """
 
 from __future__ import annotations
@@ -31,26 +30,28 @@ from proctor.actors.serving.toolset import Call, Counts, ServedTool, Toolset
 from proctor.actors.tools.tools import ToolResult
 
 GRACE = 3.0
-"""Seconds that calls have to answer in, once the server is to stop; clients kill after four."""
-IDLE = 1800.0
-"""Seconds that a client's session over HTTP is kept while nothing is asked in it."""
+"""Seconds in which running calls are answered at shutdown; clients kill the server after four."""
+IDLE_TIMEOUT = 1800.0
+"""Seconds until an idle session of a client over HTTP is closed."""
 SESSIONS = 1000
-"""Sessions over HTTP at a time; the next one is refused until others have ended."""
+"""The largest number of sessions over HTTP at a time; more are refused."""
 PATH = "/mcp"
-"""Where HTTP has the protocol."""
+"""The path of the protocol over HTTP."""
 LOOPBACK = tuple(f"{host}{port}" for host in ("127.0.0.1", "localhost", "[::1]") for port in ("", ":*"))
-"""What a client on this machine calls it."""
+"""The `Host` values of clients on this machine."""
 FACTS = "proctor"
-"""The key of a result's `_meta` under which the facts about its call are."""
+"""The key in a result's `_meta` for the facts about its call."""
 _STOPPING = ToolResult("the server is stopping; the call was cancelled", is_error=True)
 
 Context = ServerRequestContext[Any]
 
 
 class ToolsetServer:
-    """One server. `routes` are what HTTP has beside the protocol, such as health and metrics; setting `shutdown` stops
-    it as `stop` does; `idle` is how many seconds HTTP keeps a session in which nothing is asked; `counts` has the numbers of each tool; `sdk` is the SDK's own server, for a transport of another
-    kind. It serves once."""
+    """One server; it serves once.
+
+    HTTP serves the `routes` as well, such as health and metrics, and closes sessions that are `idle` for so many seconds. Setting
+    `shutdown` has the same effect as `stop`. `sdk` is the server of the SDK, for other transports.
+    """
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ToolsetServer:
         instructions: str = "",
         routes: Sequence[Route] = (),
         shutdown: trio.Event | None = None,
-        idle: float = IDLE,
+        idle: float = IDLE_TIMEOUT,
     ) -> None:
         self.name = name
         self._idle = idle
@@ -81,16 +82,16 @@ class ToolsetServer:
 
     @property
     def counts(self) -> Mapping[str, Counts]:
-        """The numbers of each tool, by name."""
+        """The call counts of each tool, by name."""
         return self._toolset.counts
 
     def stop(self) -> None:
-        """Cancel the calls that run and refuse those to come."""
+        """Cancel the running calls and refuse new ones."""
         self.shutdown.set()
         for scope in self._running.value:
             scope.cancel("the server is stopping")
 
-    # -- what is asked
+    # -- requests
 
     async def _list(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -102,16 +103,16 @@ class ToolsetServer:
         with trio.CancelScope() as scope:
             self._running.value |= {scope}
             try:
-                result = None if self.shutdown.is_set() else await self._carried_out(context, params)
+                result = None if self.shutdown.is_set() else await self._run_call(context, params)
             finally:
                 self._running.value -= {scope}
-        return _told(_STOPPING if result is None else result)
+        return _to_result(_STOPPING if result is None else result)
 
-    async def _carried_out(self, context: Context, params: types.CallToolRequestParams) -> ToolResult:
+    async def _run_call(self, context: Context, params: types.CallToolRequestParams) -> ToolResult:
         call = Call()
 
         async def send(seconds: float, text: str) -> None:
-            await context.session.report_progress(seconds, message=_whole(text))
+            await context.session.report_progress(seconds, message=_replace_surrogates(text))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call.follow, send)
@@ -122,28 +123,31 @@ class ToolsetServer:
     # -- over stdio
 
     async def serve_stdio(self) -> None:
-        """Serve this process's stdin and stdout until stdin ends, nobody reads stdout, or `shutdown` is set."""
+        """Serve stdin and stdout of this process until stdin ends, stdout is closed, or `shutdown` is set."""
         async with standard_streams() as (rx, tx):
             await self.serve_streams(rx, tx)
 
     async def serve_streams(self, rx: trio.abc.ReceiveStream, tx: trio.abc.SendStream) -> None:
-        """The same for any two streams."""
-        wire, transport = Wire(rx, tx), cast("Any", stdio).stdio_server  # wants files, uses what a wire has
+        """Serve any two streams."""
+        wire, transport = (
+            Wire(rx, tx),
+            cast("Any", stdio).stdio_server,
+        )  # typed for files, but it uses only what a wire has
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stopped_with, wire.over)
-            nursery.start_soon(self._left, wire, nursery.cancel_scope)
+            nursery.start_soon(self._stopped_with, wire.closed)
+            nursery.start_soon(self._stop_when_settled, wire, nursery.cancel_scope)
             async with transport(wire, wire) as (read, write):
                 await self.sdk.run(read, write, self.sdk.create_initialization_options())
 
-    async def _stopped_with(self, over: trio.Event) -> None:
-        await over.wait()
+    async def _stopped_with(self, closed: trio.Event) -> None:
+        await closed.wait()
         self.stop()
 
-    async def _left(self, wire: Wire, scope: trio.CancelScope) -> None:
+    async def _stop_when_settled(self, wire: Wire, scope: trio.CancelScope) -> None:
         await self.shutdown.wait()
         self.stop()
         with trio.move_on_after(GRACE):
-            await wire.settled()
+            await wire.wait_settled()
         scope.cancel("the server has stopped")
 
     # -- over HTTP
@@ -152,17 +156,17 @@ class ToolsetServer:
         self,
         bound: socket.socket,
         *,
-        door: Callable[[ASGIApp], ASGIApp] | None = None,
+        middleware: Callable[[ASGIApp], ASGIApp] | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve a bound socket until `shutdown` is set: the protocol at `/mcp`, and the `routes`.
 
-        Who may come in is up to `door`, which is put around the whole application. Without one `/mcp` is for programs
-        that call this machine by a name of its own, and for no page of another origin; the routes are for all.
+        `middleware` wraps the whole application and authenticates its requests. Without it `/mcp` accepts requests with a loopback
+        `Host` and without a foreign `Origin`, and the routes accept every request.
         """
-        from proctor.actors.web_server.server import serve  # another extra's: stdio does without
+        from proctor.actors.web_server.server import serve  # needs the extra `http`, which stdio does not
 
-        app = self.app() if door is None else door(self.app(hosts=None))
+        app = self.app() if middleware is None else middleware(self.app(hosts=None))
         closing = trio.Event()
         serving = partial(serve, cast("Any", app), bound, shutdown=closing)
         async with trio.open_nursery() as nursery:
@@ -175,9 +179,9 @@ class ToolsetServer:
             closing.set()
 
     def app(self, hosts: Sequence[str] | None = LOOPBACK) -> Starlette:
-        """The ASGI application of `serve_http`, for a server of another kind. Needs the lifespan of ASGI.
+        """The ASGI application of `serve_http`, for other servers. Needs the lifespan of ASGI.
 
-        `/mcp` is for requests whose `Host` is one of `hosts` (`:*` for any port; None: any), and for no page elsewhere.
+        `/mcp` accepts requests whose `Host` is one of `hosts` (`:*` for any port; None: any host) and that have no foreign `Origin`.
         """
         return self.sdk.streamable_http_app(
             streamable_http_path=PATH,
@@ -194,29 +198,34 @@ class ToolsetServer:
 
 def _listed(tool: ServedTool) -> types.Tool:
     return types.Tool(
-        name=tool.name, description=_whole(tool.description), input_schema=_whole(dict(tool.schema))
+        name=tool.name,
+        description=_replace_surrogates(tool.description),
+        input_schema=_replace_surrogates(dict(tool.schema)),
     )
 
 
-def _told(result: ToolResult) -> types.CallToolResult:
-    data, facts = _whole(msgspec.to_builtins(result.data)), _whole(msgspec.to_builtins(dict(result.facts)))
+def _to_result(result: ToolResult) -> types.CallToolResult:
+    data, facts = (
+        _replace_surrogates(msgspec.to_builtins(result.data)),
+        _replace_surrogates(msgspec.to_builtins(dict(result.facts))),
+    )
     return types.CallToolResult(
-        content=[types.TextContent(text=_whole(result.text))],
+        content=[types.TextContent(text=_replace_surrogates(result.text))],
         is_error=result.is_error,
         structured_content=data if data is None or isinstance(data, dict) else {"result": data},
         _meta={FACTS: facts} if facts else None,
     )
 
 
-def _whole(value: Any) -> Any:
-    """The same with `?` for each half of a surrogate pair: UTF-8 has no bytes for one, and its writer would die of it."""
+def _replace_surrogates(value: Any) -> Any:
+    """Replace each lone surrogate by `?`: UTF-8 cannot encode it, and the SDK's writer would fail on it."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
         case list():
-            return [*map(_whole, cast("list[Any]", value))]  # type: ignore[redundant-cast]
+            return [*map(_replace_surrogates, cast("list[Any]", value))]  # type: ignore[redundant-cast]
         case dict():
-            given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
-            return {_whole(key): _whole(inner) for key, inner in given.items()}
+            items = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
+            return {_replace_surrogates(key): _replace_surrogates(inner) for key, inner in items.items()}
         case _:
             return value

@@ -1,14 +1,10 @@
-"""MCP's lines over two streams, for a Trio program that can be stopped while it serves.
+"""The lines of MCP over two streams, for a Trio program that can be stopped while it serves.
 
-Guarantees: reading and writing can be cancelled at any time. The wire knows which requests are owed an answer: one
-that was withdrawn is not, one whose answer is written is not any more. A line that is no JSON, no request, or too
-long is answered as JSON-RPC has it and costs nothing else. When the input ends or nobody reads the output `over` is
-set, and the wire stays silent: it is closed by cancelling whoever reads it, once nothing is owed.
+Reading and writing can be cancelled at any time. The wire keeps the ids of pending requests: those neither withdrawn nor
+answered. A line that is not JSON, not a request, or too long is answered with an error of JSON-RPC. When the input ends or
+the output is closed, `closed` is set and reading blocks; cancel the reader once no request is pending.
 
-`standard_streams` takes the descriptors 0 and 1 for the protocol alone: what else reads stdin meets its end, what else
-writes to stdout writes to stderr, and what we start inherits neither.
-
-Not here: what the messages mean.
+Not here: the meaning of the messages.
 """
 
 from __future__ import annotations
@@ -46,33 +42,33 @@ class _Withdrawn(msgspec.Struct, rename="camel"):
 
 
 class Wire:
-    """Lines in and out, as the SDK's stdio transport takes them from files."""
+    """Lines in and out, with the interface that the SDK's stdio transport expects of files."""
 
     def __init__(self, rx: trio.abc.ReceiveStream, tx: trio.abc.SendStream) -> None:
-        self.over = trio.Event()
+        self.closed = trio.Event()
         self._rx, self._tx = rx, tx
         self._ended = False
         self._writing = trio.Lock()
         self._framing = Framing()
         self._lines = deque[bytes | Oversized]()
-        self._owed = set[Id]()
-        self._debts = AsyncValue(0)
+        self._pending = set[Id]()
+        self._pending_count = AsyncValue(0)
 
-    async def settled(self) -> None:
-        """Wait until no request is owed an answer."""
-        await self._debts.wait_value(0)
+    async def wait_settled(self) -> None:
+        """Wait until no request is pending."""
+        await self._pending_count.wait_value(0)
 
     def __aiter__(self) -> Wire:
         return self
 
     async def __anext__(self) -> str:
-        """The next message; never ends by itself, see `over`."""
+        """The next message; iteration never ends by itself, see `closed`."""
         while True:
             while self._lines:
                 if (message := await self._accepted(self._lines.popleft())) is not None:
                     return message
             if self._ended:
-                self.over.set()
+                self.closed.set()
                 await trio.sleep_forever()
             await self._read()
 
@@ -93,61 +89,61 @@ class Wire:
         try:
             text, frame = line.decode(), msgspec.json.decode(line, type=_Frame)
         except msgspec.ValidationError as error:
-            await self._refuse(INVALID_REQUEST, f"no message of JSON-RPC: {error}")
+            await self._refuse(INVALID_REQUEST, f"not a message of JSON-RPC: {error}")
         except Refusal as error:
-            await self._refuse(PARSE_ERROR, f"no JSON: {error}")
+            await self._refuse(PARSE_ERROR, f"not JSON: {error}")
         else:
             if (why := _unreadable(frame, text)) is None:
-                self._note(frame)
+                self._track(frame)
                 return text
             await self._refuse(INVALID_REQUEST, why, frame.id)
         return None
 
-    def _note(self, frame: _Frame) -> None:
+    def _track(self, frame: _Frame) -> None:
         if frame.method is not None and frame.id is not None:
-            self._owe(frame.id)
+            self._add_pending(frame.id)
         elif frame.method == "notifications/cancelled" and (withdrawn := _withdrawn(frame)) is not None:
-            self._settle(withdrawn)
+            self._remove_pending(withdrawn)
 
-    def _owe(self, request: Id) -> None:
-        self._owed.add(request)
-        self._debts.value = len(self._owed)
+    def _add_pending(self, request: Id) -> None:
+        self._pending.add(request)
+        self._pending_count.value = len(self._pending)
 
-    def _settle(self, request: Id) -> None:
-        self._owed.discard(request)
-        self._debts.value = len(self._owed)
+    def _remove_pending(self, request: Id) -> None:
+        self._pending.discard(request)
+        self._pending_count.value = len(self._pending)
 
     async def _refuse(self, code: int, message: str, request: Id | None = None) -> None:
         error: dict[str, Any] = {"code": code, "message": message}
         await self._send(msgspec.json.encode({"jsonrpc": "2.0", "id": request, "error": error}) + b"\n")
 
     async def write(self, text: str) -> None:
-        """Write one message; to nobody, once nobody reads."""
+        """Write one message; it is dropped when the output is closed."""
         data = text.encode()
         await self._send(data)
         frame = msgspec.json.decode(data, type=_Frame)
         if frame.method is None and frame.id is not None:
-            self._settle(frame.id)
+            self._remove_pending(frame.id)
 
     async def _send(self, data: bytes) -> None:
         async with self._writing:
             try:
                 await self._tx.send_all(data)
             except (OSError, trio.BrokenResourceError):
-                self.over.set()
+                self.closed.set()
 
     async def flush(self) -> None:
-        """What is written is with the system."""
+        """Do nothing: `write` writes to the system at once."""
 
 
 def _unreadable(frame: _Frame, text: str) -> str | None:
-    """Why the SDK would pass over this message without a word."""
+    """Why the SDK would ignore this message without a reply; None when it would not."""
     if frame.method is None and not (bytes(frame.result) or bytes(frame.error)):
         return "a message has a method, a result or an error"
     try:
         jsonrpc_message_adapter.validate_json(text, by_name=False)
-    except ValueError:  # what it says repeats the message
-        return "no message of JSON-RPC 2.0: its version, or its params, are none"
+    except ValueError:  # its text would repeat the message
+        return "not a message of JSON-RPC 2.0: wrong version or params"
     return None
 
 
@@ -160,7 +156,10 @@ def _withdrawn(frame: _Frame) -> Id | None:
 
 @asynccontextmanager
 async def standard_streams() -> AsyncGenerator[tuple[trio.abc.ReceiveStream, trio.abc.SendStream]]:
-    """Stdin and stdout for the protocol; both are given back after the block."""
+    """Stdin and stdout as streams for the protocol alone; both are restored after the block.
+
+    Meanwhile other readers of stdin see its end, other writers of stdout write to stderr, and child processes inherit neither.
+    """
     sys.stdout.flush()
     stdin, stdout = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
     async with trio.lowlevel.FdStream(stdin) as rx, trio.lowlevel.FdStream(stdout) as tx:

@@ -1,4 +1,4 @@
-"""Agents behind the HTTP API that clients of OpenAI's speak: `/v1/chat/completions` and `/v1/models`."""
+"""The chat API of OpenAI's clients: `/v1/chat/completions` and `/v1/models`."""
 
 from __future__ import annotations
 

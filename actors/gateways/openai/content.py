@@ -1,14 +1,10 @@
-"""What a client of the chat API has been sent of a text, where parts of the text may turn out not to count.
+"""The text that was sent to a client of a stream, when parts of it may be retracted.
 
-A client joins what it is sent, and nothing can be taken from it again. So text that was taken back is owed: what is said in
-its place is not sent as long as it repeats what was sent, and goes on where that ends. Text that says something else cannot
-be sent any more; `parted` says so, until it is taken back as well.
+A client joins the parts, and sent text cannot be unsent. After a retraction, new text is not sent as long as it repeats
+what was sent, and continues where the repetition ends. New text that differs cannot be sent: `diverged` is then true.
+The first text after a `pause` is held for `hold` seconds, because most model calls that break do so early.
 
-The first text after a `pause` is held for `hold` seconds: most calls of a model that break do so early, and what was not
-sent needs no repair. From then on text goes out as it comes.
-
-Invariant: what was sent, less `_ahead`, and then `_waiting`, is the text that counts; `_ahead` and `_waiting` have no common
-beginning.
+Invariant: the sent text without `_surplus`, plus `_pending`, is the valid text; `_surplus` and `_pending` have no common prefix.
 """
 
 from __future__ import annotations
@@ -20,74 +16,76 @@ HOLD = 1.0
 
 
 class Content:
-    """One text on its way to a client. Times are on the caller's clock."""
+    """The text of one stream. Times are on the caller's clock."""
 
     def __init__(self, hold: float = HOLD) -> None:
         self._hold = hold
-        self._ahead = ""
-        self._waiting: list[str] = []
-        self._flows = hold <= 0
+        self._surplus = ""
+        self._pending: list[str] = []
+        self._flowing = hold <= 0
         self.due = math.inf
-        """When what is held is to be sent."""
+        """The time at which held text must be sent."""
 
     @property
-    def parted(self) -> bool:
-        """Whether what was sent is not what the text begins with."""
-        return bool(self._ahead and self._waiting)
+    def diverged(self) -> bool:
+        """Whether the sent text is not a prefix of the valid text."""
+        return bool(self._surplus and self._pending)
 
     @property
-    def whole(self) -> bool:
-        """Whether what was sent is the text, with nothing that does not count."""
-        return not self._ahead and not self._waiting
+    def complete(self) -> bool:
+        """Whether the sent text is exactly the valid text."""
+        return not self._surplus and not self._pending
 
     def add(self, text: str, now: float) -> str:
-        """The text goes on; what is to be sent."""
-        parted = self.parted
-        self._waiting.append(text)
-        if parted:
+        """Append text, and return what to send now."""
+        diverged = self.diverged
+        self._pending.append(text)
+        if diverged:
             return ""
-        if self._ahead:
+        if self._surplus:
             self._skip_repeated()
         return self._release(now)
 
-    def take_back(self, text: str) -> None:
-        """The end of the text does not count."""
+    def retract(self, text: str) -> None:
+        """Retract this text, which is the end of the valid text."""
         self.pause()
-        waiting = "".join(self._waiting)
-        kept, sent = waiting[: -len(text) or None], text[: max(0, len(text) - len(waiting))]
-        self._waiting = [kept] if kept else []
-        self._ahead = sent + self._ahead
-        if not self._waiting:
+        pending = "".join(self._pending)
+        kept, sent = pending[: -len(text) or None], text[: max(0, len(text) - len(pending))]
+        self._pending = [kept] if kept else []
+        self._surplus = sent + self._surplus
+        if not self._pending:
             self.due = math.inf
 
     def pause(self) -> None:
-        """Something else comes between this text and the next."""
-        self._flows = self._hold <= 0
+        """Mark that something else comes before the next text."""
+        self._flowing = self._hold <= 0
 
     def flush(self) -> str:
-        """What was held, to be sent now."""
-        if self._ahead or not self._waiting:
+        """Return the held text, to be sent now."""
+        if self._surplus or not self._pending:
             return ""
-        self._flows, self.due = True, math.inf
-        text, self._waiting = "".join(self._waiting), []
+        self._flowing, self.due = True, math.inf
+        text, self._pending = "".join(self._pending), []
         return text
 
     def _skip_repeated(self) -> None:
-        waiting = "".join(self._waiting)
-        same = _common(self._ahead, waiting)
-        self._ahead, rest = self._ahead[same:], waiting[same:]
-        self._waiting = [rest] if rest else []
-        self._flows = self._flows or not self._ahead  # the client has this text's beginning already
+        pending = "".join(self._pending)
+        same = _common_prefix(self._surplus, pending)
+        self._surplus, rest = self._surplus[same:], pending[same:]
+        self._pending = [rest] if rest else []
+        self._flowing = (
+            self._flowing or not self._surplus
+        )  # the client already has the beginning of this text
 
     def _release(self, now: float) -> str:
-        if self._flows:
+        if self._flowing:
             return self.flush()
-        if self._waiting and not self._ahead and self.due == math.inf:
+        if self._pending and not self._surplus and self.due == math.inf:
             self.due = now + self._hold
         return ""
 
 
-def _common(one: str, other: str) -> int:
-    """The length of what both begin with."""
+def _common_prefix(one: str, other: str) -> int:
+    """The length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

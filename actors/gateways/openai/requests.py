@@ -1,7 +1,7 @@
-"""What a client of the chat API asks, as a completion request.
+"""Parsing of requests to the chat API.
 
-Guarantees: a parameter that an agent cannot honour is refused with its name, and one with the value that changes nothing is
-taken; nothing that was said is dropped. Pictures and files come in the message itself: nothing is fetched for a client.
+A parameter that an agent cannot honour is refused by name; its neutral values are accepted. No message is dropped.
+Images and files must be in the message itself: nothing is fetched.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from proctor.protocols.prompt import Called, Message, Role, text_of
 
 Object = Mapping[str, Any]
 
-READ = frozenset(("messages", "model", "response_format", "stream", "stream_options"))
-"""Parameters that are carried out."""
+SUPPORTED = frozenset(("messages", "model", "response_format", "stream", "stream_options"))
+"""Parameters that have an effect."""
 
-INDIFFERENT = frozenset(
+IGNORED = frozenset(
     (
         "metadata",
         "parallel_tool_calls",
@@ -36,7 +36,7 @@ INDIFFERENT = frozenset(
         "prompt_cache_retention",
     )
 )
-"""Parameters that change no answer, whatever they say."""
+"""Parameters that are ignored, because they do not change the answer."""
 
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "audio": (),
@@ -64,11 +64,11 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-"""Parameters that no agent can honour → the values that ask for nothing; null does not, either."""
+"""Parameters that no agent can honour → their neutral values; null is always neutral."""
 
-WHY: Mapping[str, str] = {
-    "tools": "the agent runs tools of its own, and cannot call yours",
-    "functions": "the agent runs tools of its own, and cannot call yours",
+REASONS: Mapping[str, str] = {
+    "tools": "the agent runs its own tools and cannot call yours",
+    "functions": "the agent runs its own tools and cannot call yours",
     "n": "an agent gives one answer",
 }
 
@@ -83,8 +83,8 @@ ROLES: Mapping[str, Role] = {
 _DATA = re.compile(r"data:([^;,]+)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
-class Refused(BadOption):
-    """A request that is not served; `param` names what is wrong in it, where that has a name."""
+class InvalidRequest(BadOption):
+    """A request that is refused; `param` names the invalid parameter, if there is one."""
 
     def __init__(self, param: str | None, why: str) -> None:
         super().__init__(why)
@@ -92,8 +92,8 @@ class Refused(BadOption):
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
-    """One request: which model, what, whether it is to be streamed, and whether its last piece counts the tokens."""
+class ChatRequest:
+    """A parsed request; with `include_usage` the last chunk of its stream has the token counts."""
 
     model: str
     request: CompletionRequest
@@ -102,44 +102,44 @@ class Asked:
     structured: bool = False
 
 
-def asked_of(body: bytes) -> Asked:
-    """What a request's body asks for. Raises `Refused`."""
+def parse_request(body: bytes) -> ChatRequest:
+    """Parse the body of a request. Raises `InvalidRequest`."""
     try:
-        given = msgspec.json.decode(body, type=dict[str, Any])
+        params = msgspec.json.decode(body, type=dict[str, Any])
     except Refusal as error:
-        raise Refused(None, f"the body is no JSON object: {error}") from error
-    _check(given)
-    model = _typed(given, "model", str, None)
+        raise InvalidRequest(None, f"the body is not a JSON object: {error}") from error
+    _check(params)
+    model = _typed(params, "model", str, None)
     if not model:
-        raise Refused("model", "model is missing: GET /v1/models lists what there is")
-    schema = _schema(given.get("response_format"))
-    options = _object(_typed(given, "stream_options", dict, {}))
-    return Asked(
+        raise InvalidRequest("model", "model is missing: GET /v1/models lists the models")
+    schema = _schema(params.get("response_format"))
+    options = _object(_typed(params, "stream_options", dict, {}))
+    return ChatRequest(
         model=model,
-        request=attrs.evolve(_request(_typed(given, "messages", list, [])), schema=schema),
-        stream=_typed(given, "stream", bool, False),
+        request=attrs.evolve(_request(_typed(params, "messages", list, [])), schema=schema),
+        stream=_typed(params, "stream", bool, False),
         include_usage=bool(options.get("include_usage")),
         structured=schema is not None,
     )
 
 
-def _check(given: Object) -> None:
-    for name, value in given.items():
-        if name in READ or name in INDIFFERENT or value is None:
+def _check(params: Object) -> None:
+    for name, value in params.items():
+        if name in SUPPORTED or name in IGNORED or value is None:
             continue
         if name not in NEUTRAL:
-            raise Refused(name, f"the parameter {name!r} is not known")
+            raise InvalidRequest(name, f"unknown parameter {name!r}")
         if value not in NEUTRAL[name]:
-            why = WHY.get(name, "no agent's command line takes it")
-            raise Refused(name, f"{name} cannot be honoured: {why}")
+            why = REASONS.get(name, "no command line has this option")
+            raise InvalidRequest(name, f"unsupported parameter {name}: {why}")
 
 
-def _typed(given: Object, name: str, kind: type, default: Any) -> Any:
-    value = given.get(name)
+def _typed(params: Object, name: str, kind: type, default: Any) -> Any:
+    value = params.get(name)
     if value is None:
         return default
     if not isinstance(value, kind):
-        raise Refused(name, f"{name} must be of the type {kind.__name__}, got {value!r}")
+        raise InvalidRequest(name, f"{name} must be of the type {kind.__name__}, got {value!r}")
     return value
 
 
@@ -161,7 +161,7 @@ def _schema(wanted: Any) -> Object | None:
             return {"title": name, **_object(schema)}
         case _:
             accepted = "text, json_object, or json_schema with a name and a schema"
-            raise Refused("response_format", f"response_format is one of {accepted}, got {wanted!r}")
+            raise InvalidRequest("response_format", f"response_format must be {accepted}, got {wanted!r}")
 
 
 # -- messages
@@ -169,25 +169,25 @@ def _schema(wanted: Any) -> Object | None:
 
 def _request(messages: Sequence[Any]) -> CompletionRequest:
     if not messages:
-        raise Refused("messages", "messages is empty: there is nothing to answer")
+        raise InvalidRequest("messages", "messages is empty: send at least one message")
     payloads: list[Payload] = []
     names: dict[str, str] = {}
-    said = [_message(each, f"messages[{n}]", names, payloads) for n, each in enumerate(messages)]
+    parsed = [_message(each, f"messages[{n}]", names, payloads) for n, each in enumerate(messages)]
     leading = 0
-    while leading < len(said) and said[leading].role == "system":
+    while leading < len(parsed) and parsed[leading].role == "system":
         leading += 1
-    preamble = "\n\n".join(text_of(message.content) for message in said[:leading])
-    rest = said[leading:]
+    preamble = "\n\n".join(text_of(message.content) for message in parsed[:leading])
+    rest = parsed[leading:]
     last = rest.pop().content if rest and rest[-1].role == "user" else ""
     return CompletionRequest(
         prompt=last, preamble=preamble, history=tuple(rest), payloads=tuple(payloads), timeout=None
     )
 
 
-def _message(given: Any, at: str, names: dict[str, str], payloads: list[Payload]) -> Message:
-    message = _object(given)
+def _message(value: Any, at: str, names: dict[str, str], payloads: list[Payload]) -> Message:
+    message = _object(value)
     if message.get("role") not in ROLES:
-        raise Refused(at, f"{at} must have one of the roles {', '.join(ROLES)}")
+        raise InvalidRequest(at, f"{at} must have one of the roles {', '.join(ROLES)}")
     calls = tuple(_calls(_items(message.get("tool_calls")), at))
     names.update((call.id, call.name) for call in calls)
     name = names.get(str(message.get("tool_call_id"))) or message.get("name")
@@ -202,7 +202,9 @@ def _calls(calls: Sequence[Any], at: str) -> Iterator[Called]:
             case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
                 yield Called(id, name, _arguments(arguments))
             case _:
-                raise Refused(f"{at}.tool_calls", f"a tool call has an id and a function, got {call!r}")
+                raise InvalidRequest(
+                    f"{at}.tool_calls", f"a tool call must have an id and a function, got {call!r}"
+                )
 
 
 def _arguments(text: str) -> Object:
@@ -217,7 +219,9 @@ def _content(content: Any, at: str, payloads: list[Payload]) -> str | tuple[str,
         return content or ""
     parts = _items(content)
     if not parts:
-        raise Refused(f"{at}.content", f"{at}.content is a text or a list of parts, got {content!r}")
+        raise InvalidRequest(
+            f"{at}.content", f"{at}.content must be a text or a list of parts, got {content!r}"
+        )
     return tuple(_part(part, f"{at}.content[{n}]", payloads) for n, part in enumerate(parts))
 
 
@@ -235,14 +239,14 @@ def _part(part: Any, at: str, payloads: list[Payload]) -> str:
             payload = BinaryPayload(_decoded(encoded, at), f"audio/{form}", f"audio-{len(payloads) + 1}")
         case _:
             kind = _object(part).get("type")
-            raise Refused(at, f"{at} is no part that an agent can be sent: {kind!r}")
+            raise InvalidRequest(at, f"{at} has a type that agents do not accept: {kind!r}")
     payloads.append(payload)
     return f"[{payload.name}]"
 
 
 def _data(url: str, at: str) -> tuple[str, bytes]:
     if (found := _DATA.fullmatch(url)) is None:
-        raise Refused(at, f"{at} must carry its content in a data URL with base64: nothing is fetched here")
+        raise InvalidRequest(at, f"{at} must be a data URL with base64: nothing is fetched")
     return found[1], _decoded(found[2], at)
 
 
@@ -250,4 +254,4 @@ def _decoded(text: str, at: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise Refused(at, f"{at} is no base64: {error}") from error
+        raise InvalidRequest(at, f"{at} is not base64: {error}") from error

@@ -1,8 +1,8 @@
-"""A completion, its chunks and its errors in the words of the chat API.
+"""Responses, chunks and errors of the chat API.
 
-The tools that an agent called have been run by it: they are reported as `executed_tools`, in the shape of tool calls,
-and never as `tool_calls`, which a client would take for a wish that it run them. What came of them, and whatever else only
-a command line knows, stands under `proctor`. An error names its causes, outermost first; its status is in a table.
+The tools that an agent called have already run, so they are reported as `executed_tools` in the shape of tool calls, and never as
+`tool_calls`, which would ask the client to run them. Their results, and other facts of a command line, are under `proctor`.
+An error lists its causes, outermost first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.actors import errors as e
 from proctor.actors.error_kinds import chain, facts_of, is_retryable
-from proctor.actors.gateways.openai.requests import Refused
+from proctor.actors.gateways.openai.requests import InvalidRequest
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.serving.chunks import ToolOutput, ToolUse
 from proctor.actors.serving.completion import Completion
@@ -27,10 +27,10 @@ from proctor.protocols.vocabulary import Usage
 Body = dict[str, Any]
 
 LEFT = 499
-"""The client went away before there was an answer."""
+"""The client disconnected before the answer."""
 
 STATUSES: Mapping[int, int] = {422: 400, 504: 408, 502: 500}
-"""An error's HTTP status → that of the chat API, which has a word of its own for some."""
+"""The HTTP status of an error → that of the chat API, where it differs."""
 
 TYPES: Mapping[int, str] = {
     400: "invalid_request_error",
@@ -47,7 +47,7 @@ TYPES: Mapping[int, str] = {
 
 @attrs.frozen
 class Fault:
-    """An error as a response: its `status`, the `body`, and the seconds after which it is worth another try."""
+    """An error as a response: its status, its body, and the seconds after which a retry may help."""
 
     status: int
     body: Body
@@ -64,8 +64,8 @@ def fault_of(error: BaseException, *, status: int | None = None, code: str | Non
     """The error as a response."""
     status = status or status_of(error)
     causes = [{"type": type(each).__name__, "message": str(each)} for each in chain(error)]
-    param = error.param if isinstance(error, Refused) else None
-    told: Body = {
+    param = error.param if isinstance(error, InvalidRequest) else None
+    record: Body = {
         "message": str(error),
         "type": TYPES.get(status, "server_error"),
         "param": param,
@@ -73,8 +73,8 @@ def fault_of(error: BaseException, *, status: int | None = None, code: str | Non
         "causes": causes,
     }
     if (delivery := e.delivery_of(error)) is not None:
-        told["delivery"] = delivery.facts()
-    return Fault(status, {"error": told}, _retry_after(error, status))
+        record["delivery"] = delivery.facts()
+    return Fault(status, {"error": record}, _retry_after(error, status))
 
 
 def _code(error: BaseException) -> str | None:
@@ -95,21 +95,21 @@ def _retry_after(error: BaseException, status: int) -> int | None:
 
 
 def head_of(model: str) -> Body:
-    """What all pieces of one response begin with."""
+    """The fields that all chunks of one response start with."""
     return {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
 
 def usage_of(usage: Usage | None) -> Body | None:
-    """The tokens; None where the command line counted none."""
+    """The token counts; None when the command line reported none."""
     if usage is None:
         return None
     cached = usage.cache_read_tokens or 0
     prompt = (usage.input_tokens or 0) + cached + (usage.cache_write_tokens or 0)
-    said = usage.output_tokens or 0
+    output = usage.output_tokens or 0
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": said,
-        "total_tokens": prompt + said,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
 
@@ -122,25 +122,25 @@ def content_of(completion: Completion, *, structured: bool) -> str:
 
 
 def tool_of(call: ToolUse) -> Body:
-    """One tool that the agent has used."""
+    """One tool call of the agent."""
     arguments = msgspec.json.encode(call.input).decode()
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def output_of(output: ToolOutput) -> Body:
-    """What came of a tool that the agent has used."""
-    told = {
+    """The result of a tool call of the agent."""
+    record = {
         "tool_call_id": output.id,
         "name": output.name,
         "content": output.text,
         "is_error": output.is_error,
     }
-    beside = output.metadata.get("result")
-    return {**told, "duration": output.duration, **({} if beside is None else {"metadata": beside})}
+    metadata = output.metadata.get("result")
+    return {**record, "duration": output.duration, **({} if metadata is None else {"metadata": metadata})}
 
 
-def whole(head: Body, completion: Completion, metadata: Mapping[str, Any], *, structured: bool) -> Body:
-    """The body of a response that is not streamed."""
+def response_of(head: Body, completion: Completion, metadata: Mapping[str, Any], *, structured: bool) -> Body:
+    """The body of a response without streaming."""
     message: Body = {"role": "assistant", "content": content_of(completion, structured=structured)}
     if completion.tool_calls:
         message["executed_tools"] = [tool_of(call) for call in completion.tool_calls]
@@ -161,7 +161,7 @@ def _results_of(completion: Completion) -> Body:
     return {"tool_results": results} if results else {}
 
 
-def piece(head: Body, delta: Body, *, last: bool = False, **more: Any) -> Body:
-    """One piece of a stream."""
+def chunk_of(head: Body, delta: Body, *, last: bool = False, **more: Any) -> Body:
+    """One chunk of a stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": "stop" if last else None, "logprobs": None}
     return {**head, "object": "chat.completion.chunk", "choices": [choice], **more}

@@ -14,7 +14,7 @@ import trio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from proctor.actors.gateways.http import Check, Entrance, Looks, Probes, check_door
+from proctor.actors.gateways.http import AuthMiddleware, Check, HealthChecks, Probes, check_listen_address
 from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
@@ -35,25 +35,28 @@ class Doorway:
     token: Token = attrs.field(factory=Token)
 
     def __attrs_post_init__(self) -> None:
-        check_door(self.where, self.token.value)
+        check_listen_address(self.where, self.token.value)
 
     async def serve(
         self,
         make: Make,
         checks: Mapping[str, Check],
         alarms: Mapping[str, Check],
-        gather: Gather | None,
+        metrics_text: Gather | None,
         shutdown: trio.Event,
     ) -> None:
-        """Serve what `make` makes of the routes, until `shutdown` is set. `checks` and `alarms` as for `Looks`; `gather` gives `/metrics`, None: there are none."""
+        """Serve what `make` makes of the routes, until `shutdown` is set. `checks` and `alarms` as for `HealthChecks`; `metrics_text` gives `/metrics`, None: there are none."""
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
-                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
+                probes, here = (
+                    Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
+                    endpoint_of(opened),
+                )
                 nursery.start_soon(_told, shutdown, probes)
-                door = partial(_entered, where=here, token=self.token.value)
+                middleware = partial(_protected, where=here, token=self.token.value)
                 server = make(routes=probes.routes())
                 async with trio.open_nursery() as serving:
-                    await serving.start(partial(server.serve_http, opened, door=door))
+                    await serving.start(partial(server.serve_http, opened, middleware=middleware))
                     address = str(here) if here.path else f"http://{here}{PATH}"
                     _log.info("serves %s", address)
                     await announce(Output(2), f"serves {address}", self.token)
@@ -63,16 +66,19 @@ class Doorway:
         self,
         checks: Mapping[str, Check],
         alarms: Mapping[str, Check],
-        gather: Gather | None,
+        metrics_text: Gather | None,
         shutdown: trio.Event,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve `/healthz`, `/readyz` and `/metrics` alone, until cancelled; the rest as for `serve`."""
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
-                probes, here = Probes(Looks(checks, nursery, alarms=alarms), gather), endpoint_of(opened)
+                probes, here = (
+                    Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
+                    endpoint_of(opened),
+                )
                 nursery.start_soon(_told, shutdown, probes)
-                app = _entered(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
+                app = _protected(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
                 await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
                 address = str(here) if here.path else f"http://{here}"
                 _log.info("serves probes at %s", address)
@@ -81,8 +87,8 @@ class Doorway:
                 await trio.sleep_forever()
 
 
-def _entered(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:
-    return Entrance(application, where, token=token)
+def _protected(application: ASGIApp, *, where: Endpoint, token: str | None) -> ASGIApp:
+    return AuthMiddleware(application, where, token=token)
 
 
 async def _told(shutdown: trio.Event, probes: Probes) -> None:

@@ -28,9 +28,9 @@ def test_what_a_client_joins_is_the_text_wherever_the_first_attempt_breaks(text:
         for sent in range(said + 1):
             content, out = broken(said, sent, size)
             out += "".join(content.add(piece, 0.0) for piece in cut(text, size)) + content.flush()
-            assert content.whole == text.startswith(FIRST[:sent])
+            assert content.complete == text.startswith(FIRST[:sent])
             # where the text is another, a client has no word of it behind what it was sent
-            assert out == (text if content.whole else FIRST[:sent])
+            assert out == (text if content.complete else FIRST[:sent])
 
 
 def broken(said: int, sent: int, size: int) -> tuple[Content, str]:
@@ -40,7 +40,7 @@ def broken(said: int, sent: int, size: int) -> tuple[Content, str]:
     content.pause()
     out += "".join(content.add(piece, 0.0) for piece in cut(FIRST[sent:said], size))
     if said:
-        content.take_back(FIRST[:said])
+        content.retract(FIRST[:said])
     return content, out
 
 
@@ -48,14 +48,14 @@ def broken(said: int, sent: int, size: int) -> tuple[Content, str]:
 def test_a_text_that_parted_and_is_taken_back_can_still_be_said(at: int) -> None:
     content = Content(hold=0.0)
     out = content.add("So: ", 0.0) + content.add(FIRST, 0.0)
-    content.take_back(FIRST)
+    content.retract(FIRST)
     other = FIRST[:at] + "?!"
     out += content.add(other, 0.0)
-    assert content.parted
-    content.take_back(other)
-    assert not content.parted
+    assert content.diverged
+    content.retract(other)
+    assert not content.diverged
     out += content.add(FIRST, 0.0) + content.add("ld.", 0.0)
-    assert (content.whole, out) == (True, "So: Hello, world.")
+    assert (content.complete, out) == (True, "So: Hello, world.")
 
 
 def test_the_first_text_of_a_step_is_held_and_the_rest_goes_out_as_it_comes() -> None:
@@ -69,6 +69,6 @@ def test_the_first_text_of_a_step_is_held_and_the_rest_goes_out_as_it_comes() ->
 def test_what_was_taken_back_while_it_was_held_leaves_no_trace() -> None:
     content = Content(hold=1.0)
     assert content.add("Wrong", 0.0) == ""
-    content.take_back("Wrong")
+    content.retract("Wrong")
     assert (content.due, content.add("Right", 3.0), content.due) == (math.inf, "", 4.0)
-    assert (content.flush(), content.whole) == ("Right", True)
+    assert (content.flush(), content.complete) == ("Right", True)

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from proctor.actors import errors as e
 from proctor.actors.gateways.openai import routes
-from proctor.actors.gateways.openai.requests import Refused, asked_of
+from proctor.actors.gateways.openai.requests import InvalidRequest, parse_request
 from proctor.actors.gateways.openai.responses import fault_of, status_of
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.structured.payloads import BinaryPayload, FilePayload
@@ -172,7 +172,9 @@ async def test_a_stream_that_cannot_be_the_answer_any_more_ends_with_an_error_th
             for piece in create(model="agent", messages=[USER], stream=True):
                 seen.append(piece.choices[0].delta.content or "")
 
-        with pytest.raises(openai.APIError, match="text that was sent was taken back") as caught:
+        with pytest.raises(
+            openai.APIError, match="a model call broke after part of its text was sent"
+        ) as caught:
             await chat.ask(read)
     body: Any = caught.value.body
     assert "".join(seen) == LOOK
@@ -376,7 +378,7 @@ def test_a_conversation_becomes_a_request_with_all_of_it() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "2"},
         {"role": "user", "content": [{"type": "text", "text": "two"}]},
     ]
-    request = asked_of(body(messages=messages)).request
+    request = parse_request(body(messages=messages)).request
     assert (request.preamble, request.prompt) == ("Be short.\n\nBe kind.", ("two",))
     assert request.history == (
         Message("user", "one"),
@@ -393,7 +395,7 @@ def test_pictures_and_files_of_a_message_become_payloads() -> None:
         {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}},
         {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
     ]
-    request = asked_of(body(messages=[{"role": "user", "content": parts}])).request
+    request = parse_request(body(messages=[{"role": "user", "content": parts}])).request
     assert request.prompt == ("look", "[image-1]", "[a.txt]", "[audio-3]")
     assert request.payloads == (
         BinaryPayload(b"a picture", "image/png", "image-1"),
@@ -410,11 +412,11 @@ def with_part(part: Any) -> dict[str, Any]:
     ("given", "param", "why"),
     [
         ({"n": 2}, "n", "an agent gives one answer"),
-        ({"temperature": 0.2}, "temperature", "no agent's command line takes it"),
-        ({"max_tokens": 5}, "max_tokens", "cannot be honoured"),
-        ({"tools": [{"type": "function"}]}, "tools", "the agent runs tools of its own"),
-        ({"stop": ["x"]}, "stop", "cannot be honoured"),
-        ({"made_up": 1}, "made_up", "not known"),
+        ({"temperature": 0.2}, "temperature", "no command line has this option"),
+        ({"max_tokens": 5}, "max_tokens", "unsupported parameter"),
+        ({"tools": [{"type": "function"}]}, "tools", "the agent runs its own tools"),
+        ({"stop": ["x"]}, "stop", "unsupported parameter"),
+        ({"made_up": 1}, "made_up", "unknown parameter"),
         ({"model": None}, "model", "missing"),
         ({"model": 5}, "model", "must be of the type str"),
         ({"messages": []}, "messages", "empty"),
@@ -429,19 +431,19 @@ def with_part(part: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_its_name(given: dict[str, Any], param: str, why: str) -> None:
-    with pytest.raises(Refused, match=why) as caught:
-        asked_of(body(**given))
+    with pytest.raises(InvalidRequest, match=why) as caught:
+        parse_request(body(**given))
     assert caught.value.param == param
     assert status_of(caught.value) == 400
 
 
 def test_what_asks_for_nothing_is_taken() -> None:
-    asked = asked_of(
+    asked = parse_request(
         body(n=1, temperature=1, top_p=1, tools=[], stop=None, seed=None, user="u", metadata={"a": "b"})
     )
     assert asked.request == CompletionRequest(prompt="hi", timeout=None)
 
 
 def test_a_body_that_is_no_json_is_refused() -> None:
-    with pytest.raises(Refused, match="no JSON object"):
-        asked_of(b"[1]")
+    with pytest.raises(InvalidRequest, match="not a JSON object"):
+        parse_request(b"[1]")

@@ -120,7 +120,7 @@ async def test_an_agent_without_its_server_cannot_start_and_says_so(tmp_path: Pa
 
 
 async def test_an_agent_on_a_server_needs_a_tree(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="has its place in a tree, after that server"):
+    with pytest.raises(BadOption, match="must be in a supervision tree, after that server"):
         await run(served_plan("a", {"cwd": tmp_path}, server="hub"), "hi", timeout=10)
 
 
@@ -151,7 +151,7 @@ async def test_a_server_that_ends_before_it_listens_is_a_refused_start(tmp_path:
 async def test_a_server_that_never_listens_is_given_up(tmp_path: Path) -> None:
     program = installed(tmp_path / "mute", "exec sleep 60")
     spec = opencode_server("hub", executable=program, start=0.3)
-    with pytest.raises(proctor.StartError, match=r"did not say where it listens within 0\.3 s"):
+    with pytest.raises(proctor.StartError, match=r"did not report its address within 0\.3 s"):
         async with proctor.open_supervisor([spec], intensity=0):
             pass
 

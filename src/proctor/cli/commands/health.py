@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from proctor.actors.operations.health import ADAPTERS, Checks, Finding, Health
+from proctor.actors.operations.health import ADAPTERS, AdapterChecks, CheckResult, Health
 from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.ui.output import Output, OutputFailed
@@ -29,9 +29,9 @@ async def _main(names: Sequence[str], json: bool) -> int:
 async def _shown(names: Sequence[str], json: bool, screen: Output, interrupts: Interrupts) -> int:
     try:
         with interrupts.scope:
-            checks = Checks({name: ADAPTERS[name] for name in dict.fromkeys(names) or ADAPTERS})
-            health = await checks.look()
-            text = jsonfile.dumps(facts(health)) if json else "\n".join(map(told, health.findings))
+            checks = AdapterChecks({name: ADAPTERS[name] for name in dict.fromkeys(names) or ADAPTERS})
+            health = await checks.run()
+            text = jsonfile.dumps(facts(health)) if json else "\n".join(map(told, health.results))
             await Output(1).write(f"{text}\n".encode("utf-8", "replace"))
             return OK if health.grade == "ok" else FAILED
     except BrokenPipeError:
@@ -41,7 +41,7 @@ async def _shown(names: Sequence[str], json: bool, screen: Output, interrupts: I
     return FAILED  # that, or interrupted: the signal has its own status
 
 
-def told(finding: Finding) -> str:
+def told(finding: CheckResult) -> str:
     """A finding on one line."""
     said = f"{finding.version} at {finding.path}" if finding.ok else one_line(finding.why or "", WHOLE)
     return f"{'ok' if finding.ok else 'down':4}  {finding.adapter:9} {said}"
@@ -56,6 +56,6 @@ def facts(health: Health) -> dict[str, object]:
             "path": None if found.path is None else str(found.path),
             "why": found.why,
         }
-        for found in health.findings
+        for found in health.results
     }
     return {"grade": health.grade, "missing": [*health.missing], "adapters": adapters}

@@ -25,9 +25,9 @@ import trio
 
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet.fleet import Fleet, load_fleet
-from proctor.actors.gateways.mcp.server import GRACE, IDLE, ToolsetServer
+from proctor.actors.gateways.mcp.server import GRACE, IDLE_TIMEOUT, ToolsetServer
 from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.operations.health import Checks, adapters_of, troubles
+from proctor.actors.operations.health import AdapterChecks, adapters_of, agent_problems
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.environment import parse_env
 from proctor.actors.plan.permissions import Policy
@@ -84,7 +84,7 @@ class ServeOptions:
     schema: str | None = None
     submit_to: str | None = None
     probes: str | None = None
-    client_ttl: float = IDLE
+    client_ttl: float = IDLE_TIMEOUT
     token_env: str | None = None
     no_token: bool = False
     metrics: bool = False
@@ -211,8 +211,8 @@ class Service:
             shutdown=self._shutdown,
             idle=self._client_ttl,
         )
-        checks = Checks(adapters_of(self._offer.plans)).by_name()
-        alarms: dict[str, Check] = {"agents": partial(troubles, self._offer.agents)}
+        checks = AdapterChecks(adapters_of(self._offer.plans)).by_name()
+        alarms: dict[str, Check] = {"agents": partial(agent_problems, self._offer.agents)}
         if self._absent is not None:
             alarms["fleet"] = self._absent.check
         around = (checks, alarms, self._gather(toolset), self._shutdown)
@@ -229,12 +229,12 @@ class Service:
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:
             return None
-        from proctor.actors.operations.prometheus import Exposition  # another extra's
+        from proctor.actors.operations.prometheus import PrometheusExporter  # another extra's
 
         pools = self._terms.pools.statistics
-        return Exposition(
+        return PrometheusExporter(
             self._metrics, lambda: toolset.counts, pools, lambda: self._accounts.expenses
-        ).expose
+        ).render
 
     def _instructions(self) -> str:
         names = ", ".join(tool.name for tool in self._offer.tools if tool.name not in SUBMISSION_TOOLS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -28,20 +28,19 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, BadOption
 from proctor.actors.fleet.fleet import load_fleet
 from proctor.actors.gateways.http import (
-    Entrance,
+    AuthMiddleware,
     Gateway,
     Hooks,
-    Rooms,
-    Steering,
+    Lifecycle,
+    SessionTurns,
     application,
-    check_door,
+    check_listen_address,
     open_gateway,
 )
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.openai import routes
-from proctor.actors.operations.health import Checks, adapters_of
+from proctor.actors.operations.health import AdapterChecks, adapters_of
 from proctor.actors.operations.metrics import Metrics, agents_in
-from proctor.actors.operations.prometheus import Exposition
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
@@ -121,7 +120,7 @@ class Service:
         self._absent = Absent(self._fleet, state_directory())
         self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
         self._token = token_for(self.where, options.token_env, no_token=options.no_token)
-        check_door(self.where, self._token.value)
+        check_listen_address(self.where, self._token.value)
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
         self._plans = {
             name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
@@ -163,7 +162,7 @@ class Service:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
             gateway.probes.not_ready = "the agents start"
-            app = Entrance(
+            app = AuthMiddleware(
                 application(gateway), where, token=self._token.value, origins=self._options.origins
             )
             await serving.start(partial(server, app))
@@ -222,31 +221,35 @@ class Service:
                 )
         return True
 
-    def _exposition(self) -> Exposition:
+    def _metrics_text(self) -> Callable[[], Awaitable[bytes]] | None:
+        if not self._options.metrics:
+            return None
+        from proctor.actors.operations.prometheus import PrometheusExporter  # loads prometheus_client
+
         pools = self._rooms.pools.statistics
-        return Exposition(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses)
+        return PrometheusExporter(self._metrics, pools=pools, accounts=lambda: self._accounts.expenses).render
 
     def _hooks(self, sup: Supervisor, agents: Mapping[str, Agent]) -> Hooks:
         paths = {member.name: path[1:] for path, member in self._fleet.members("")}
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, InFlight()
         return Hooks(
-            checks=Checks(adapters_of(self._plans)).by_name(),
+            checks=AdapterChecks(adapters_of(self._plans)).by_name(),
             alarms={"fleet": self._absent.check},
             absent=self._absent.why,
-            metrics=self._exposition().expose if self._options.metrics else None,
+            metrics=self._metrics_text(),
             routes=routes(models, visits),
             visits=visits,
-            rooms=self._rooms,
-            steering=Steering(sup, paths),
-            tell=_tell,
+            session_turns=self._rooms,
+            lifecycle=Lifecycle(sup, paths),
+            log=_tell,
         )
 
 
-def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> Rooms:
+def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> SessionTurns:
     kept = options.sessions is not None
     if options.limit is not None and options.limit < 1:
         raise BadOption(f"--limit must be 1 or more, got {options.limit}")
-    return Rooms(
+    return SessionTurns(
         sessions=Sessions(
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
         ),

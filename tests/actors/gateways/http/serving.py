@@ -16,7 +16,7 @@ import trio
 
 import proctor
 from proctor.actors.agent.handle import Agent
-from proctor.actors.gateways.http import Entrance, Gateway, Hooks, Steering, application, open_gateway
+from proctor.actors.gateways.http import AuthMiddleware, Gateway, Hooks, Lifecycle, application, open_gateway
 from proctor.actors.plan.plan import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
 from proctor.actors.transport.memory import Peer
@@ -158,15 +158,15 @@ async def served(
     with trio.fail_after(seconds), bound(Endpoint()) as opened:
         async with proctor.open_supervisor(specs or [spoken()], budget=budget) as sup:
             agents: dict[str, Agent] = {spec.id: sup.agent(spec.id) for spec in specs or [spoken()]}
-            steering = Steering(sup, {spec.id: spec.id for spec in specs})
-            given: dict[str, Any] = {"steering": steering, **(hooks or {})}
-            chosen = Hooks(tell=tell, **given)
+            lifecycle = Lifecycle(sup, {spec.id: spec.id for spec in specs})
+            given: dict[str, Any] = {"lifecycle": lifecycle, **(hooks or {})}
+            chosen = Hooks(log=tell, **given)
             async with (
                 open_gateway(agents, chosen, heartbeat=heartbeat, limit=limit) as gateway,
                 trio.open_nursery() as nursery,
             ):
                 where = endpoint_of(opened)
-                app = Entrance(application(gateway), where, **(entrance or {}))
+                app = AuthMiddleware(application(gateway), where, **(entrance or {}))
                 await nursery.start(partial(serve, app, opened, shutdown=trio.Event(), **serving))
                 async with httpx2.AsyncClient(base_url=f"http://{where}", timeout=20, verify=False) as client:
                     yield Served(gateway, sup, client, where, told, telling)

@@ -23,7 +23,7 @@ from tests.actors.gateways.http.serving import served, spoken
 EXAMPLES = int(os.environ.get("PROCTOR_EXAMPLES", "1"))
 """For each operation and kind of data; the environment asks for more."""
 
-ASKED = [o for o in OPERATIONS if o.takes or (o.parameters and EXAMPLES > 1)]
+ASKED = [o for o in OPERATIONS if o.body or (o.parameters and EXAMPLES > 1)]
 """To make data takes seconds: the gate has those that take bodies."""
 
 DOCUMENT: Mapping[str, Any] = openapi(body_schemas())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proctor.actors.errors import BadOption
-from proctor.actors.gateways.http import Entrance
+from proctor.actors.gateways.http import AuthMiddleware
 from proctor.actors.web_server.listening import endpoint
 from tests.actors.gateways.http.serving import served
 
@@ -27,7 +27,7 @@ async def nothing(scope: object, receive: object, send: object) -> None:
 )
 def test_an_address_that_others_can_reach_is_never_open(where: str, token: str | None, why: str) -> None:
     with pytest.raises(BadOption, match=why):
-        Entrance(nothing, endpoint(where), token=token)
+        AuthMiddleware(nothing, endpoint(where), token=token)
 
 
 async def test_a_name_that_was_made_to_point_here_is_refused() -> None:
@@ -85,5 +85,5 @@ async def test_a_websocket_is_refused() -> None:
     async def receive() -> dict[str, object]:
         return {"type": "websocket.connect"}
 
-    await Entrance(nothing, endpoint("127.0.0.1:80"))({"type": "websocket"}, receive, send)
+    await AuthMiddleware(nothing, endpoint("127.0.0.1:80"))({"type": "websocket"}, receive, send)
     assert said == [{"type": "websocket.close", "code": 1000}]

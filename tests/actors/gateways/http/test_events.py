@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from proctor.actors.gateways.http.cancel_signal import Bell
-from proctor.actors.gateways.http.encoded_events import HELD, Frames, Shelf
-from proctor.actors.gateways.http.streams import LogReading
+from proctor.actors.gateways.http.cancel_signal import CancelSignal
+from proctor.actors.gateways.http.encoded_events import CACHE_LIMIT, EncodedEvents, EncodedLog
+from proctor.actors.gateways.http.streams import LogSource
 from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import Text
 from tests.actors.gateways.http.serving import Frame, Served, served
@@ -57,7 +57,7 @@ async def test_the_stream_of_an_agent_that_comes_to_rest_ends_and_is_not_asked_f
     async with served() as server:
         async with server.follow("/agents/a/events?since=0") as found:
             await server.ask("hello")
-            log = server.gateway.shelf.frames("a", await log_of(server)).log
+            log = server.gateway.encoded_events.of("a", await log_of(server)).log
             log.close()
             got = [frame async for frame in found]
         last = got[-2].id
@@ -102,7 +102,7 @@ async def test_a_stream_with_nothing_to_say_shows_that_it_lives() -> None:
 
 
 async def test_clients_that_never_read_hold_up_nobody_and_lose_their_connection_after_a_stall() -> None:
-    async with served(stall=0.3) as server:
+    async with served(write_timeout=0.3) as server:
         log = await log_of(server)
         stuck = [await trio.open_tcp_stream(server.where.host, server.where.port) for _ in range(5)]
         for stream in stuck:
@@ -119,14 +119,14 @@ async def test_clients_that_never_read_hold_up_nobody_and_lose_their_connection_
 
 async def test_an_event_is_encoded_once_for_all_who_read_it() -> None:
     log, got = EventLog(), [bytearray() for _ in range(500)]
-    frames, bell = Shelf().frames("a", log), Bell()
+    encoded, closing = EncodedEvents().of("a", log), CancelSignal()
 
     async def read(seen: bytearray) -> None:
         async def write(data: bytes) -> None:
             seen.extend(data)
             await trio.lowlevel.checkpoint()
 
-        await LogReading(frames, 0, bell).write(write)
+        await LogSource(encoded, 0, closing).write(write)
 
     async with trio.open_nursery() as nursery:
         for seen in got:
@@ -137,28 +137,28 @@ async def test_an_event_is_encoded_once_for_all_who_read_it() -> None:
             await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
         log.close()
-    assert frames.encoded == 100
+    assert encoded.encoded == 100
     assert {bytes(seen) for seen in got} == {bytes(got[0])}
     assert got[0].count(b"id: ") == 100
 
 
 async def test_what_is_held_of_a_log_is_bounded_and_a_reader_behind_it_misses_nothing() -> None:
     log = EventLog()
-    frames, position, seen = Frames(log), 0, 0
+    encoded, position, seen = EncodedLog(log), 0, 0
     for first in range(0, 5000, 50):
         log.append(texts(50, first, size=50))
     while position < log.end:
-        data, position = frames.after(position)
+        data, position = encoded.after(position)
         seen += data.count(b"id: ")
-        assert frames.held <= HELD + 2**16
-    assert seen == log.end == frames.encoded == 5000
+        assert encoded.cached <= CACHE_LIMIT + 2**16
+    assert seen == log.end == encoded.encoded == 5000
 
 
 async def test_frames_stop_before_the_end_they_are_given_and_those_behind_it_are_whole() -> None:
     log = EventLog()
     log.append(texts(10))
-    frames = Frames(log)
-    assert frames.after(0, 4)[1] == 4
-    data, position = frames.after(4)
+    encoded = EncodedLog(log)
+    assert encoded.after(0, 4)[1] == 4
+    data, position = encoded.after(4)
     assert (data.count(b"id: "), position) == (6, 10)
-    assert frames.after(0)[1] == 10
+    assert encoded.after(0)[1] == 10

@@ -65,7 +65,7 @@ async def test_what_outlives_the_grace_is_interrupted_and_every_client_is_told_w
     problem = ends[-1].data["turn"]["problem"]
     assert ends[-1].event == logs[-1].event == "end"
     assert problem["type"] == "urn:proctor:problem:stopping"
-    assert "grace of 0.2 s" in problem["detail"]
+    assert "grace period of 0.2 s" in problem["detail"]
     assert logs[-1].data["why"] == "the server is stopping"
     assert (answers[0].status_code, answers[0].json()["type"]) == (503, "urn:proctor:problem:stopping")
 
@@ -137,7 +137,7 @@ async def test_what_was_begun_over_the_chat_api_has_the_grace_too_and_is_told_wh
         assert (cut.status_code, "retry-after" in cut.headers) == (503, False)
         error = cut.json()["error"]
     assert error["code"] == "stopping"
-    assert "grace of 0.3 s" in error["message"]
+    assert "grace period of 0.3 s" in error["message"]
 
 
 @pytest.mark.covers("R183")

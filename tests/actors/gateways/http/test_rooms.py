@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import trio
 
-from proctor.actors.gateways.http import Rooms
+from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.gateways.http.turns import LOGS
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
@@ -22,8 +22,8 @@ async def roomy(tmp_path: Path, limit: int = 2) -> AsyncGenerator[Served]:
     specs = (spoken("a"), spoken("b"), spoken("c"))
     plans = {spec.id: plan_of(spec) for spec in specs[:2]}
     async with Sessions(tmp_path / "sessions") as sessions:
-        rooms = Rooms(sessions=sessions, plans=plans, pools=Pools(limit=limit), prefix="here/")
-        async with served(*specs, hooks={"rooms": rooms}) as server:
+        session_turns = SessionTurns(sessions=sessions, plans=plans, pools=Pools(limit=limit), prefix="here/")
+        async with served(*specs, hooks={"session_turns": session_turns}) as server:
             yield server
 
 

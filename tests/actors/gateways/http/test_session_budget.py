@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from proctor import Budget
-from proctor.actors.gateways.http import Rooms
+from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.plan.budgets import Alarm
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
@@ -37,8 +37,8 @@ async def spending(
 ) -> AsyncGenerator[Served]:
     spec = spoken("a", far_end, budget=own)
     async with Sessions(tmp_path) as sessions:
-        rooms = Rooms(sessions=sessions, plans={"a": plan_of(spec)}, pools=Pools(limit=limit))
-        async with served(spec, hooks={"rooms": rooms}, budget=tree) as server:
+        session_turns = SessionTurns(sessions=sessions, plans={"a": plan_of(spec)}, pools=Pools(limit=limit))
+        async with served(spec, hooks={"session_turns": session_turns}, budget=tree) as server:
             yield server
 
 

@@ -66,7 +66,7 @@ async def test_a_temporary_agent_is_not_stopped_for_a_restart_that_cannot_be_and
 
 
 async def test_what_cannot_be_steered_is_refused_and_nothing_is_started_at_the_end() -> None:
-    async with served(hooks={"steering": None}) as server:
+    async with served(hooks={"lifecycle": None}) as server:
         assert kind(await say(server, "stop")) == (422, "not-possible")
     async with served(child()) as server:
         assert kind(await say(server, "stop", "none")) == (404, "no-such-agent")
