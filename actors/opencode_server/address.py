@@ -1,4 +1,4 @@
-"""Where a server of agent sessions listens, and HTTP clients for it.
+"""The address of an opencode server, and HTTP clients for it.
 
 Needs the extra `opencode` where a client is made, not before.
 """

@@ -123,17 +123,17 @@ class AgentTotals:
             self._line = event.frame + 1
         match event:
             case v.Notice():
-                self._note(event, now)
+                self._on_notice(event, now)
             case v.TurnStarted() if self._begun is None:
                 self._begun = now
             case v.TurnEnded():
-                self._end(event, now)
+                self._on_turn_ended(event, now)
             case v.Exited():
-                self._exit(event, now)
+                self._on_exited(event, now)
             case _:
                 pass
 
-    def _note(self, event: v.Notice, now: float) -> None:
+    def _on_notice(self, event: v.Notice, now: float) -> None:
         match event.code:
             case "sent":
                 self._begun = now
@@ -147,32 +147,32 @@ class AgentTotals:
             case _:
                 pass
 
-    def _spend(self, event: v.TurnEnded | v.Exited) -> None:
+    def _add_usage(self, event: v.TurnEnded | v.Exited) -> None:
         for name in ("input", "output", "cache_read", "cache_write"):
             self.tokens[name] += getattr(event.usage, f"{name}_tokens", None) or 0
         self.cost_usd += event.cost_usd or 0.0
 
-    def _end(self, event: v.TurnEnded, now: float) -> None:
-        self._spend(event)
+    def _on_turn_ended(self, event: v.TurnEnded, now: float) -> None:
+        self._add_usage(event)
         if event.ending == "schema_unmet":
             self.events["unmet"] += 1
         if self._unsettled:  # its process is being stopped, and the end of the process decides the outcome
             self._unsettled = False
         else:
-            self._close(ENDINGS[event.ending], now)
+            self._count_turn(ENDINGS[event.ending], now)
 
-    def _exit(self, event: v.Exited, now: float) -> None:
-        self._spend(event)
+    def _on_exited(self, event: v.Exited, now: float) -> None:
+        self._add_usage(event)
         if event.outcome == "deadline":
             self.timeouts["deadline"] += 1
         elif event.outcome == "stalled" and not self._stalled:
             self.timeouts["greeting"] += 1
         if self._begun is not None:
-            self._close(event.outcome, now)
+            self._count_turn(event.outcome, now)
         self._lines, self._line = self.lines, 0
         self._stalled = self._unsettled = False
 
-    def _close(self, outcome: str, now: float) -> None:
+    def _count_turn(self, outcome: str, now: float) -> None:
         self.turns[outcome] += 1
         if self._begun is not None:
             self.durations.add(now - self._begun)
@@ -266,11 +266,11 @@ class Metrics:
         async for event in events:
             self.dropped["tree"] += events.dropped - reported
             reported = events.dropped
-            self._count(event)
+            self._count_restart(event)
             if isinstance(event, ChildStarted):
                 self._start_reading(event.path, nursery)
 
-    def _count(self, event: SupervisorEvent) -> None:
+    def _count_restart(self, event: SupervisorEvent) -> None:
         if not isinstance(event, ChildRestarting):
             return
         if event.path in self.agents:

@@ -108,10 +108,10 @@ def _replace(file: ConfigFile, data: bytes) -> None:
 def _copy_mode_and_owner(old: Path, fd: int) -> None:
     """Give the new file the mode and the owner of the old one; without an old one only its owner can read it."""
     with suppress(FileNotFoundError):
-        was, made = old.stat(), os.fstat(fd)
-        if (was.st_uid, was.st_gid) != (made.st_uid, made.st_gid):
-            os.chown(fd, was.st_uid, was.st_gid)
-        os.chmod(fd, was.st_mode & 0o7777)
+        old_stat, new_stat = old.stat(), os.fstat(fd)
+        if (old_stat.st_uid, old_stat.st_gid) != (new_stat.st_uid, new_stat.st_gid):
+            os.chown(fd, old_stat.st_uid, old_stat.st_gid)
+        os.chmod(fd, old_stat.st_mode & 0o7777)
 
 
 def _refused(path: Path, what: str, error: Exception) -> ConfigRefused:

@@ -83,12 +83,12 @@ def with_member(text: str | None, path: Sequence[str], value: Value, *, comments
     owner, depth = _owner(source, path)
     old = owner.members.get(path[depth])
     if old is None:
-        made = _inserted(text, owner, depth, path[depth], _nested(path[depth + 1 :], value))
+        edited = _inserted(text, owner, depth, path[depth], _nested(path[depth + 1 :], value))
     else:
-        made = text[: old.value] + _formatted_like(text, old, depth + 1, value) + text[old.end :]
-    if parse(made, comments=comments) != merged(source.value, path, value):
+        edited = text[: old.value] + _formatted_like(text, old, depth + 1, value) + text[old.end :]
+    if parse(edited, comments=comments) != merged(source.value, path, value):
         raise Unsplicable("the edit would change other settings")
-    return made
+    return edited
 
 
 def without_member(text: str, path: Sequence[str], *, comments: bool) -> str | None:
@@ -147,7 +147,7 @@ def _source(text: str, comments: bool) -> _Source:
         plain = _TRAILING_COMMA.sub(lambda m: m[0] if m[1] is None else f"{m[1]}{m[2]} ", bare)
 
     def refuse(constant: str) -> NoReturn:  # Python reads NaN and Infinity, which are not JSON
-        at = next(found.start(1) for found in _CONSTANT.finditer(plain) if found[1])
+        at = next(match.start(1) for match in _CONSTANT.finditer(plain) if match[1])
         raise json.JSONDecodeError(f"{constant} is not JSON", plain, at)
 
     try:

@@ -102,7 +102,7 @@ def _name_is_plain(instance: object, attribute: attrs.Attribute[str], value: str
 
 @attrs.frozen(kw_only=True)
 class SetupRequest:
-    """What to do for every client: the server's `name`, its command `argv`, the goal; `dry_run` changes nothing."""
+    """The request for every client: the server's `name`, its command `argv`, and the goal; `dry_run` changes nothing."""
 
     argv: tuple[str, ...]
     goal: Goal = "register"
@@ -322,20 +322,16 @@ def _names(path: Path, name: str) -> bool:
 def _command_and_args(entry: Entry) -> tuple[str, ...]:
     """The command of an entry that keeps the program and its arguments apart."""
     arguments = entry.get("args", [])
-    words = [
-        entry.get("command"),
-        *(cast("list[object]", arguments) if isinstance(arguments, list) else [None]),
-    ]
-    return _strings(words)
+    if not isinstance(arguments, list):
+        return ()
+    return _strings([entry.get("command"), *cast("list[object]", arguments)])
 
 
-def _strings(words: object) -> tuple[str, ...]:
-    listed = cast("list[object]", words) if isinstance(words, list) else []
-    return (
-        tuple(word for word in listed if isinstance(word, str))
-        if all(isinstance(word, str) for word in listed)
-        else ()
-    )
+def _strings(values: object) -> tuple[str, ...]:
+    """The values of a list when all of them are strings, else none."""
+    items = cast("list[object]", values) if isinstance(values, list) else []
+    strings = tuple(item for item in items if isinstance(item, str))
+    return strings if len(strings) == len(items) else ()
 
 
 CLAUDE_CLIENT = Client(

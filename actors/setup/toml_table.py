@@ -48,10 +48,10 @@ def with_table(text: str | None, path: Sequence[str], entry: Mapping[str, object
     mark = _WHOLE if text is None else MARK if ended else _UNENDED
     end = "\r\n" if "\r\n" in (text or "") else "\n"
     gap = ("" if ended else end) + (end if text else "")
-    made = (text or "") + gap + "".join(f"{line}{end}" for line in (mark, *table_lines(path, entry)))
-    if not _reads_as(made, merged(before, path, dict(entry))):
+    edited = (text or "") + gap + "".join(f"{line}{end}" for line in (mark, *table_lines(path, entry)))
+    if not _reads_as(edited, merged(before, path, dict(entry))):
         raise Unsplicable(f"{path[0]!r} is an inline table or an array there, which cannot be added to")
-    return made
+    return edited
 
 
 def without_table(text: str, path: Sequence[str]) -> str | None:

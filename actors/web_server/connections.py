@@ -19,7 +19,7 @@ import trio
 
 CONNECTION = "proctor.connection"
 """The key of the connection in the `state` of its requests."""
-ADMITS_BY_REQUEST = "proctor.door"
+ADMITS_BY_REQUEST = "proctor.admits_by_request"
 """The key in the `state` of the lifespan of an application that calls `admit` itself."""
 
 Scope = MutableMapping[str, Any]

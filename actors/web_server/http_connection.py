@@ -32,16 +32,16 @@ class HttpConnection(TCPServer):
 
     async def _read_data(self) -> None:
         # Hypercorn has no option against HTTP/2 without TLS; before the first byte its protocol can still be replaced.
-        made: Any = self.protocol
-        made.protocol = _Http1(
-            made.app,
-            made.config,
-            made.context,
-            made.task_group,
-            made.state,
-            made.ssl,
-            made.client,
-            made.server,
-            made.send,
+        wrapper: Any = self.protocol
+        wrapper.protocol = _Http1(
+            wrapper.app,
+            wrapper.config,
+            wrapper.context,
+            wrapper.task_group,
+            wrapper.state,
+            wrapper.ssl,
+            wrapper.client,
+            wrapper.server,
+            wrapper.send,
         )
         await super()._read_data()

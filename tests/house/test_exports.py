@@ -65,7 +65,7 @@ def test_every_public_method_is_documented(name: str) -> None:
     assert places == [], listed(places)
 
 
-SERVING = ("attempts", "completion", "gateways", "pool", "providers", "sessions", "webserver")
+SERVING = ("gateways", "operations", "serving", "setup", "web_server")
 EXTRAS = ("mcp", "starlette", "hypercorn", "pydantic", "httpx", "jsonschema_rs", "prometheus_client")
 NAMED = """
 import sys, proctor

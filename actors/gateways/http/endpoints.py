@@ -198,10 +198,10 @@ class Endpoints:
     async def remove_session(self, request: Request) -> Response:
         agent, id = self._agent(request), request.path_params["id"]
         try:
-            found = await self._gateway.session_turns_of(agent).remove(agent.name, id)
+            removed = await self._gateway.session_turns_of(agent).remove(agent.name, id)
         except SessionBusy as error:
             raise problem(409, "in-use", str(error), "withdraw its turns first", where="id") from error
-        if not found:
+        if not removed:
             remedy = f"GET /agents/{agent.name}/sessions lists those that are in use"
             detail = f"agent {agent.name!r} has no session {id!r}"
             raise problem(404, "no-such-session", detail, remedy, where="id")
@@ -215,8 +215,8 @@ class Endpoints:
             return EventStream(self._approval_source(agent), agent.name, self._gateway.hooks.log)
         with trio.fail_after(CALL_TIMEOUT):
             async with agent.approvals() as approvals:
-                found = tuple(map(r.approval_record, approvals.open()))
-        return json_response(r.ApprovalList(approvals=found))
+                records = tuple(map(r.approval_record, approvals.open()))
+        return json_response(r.ApprovalList(approvals=records))
 
     @asynccontextmanager
     async def _approval_source(self, agent: Agent) -> AsyncGenerator[EventSource]:
@@ -233,18 +233,18 @@ class Endpoints:
         id = request.path_params["id"]
         with trio.fail_after(CALL_TIMEOUT):
             async with agent.approvals() as approvals:
-                found = next((one for one in approvals.open() if one.id == id), None)
-        if found is None:
+                approval = next((one for one in approvals.open() if one.id == id), None)
+        if approval is None:
             detail = f"agent {agent.name!r} has no open approval {id!r}: it is settled or never existed"
             remedy = f"GET /agents/{agent.name}/approvals lists the open ones"
             raise problem(404, "no-such-question", detail, remedy, where="id")
         if body.decision == "allow":
-            found.allow(body.input)
+            approval.allow(body.input)
         else:
-            found.deny(body.message)
-        facts = {"agent": agent.name, "id": id, "tool": found.tool, "decision": body.decision}
+            approval.deny(body.message)
+        facts = {"agent": agent.name, "id": id, "tool": approval.tool, "decision": body.decision}
         self._gateway.hooks.log("approval answered", facts)
-        return json_response(r.DecisionRecord(id=id, settled=found.settled or ""))
+        return json_response(r.DecisionRecord(id=id, settled=approval.settled or ""))
 
     # -- the server itself
 

@@ -85,7 +85,7 @@ class AgentList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a failed turn came. `sent`: whether its prompt was written to the command line; `stage`: its last stage;
+    """The progress of a failed turn. `sent`: whether its prompt was written to the command line; `stage`: its last stage;
     `elapsed`: seconds; `pid`, `code` and `signal` are those of the command line; `text` is the text that had streamed, `stderr`
     the end of its stderr; `truncated` names the fields that were cut."""
 

@@ -121,6 +121,6 @@ def _check(limits: SpendLimits) -> None:
 
 
 def _spent(account: str, seconds: float | None) -> Problem:
-    known = seconds is not None and math.isfinite(seconds)
-    headers = {"retry-after": str(math.ceil(seconds or 0.0))} if known else None
+    finite = seconds is not None and math.isfinite(seconds)
+    headers = {"retry-after": str(math.ceil(seconds or 0.0))} if finite else None
     return problem(429, "budget-spent", account, "ask again when its window is free again", headers=headers)

@@ -120,7 +120,7 @@ class ServedTurn:
         self.accepted.set()
 
     def advance(self, position: int, count: int = 1) -> None:
-        """It has `count` new events, which end before `position`."""
+        """Record `count` new events, which end before `position`."""
         self.end = position
         if self.first is None:
             self.first = position - count

@@ -151,8 +151,8 @@ def _items(value: object) -> Sequence[Any]:
     return cast("Sequence[Any]", value) if isinstance(value, list) else ()
 
 
-def _schema(wanted: Any) -> Object | None:
-    match wanted:
+def _schema(response_format: Any) -> Object | None:
+    match response_format:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
@@ -161,7 +161,9 @@ def _schema(wanted: Any) -> Object | None:
             return {"title": name, **_object(schema)}
         case _:
             accepted = "text, json_object, or json_schema with a name and a schema"
-            raise InvalidRequest("response_format", f"response_format must be {accepted}, got {wanted!r}")
+            raise InvalidRequest(
+                "response_format", f"response_format must be {accepted}, got {response_format!r}"
+            )
 
 
 # -- messages
@@ -245,9 +247,9 @@ def _part(part: Any, at: str, payloads: list[Payload]) -> str:
 
 
 def _data(url: str, at: str) -> tuple[str, bytes]:
-    if (found := _DATA.fullmatch(url)) is None:
+    if (match := _DATA.fullmatch(url)) is None:
         raise InvalidRequest(at, f"{at} must be a data URL with base64: nothing is fetched")
-    return found[1], _decoded(found[2], at)
+    return match[1], _decoded(match[2], at)
 
 
 def _decoded(text: str, at: str) -> bytes:

@@ -26,7 +26,7 @@ from proctor.protocols.vocabulary import Usage
 
 Body = dict[str, Any]
 
-LEFT = 499
+CLIENT_CLOSED = 499
 """The client disconnected before the answer."""
 
 STATUSES: Mapping[int, int] = {422: 400, 504: 408, 502: 500}
@@ -40,7 +40,7 @@ TYPES: Mapping[int, str] = {
     409: "conflict_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
-    LEFT: "cancelled",
+    CLIENT_CLOSED: "cancelled",
     503: "overloaded_error",
 }
 

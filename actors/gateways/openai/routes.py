@@ -26,7 +26,7 @@ from proctor.actors.errors import AgentError, NoSuchProvider, NotExecuted
 from proctor.actors.gateways.openai.content import Content
 from proctor.actors.gateways.openai.requests import ChatRequest, InvalidRequest, parse_request
 from proctor.actors.gateways.openai.responses import (
-    LEFT,
+    CLIENT_CLOSED,
     Body,
     Fault,
     chunk_of,
@@ -114,7 +114,7 @@ class _Endpoints:
         except InvalidRequest as error:
             return _failed(fault_of(error, status=413 if error.param == "body" else None))
         except ClientDisconnect:
-            return Response(status_code=LEFT)
+            return Response(status_code=CLIENT_CLOSED)
         if parsed.model not in self.models:
             return self._unknown(parsed.model)
         if self.visits.closed is not None:
@@ -152,7 +152,7 @@ class _ChatResponse(Response):
 
     def __init__(self, parsed: ChatRequest, model: Model, visits: InFlight) -> None:
         super().__init__()
-        self._request = parsed
+        self._parsed = parsed
         self._model = model
         self._visits = visits
         self._head = head_of(parsed.model)
@@ -160,37 +160,37 @@ class _ChatResponse(Response):
         self._thinks_again = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent = _Sender(send)
+        sender = _Sender(send)
         with self._visits.visit() as visit:
-            await self._answer(scope, receive, sent)
-        if visit.ended is not None and not sent.over:
-            await self._send_stopped(visit.ended, sent)
+            await self._answer(scope, receive, sender)
+        if visit.ended is not None and not sender.over:
+            await self._send_stopped(visit.ended, sender)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch_client, receive, nursery.cancel_scope)
-            async with self._model.stream(self._request.request) as stream:
-                if self._request.stream:
+            async with self._model.stream(self._parsed.request) as stream:
+                if self._parsed.stream:
                     await self._stream(stream, send)
                 else:
-                    response = await self._whole(stream)
+                    response = await self._whole_response(stream)
                     await response(scope, receive, send)
             nursery.cancel_scope.cancel("the request is answered")
 
-    async def _send_stopped(self, why: str, sent: _Sender) -> None:
+    async def _send_stopped(self, why: str, sender: _Sender) -> None:
         fault = attrs.evolve(fault_of(CutShort(why), status=503, code=STOPPING), retry_after=None)
-        if sent.begun:
-            await _send_body(sent, _event(fault.body) + DONE, more=False)
+        if sender.begun:
+            await _send_body(sender, _event(fault.body) + DONE, more=False)
         else:
-            await _send_response(_failed(fault), sent)
+            await _send_response(_failed(fault), sender)
 
-    async def _whole(self, stream: CompletionStream) -> Response:
+    async def _whole_response(self, stream: CompletionStream) -> Response:
         chunks = [chunk async for chunk in stream if isinstance(chunk, Complete | Failed)]
         last = chunks[-1]
         if isinstance(last, Failed):
             return _failed(fault_of(last.error))
         return _json(
-            response_of(self._head, stream.response, last.metadata, structured=self._request.structured)
+            response_of(self._head, stream.response, last.metadata, structured=self._parsed.structured)
         )
 
     async def _stream(self, stream: CompletionStream, send: Send) -> None:
@@ -212,7 +212,7 @@ class _ChatResponse(Response):
             case None:
                 return self._content_event(self._content.flush()) or b": still at work\n\n"
             case TextChunk(text=text):
-                return b"" if self._request.structured else self._content_event(self._content.add(text, now))
+                return b"" if self._parsed.structured else self._content_event(self._content.add(text, now))
             case ThinkingChunk(text=text):
                 return self._thinking_event(text)
             case Void(text=text, thinking=thinking):
@@ -246,13 +246,13 @@ class _ChatResponse(Response):
         return _event(chunk_of(self._head, {"reasoning_content": text}))
 
     def _retract(self, text: str, thinking: str) -> None:
-        if text and not self._request.structured:
+        if text and not self._parsed.structured:
             self._content.retract(text)
         self._thinks_again = self._thinks_again or bool(thinking)
 
     def _end(self, end: Complete, stream: CompletionStream) -> bytes:
         data = b""
-        if self._request.structured:
+        if self._parsed.structured:
             value = content_of(stream.response, structured=True)
             data = _event(chunk_of(self._head, {"content": value}))
         elif not self._content.complete:
@@ -260,7 +260,7 @@ class _ChatResponse(Response):
             fault = fault_of(Retracted(), code=RETRACTED)
             return _event({"error": {**fault.body["error"], "completion": body}})
         data += _event(chunk_of(self._head, {}, last=True, proctor=dict(end.metadata)))
-        if self._request.include_usage:
+        if self._parsed.include_usage:
             counted: Body = {**chunk_of(self._head, {}), "choices": [], "usage": usage_of(end.usage)}
             data += _event(counted)
         return data
