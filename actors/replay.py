@@ -70,14 +70,14 @@ def find_recording(path: str | Path) -> str:
     if Path(f"{folder}.stdout.ndjson").is_file():
         return f"{folder}."
     if not folder.is_dir():
-        raise BadOption(f"{str(path)!r} is no recording: no such directory")
+        raise BadOption(f"{str(path)!r} is not a recording: no such directory")
     numbered = [inner for inner in folder.iterdir() if inner.name.isdecimal()]
     found = sorted(
         (i for i in numbered if (i / "stdout.ndjson").is_file()), key=lambda inner: int(inner.name)
     )
     if not found:
         raise BadOption(
-            f"{str(path)!r} is no recording: no stdout.ndjson in it, and in no folder 1, 2, ... of it"
+            f"{str(path)!r} is not a recording: no stdout.ndjson in it, and in no folder 1, 2, ... of it"
         )
     return f"{found[-1]}/"
 

@@ -88,7 +88,7 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     if own.get("mode") != "serve":
         if server is not None:
             mode = own.get("mode", "session")
-            fault = OptionFault("server", f"{server!r} means nothing in mode {mode!r}: say mode='serve'")
+            fault = OptionFault("server", f"{server!r} has no effect in mode {mode!r}: use mode='serve'")
             raise BadOption(f"agent {id!r}: {fault}", [fault])
         return agent_spec(id, opencode_plan(id, own, shutdown=_seconds(spec)), spec)
     del own["mode"]

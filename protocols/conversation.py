@@ -313,7 +313,7 @@ class Conversation:
                     frame,
                     turn,
                     "too_many_garbled",
-                    f"{self._bad_run} lines in a row were not of its protocol",
+                    f"{self._bad_run} consecutive lines did not follow its protocol",
                 )
             )
 

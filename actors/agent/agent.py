@@ -1,16 +1,9 @@
-"""The agent actor: one conversation that outlives its processes, behind a mailbox.
+"""The agent actor: one conversation that survives the processes that serve it.
 
-Requests are taken one at a time, in order; those that wait are kept in the agent's book, which the supervisor holds
-over a restart, so a queued request survives a crash and one in flight meets its spec's `on_crash`. An incarnation
-that ends by itself ends the actor with the same reason (S74): whether and when a new one comes is the supervisor's
-to say. The new one resumes the session; refused, it forks it; refused again, it starts afresh with a `Notice` (L37).
-A session is owned by one agent: under another's lock nothing is started, and nothing else tried.
-
-A usage limit or a spent budget is neither a failure nor an exit: the agent is parked before its next prompt, keeps its
-process, spends no restart, and then asks again (L38, `gate`). What no restart would heal leaves the agent in
-`failed`, alive and refusing nothing: the next request tries again (L36).
-
-What is said beside the prompts is written by tasks of its own, so that a CLI that does not read holds up nobody.
+Requests are served one at a time, in order. A queued request survives a crash; one in flight follows the option
+`on_crash`. A process that exits by itself ends the actor with the same reason, and the supervisor decides about a restart.
+A usage limit or a spent budget parks the agent: it keeps its process and uses up no restart. An error that a restart
+would not cure leaves the agent alive in the state `failed`: the next request tries again.
 """
 
 from __future__ import annotations
@@ -63,7 +56,7 @@ from proctor.runtime.processes import ProcessError, shortage_of
 
 
 class AgentActor(Actor):
-    """Started with a `Plan`; understands what is in `mail`."""
+    """An agent of a `Plan`. Its messages are in `messages`."""
 
     plan: Plan
     state: AgentState
@@ -114,9 +107,9 @@ class AgentActor(Actor):
         pending = self.state.current
         if pending is not None and pending.survives_exit(self.plan.conduct.on_crash):
             pending.held = None
-            self._admit(pending, "the incarnation that held it is gone")
+            self._admit(pending, "the process that had it has ended")
         else:
-            self.state.current = None  # its caller has been told by the `Exited` of the one that held it
+            self.state.current = None  # its caller has read the `Exited` event of the process that served it
             self._start_next()
 
     async def terminate(self, reason: ExitReason) -> None:
@@ -147,7 +140,9 @@ class AgentActor(Actor):
             case GetLog():
                 return self.state.log
             case GetApprovals() if self.plan.conduct.permission != self.state.approvals.ask:
-                reply_error(from_, BadOption(f"{self.plan.name} asks nobody: its permission is not 'ask'"))
+                reply_error(
+                    from_, BadOption(f"{self.plan.name} has no approvals: its permission is not 'ask'")
+                )
                 return NO_REPLY
             case GetApprovals():
                 return self.state.approvals
@@ -177,10 +172,10 @@ class AgentActor(Actor):
         try:
             await self._start_process()
         except (*NOT_HEALED, RecordingFailed) as error:
-            if was != "backoff":  # its owner starts it, and is told
+            if was != "backoff":  # the first start: its owner gets the error
                 raise
             if isinstance(error, RecordingFailed) and not self._must_be_recorded:
-                raise  # what it lacks for its process may be there again after the back-off
+                raise  # the machine may have the missing resource again after the back-off
             self.state.transition("refused", str(error))
 
     async def _start_process(self) -> None:
@@ -194,7 +189,7 @@ class AgentActor(Actor):
             except StartRefused as refusal:
                 if resume is None:
                     raise
-                nxt = "starting afresh" if fork else "trying a fork of it"
+                nxt = "starting a new session" if fork else "trying a fork of the session"
                 self.state.note("resume_refused", f"{refusal}; {nxt}", session=resume)
         return None
 
@@ -219,7 +214,7 @@ class AgentActor(Actor):
             raise failure
         self.process = process
         if resume is None:
-            self.state.total_cost_usd = 0.0  # of a conversation that has no past
+            self.state.total_cost_usd = 0.0  # a new conversation
         else:
             self.state.note("resumed", f"session {resume}{' forked' if fork else ''}", session=resume)
         self.state.transition("ready", f"pid {process.pid}")
@@ -244,7 +239,7 @@ class AgentActor(Actor):
         elif process.stopper == "recording":
             self.state.transition("refused", self.state.status.not_recorded)
             if pending is not None and not pending.sent:
-                self._admit(pending, "it was not sent before")
+                self._admit(pending, "it had not been sent")
             self._start_next()
             return None
         elif self.plan.launch.mode == "oneshot" and process.ending is not None:
@@ -254,9 +249,9 @@ class AgentActor(Actor):
             self._forget(pending)
             return None
         elif pending is not None and pending.parked and is_clean(reason):
-            return None  # a new process comes with its next prompt
+            return None  # its next prompt starts a new process
         elif pending is not None and is_clean(reason):
-            why = f"its process left ({reason})"
+            why = f"its process exited ({reason})"
             reason = Crash(MaybeExecuted(self.plan.name, process.outcome, why, delivery=pending.delivery()))
         elif pending is None and OUTCOMES[process.outcome].reaction == "fail":
             self.state.transition("refused", f"{process.outcome}: {reason}")
@@ -270,7 +265,7 @@ class AgentActor(Actor):
         return Stop(reason)
 
     def _give_up(self, error: AgentError) -> None:
-        """End this incarnation as a crash, after its process has been stopped."""
+        """Stop the process, then end this incarnation as a crash."""
         if self._failure is None:
             self._failure, self._is_stopping = error, True
             self.state.note("given_up", str(error))
@@ -292,7 +287,7 @@ class AgentActor(Actor):
 
     def _start_next(self) -> None:
         process = self.process
-        # a process that is being stopped takes no more: its successor will
+        # a process that is being stopped takes no more prompts: its successor does
         busy = process is not None and (self.plan.launch.mode == "oneshot" or process.stopper != "nobody")
         if self.state.current is not None or self._is_stopping or busy:
             return
@@ -327,9 +322,9 @@ class AgentActor(Actor):
                 and self.state.current is pending
                 and self.process.stopper != "nobody"
             ):
-                return  # its end brings a successor, which sends it
+                return  # this process is stopping: the next one sends the request
             if self.process is not None and self.state.current is pending and not self.process.over.is_set():
-                pending.assign_to(self.process)  # from here on its process takes it along when it dies
+                pending.assign_to(self.process)  # from here on the end of this process ends the request
                 asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
                 self.state.note(
                     "sent", why, **asked, goes_on=pending.is_continued(self.plan.conduct.on_crash)
@@ -337,10 +332,10 @@ class AgentActor(Actor):
                 await self.process.send(prompt)
                 pending.written = "yes"
             elif self.process is not None and self.state.current is not pending:
-                await self.process.stop("owner")  # started for a caller who has left
+                await self.process.stop("owner")  # started for a request that was cancelled meanwhile
         except StartKilled as error:
             self.state.transition("lost", str(error))
-            self.send_info(error)  # the job is asked when its supervisor has brought the agent back
+            self.send_info(error)  # the request is sent after the restart
         except (AgentError, ProcessError, Misuse) as error:
             if self.state.current is pending and (self.process is None or not isinstance(error, NotExecuted)):
                 self._settle_failed(pending, error)
@@ -349,7 +344,7 @@ class AgentActor(Actor):
 
     def _settle_failed(self, pending: PendingRequest, error: Exception) -> None:
         asked = (pending.ticket, pending.prompt or pending.ticket)
-        # what the machine lacks is not for the agent's owner to set right
+        # a shortage of the machine is no fault of the agent's options
         ending: v.Ending = "refused_start" if shortage_of(error) is None else "error"
         self.state.log.append([v.TurnEnded(v.HOST, None, ending, error=str(error), prompts=asked)])
         self.state.current = None
@@ -360,21 +355,21 @@ class AgentActor(Actor):
     def _on_caller_gone(self, pending: PendingRequest) -> None:
         if pending.parked:
             self.state.current = None
-            self.state.transition("woke", "the caller left")
-            self.state.transition("turn_ended", "the caller left")
+            self.state.transition("woke", "the caller cancelled")
+            self.state.transition("turn_ended", "the caller cancelled")
             self.state.evolve(until=None)
             self._start_next()
         elif self.process is None:
             self.state.current = None
             self.admission.settle()
-            self.state.transition("turn_ended", "the caller left")
+            self.state.transition("turn_ended", "the caller cancelled")
         else:
             self.background.start_soon(self._interrupt, pending)
 
     def _forget(self, pending: PendingRequest) -> None:
         self.state.current = None
         self.admission.settle()
-        self.state.transition("turn_ended", "the caller left")
+        self.state.transition("turn_ended", "the caller cancelled")
         self._start_next()
 
     async def _interrupt(self, pending: PendingRequest) -> None:
@@ -382,7 +377,7 @@ class AgentActor(Actor):
         if told.refused is None or self.state.current is not pending or self.process is None:
             return
         if self.plan.launch.mode == "oneshot":
-            await self.process.stop("owner")  # the process is the turn, and nobody waits for it
+            await self.process.stop("owner")  # in this mode the process is the turn
         else:
             await self.process.give_up("reply", f"it cannot be interrupted: {told.refused}", by="owner")
 
@@ -390,7 +385,7 @@ class AgentActor(Actor):
         process = self.process
         if process is not None:
             with trio.move_on_after(REPLY_TIMEOUT) as clock:
-                await self._written.wait()  # what is said of a prompt comes after it
+                await self._written.wait()  # a control request is written after the prompt that it is about
             if clock.cancelled_caught and isinstance(request, v.Interrupt):
                 await process.give_up(
                     "reply", f"it did not read its prompt within {REPLY_TIMEOUT:g} s of the interrupt"
@@ -400,7 +395,7 @@ class AgentActor(Actor):
             reply(from_, told)
         return told
 
-    # -- what the CLI says, heard in the pump: nothing here waits
+    # -- events of the process, handled where its output is read: nothing here may wait
 
     def _on_event(self, event: v.AnyEvent) -> None:
         match event:
@@ -427,7 +422,7 @@ class AgentActor(Actor):
             self.state.session_lock.acquire(event.session_id)
         except SessionOwned as error:
             self.state.note("session_owned", str(error), session=event.session_id)
-            if self.plan.product is not None:  # what a script plays is nobody's conversation
+            if self.plan.product is not None:  # a scripted agent has no conversation of its own to protect
                 self._give_up(error)
                 return
         self.state.session_id = event.session_id
@@ -438,7 +433,7 @@ class AgentActor(Actor):
         if pending is not None and pending.prompt in event.prompts:
             pending.started = True
         elif self.state.status.state == "idle":
-            self.state.transition("turn_started", "a turn of the CLI's own")
+            self.state.transition("turn_started", "the CLI began a turn by itself")
 
     def _on_turn_ended(self, event: v.TurnEnded) -> None:
         self.state.count(event)

@@ -1,7 +1,7 @@
-"""What an agent keeps over its restarts: its conversation's id, its requests, its log, what it has cost.
+"""The state that an agent keeps over its restarts: session id, requests, event log, costs.
 
-The supervisor's slot holds the book, not the incarnation that writes in it: it is opened at the first start, handed to
-each successor, and closed when the spec is dropped.
+The supervisor keeps it for the child: it is created at the first start, handed to each incarnation, and closed when
+the child's spec is dropped.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ from proctor.protocols.vocabulary import (
 from proctor.runtime.exits import ExitReason
 
 CONTINUE_PROMPT = "Continue where you stopped."
-"""What a resumed conversation is told when its turn was cut."""
+"""The prompt of a resumed conversation whose turn was cut off."""
 
 MAX_QUEUED = 1000
-"""Requests that may wait behind the one being served."""
+"""The most requests in the queue behind the current one."""
 
 
 @attrs.define(eq=False)
 class PendingRequest:
-    """A request on its way. `prompt` is the id it was last sent under, None while it waits; once a turn was `begun`
-    for it, the prompt stands in the session and is not told again, but continued. `sent`: it may have reached the CLI under
-    that id. `attempts`: how often it was to be sent.
-    `inquiry` is what its answer is held against. `admitted`: it is its turn, and not those before it. `held` is the process
-    that has it, or had it last; `reached` says whether any attempt was written. `asked` is when it was made. `nested`: a
-    turn waits for it, whose tool has asked."""
+    """A request that has not been answered yet.
+
+    `prompt` is the id of its last attempt, None before the first; `sent` says whether that attempt may have reached the
+    CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
+    instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt, `inquiry` its
+    schema, `asked` the time it was made (Trio's clock). `nested`: a tool of a running turn made it.
+    """
 
     ticket: str
     text: str
@@ -80,16 +81,16 @@ class PendingRequest:
 
     @property
     def is_answered(self) -> bool:
-        """Was an answer handed in that fits? Nothing that comes after it matters."""
+        """Whether a valid answer was submitted; nothing that follows matters."""
         return self.inquiry is not None and self.inquiry.met
 
     def assign_to(self, live: AgentProcess) -> None:
-        """This process is about to be sent it."""
+        """Record that this process is about to receive it."""
         self.sent, self.held = True, live
         self.written = "yes" if self.written == "yes" else "unknown"
 
     def delivery(self, text: str = "", *, clipped: bool = False) -> Delivery:
-        """How far it has come. `text` is what has streamed of its answer, `clipped` when that is not all."""
+        """The progress of the request. `text` is the answer as far as it was streamed; `clipped` if that is not all of it."""
         elapsed = trio.current_time() - self.asked
         if self.held is not None:
             found = delivery_of(self.held, elapsed=elapsed, text=text, clipped=clipped)
@@ -98,23 +99,23 @@ class PendingRequest:
         return Delivery(sent=self.written, stage=waits, elapsed=elapsed, text=text)
 
     def survives_exit(self, on_crash: OnCrash) -> bool:
-        """Is it to be sent once more when the process that had it is gone?"""
+        """Whether it is sent again after the process that had it has ended."""
         return not (self.withdrawn or self.is_answered) and (
             self.parked or not self.sent or on_crash != "fail"
         )
 
     def prepare_for(self, plan: Plan) -> None:
-        """An agent of this plan is to answer it."""
+        """Adapt the text to an agent of this plan."""
         if self.inquiry is not None:
             self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
             self.text = self.inquiry.worded(self.text)
 
     def is_continued(self, on_crash: OnCrash) -> bool:
-        """Is it to be continued, and not asked from the start, when it is sent now?"""
+        """Whether sending it now continues the cut turn instead of repeating the prompt."""
         return self.started and on_crash == "resume"
 
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
-        """What it is sent as now, each time under an id of its own."""
+        """The prompt to send now, under a new id each time."""
         self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
         self.sent = self.parked = False
         self.attempts += 1
@@ -125,13 +126,13 @@ class PendingRequest:
 
 
 def _ignore(news: object) -> None:
-    """Nobody writes in the book."""
+    """No incarnation runs."""
 
 
 @attrs.define
 class AgentState:
-    """What an agent keeps over its restarts; the supervisor's slot holds it. `reason` is why the last incarnation ended,
-    `nudge` reaches who writes in it now."""
+    """The state of an agent over its restarts. `reason` is the exit reason of the last incarnation; `on_withdrawn` and
+    `on_unrecorded` call the incarnation that runs now."""
 
     directory: RunDirectory
     log: EventLog
@@ -151,43 +152,42 @@ class AgentState:
     on_unrecorded: Callable[[RecordingFailed], None] = attrs.field(default=_ignore, repr=False)
 
     def enqueue(self, pending: PendingRequest) -> None:
-        """Add a request to the queue, unless its caller left while it was on its way here."""
+        """Add a request to the queue, unless its caller has cancelled it meanwhile."""
         if not pending.withdrawn:
             self.waiting.append(pending)
 
     def next(self) -> PendingRequest | None:
-        """Take the first request out of the queue, None when it is empty."""
+        """Take the first request from the queue; None if the queue is empty."""
         return self.waiting.popleft() if self.waiting else None
 
     def put_back(self, pending: PendingRequest) -> None:
-        """Queue a request that was not sent before all others, unless its caller has left."""
+        """Put a request that was not sent back at the front of the queue, unless its caller has cancelled it."""
         self.current, pending.admitted = None, False
         if not pending.withdrawn:
             self.waiting.appendleft(pending)
 
     def ask_again(self, pending: PendingRequest, text: str) -> None:
-        """Its answer was not what was asked for: what is wrong is asked next, before all others."""
+        """Ask next for a correction of an answer that does not match the schema; `text` lists the errors."""
         pending.text, pending.started = text, False
         if pending.inquiry is None or not pending.inquiry.forgets:
             pending.attachments = ()
         self.note("unmet", text, ticket=pending.ticket, attempt=pending.attempts)
-        self.transition("turn_ended", "its answer does not fit")
+        self.transition("turn_ended", "its answer does not match the schema")
         self.put_back(pending)
 
     def inquiry(self) -> Inquiry | None:
-        """What the answer to the request that is served now is held against, None for nothing."""
+        """The structured request that is being served, None for plain text."""
         return None if self.current is None else self.current.inquiry
 
     def launched(self, plan: Plan) -> Plan:
-        """The plan of the process that starts now: of the request, where it has a process of its own.
+        """The plan of the next process: that of the request in a mode with a process for each request.
 
         Raises `BadOption` when a tool of the plan's own has a name of one that the request needs."""
         inquiry = self.inquiry()
         return plan if inquiry is None or plan.launch.mode == "session" else inquiry.launched(plan)
 
     def withdraw(self, pending: PendingRequest) -> None:
-        """Its caller has left: take it out of the queue. Never waits; the agent that holds the book now, or later, is
-        told."""
+        """Cancel a request for its caller: remove it from the queue, or end its turn. Never waits."""
         pending.withdrawn = True
         with suppress(ValueError):  # it is being served, or still in the mailbox
             self.waiting.remove(pending)
@@ -196,7 +196,7 @@ class AgentState:
     # -- what it is doing
 
     def transition(self, happening: Trigger, evidence: str) -> None:
-        """What the agent is doing after this; a pair that cannot be is a notice, and changes nothing."""
+        """Change the state by the transition table. An undefined pair becomes a notice and changes nothing."""
         try:
             state = transition(self.status.state, happening)
         except KeyError:
@@ -212,31 +212,31 @@ class AgentState:
         self.status = attrs.evolve(self.status, **changes)
 
     def note(self, code: str, text: str, **data: object) -> None:
-        """A `Notice` of the host's own in the log."""
+        """Append a `Notice` of the host to the event log."""
         self.logger.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
     def now(self, *, pid: int | None, incarnation: int) -> Status:
-        """The status, with what only its incarnation knows."""
+        """The status, with the facts of the running incarnation."""
         return attrs.evolve(self.status, pid=pid, queued=len(self.waiting), incarnation=incarnation)
 
     def backoff_status(self) -> Status:
-        """The status while no incarnation runs and a restart is owed: the evidence is what the last one ended of."""
+        """The status before a restart. The evidence is the exit reason of the last incarnation."""
         return attrs.evolve(self.status, state="backoff", queued=len(self.waiting))
 
     def on_recording(self, failure: RecordingFailed | None) -> None:
-        """Nothing is recorded any more, or it is again."""
+        """Note that recording has failed, or has resumed (None)."""
         if failure is None:
             place = str(self.directory.path) if self.directory.kept else None
             self.evolve(not_recorded="", recording=place)
-            self.note("recording_resumed", f"it is recorded again{'' if place is None else f', in {place}'}")
+            self.note("recording_resumed", f"recording has resumed{'' if place is None else f', in {place}'}")
         else:
             self.evolve(not_recorded=str(failure))
             self.note("recording_failed", str(failure))
             self.on_unrecorded(failure)
 
     def on_event(self, event: AnyEvent, questions: Collection[str]) -> None:
-        """What an event says of the agent's state; `questions` are those still open."""
+        """Update the state by an event; `questions` are the ids of the open ones."""
         match event:
             case ApprovalRequested():
                 self.transition("question", f"{event.tool} wants to run")
@@ -254,12 +254,12 @@ class AgentState:
 
     def _answered(self, questions: Collection[str]) -> None:
         if questions:
-            self.transition("question", f"{len(questions)} more wait for an answer")
+            self.transition("question", f"{len(questions)} more questions are open")
         else:
             self.transition("answered", "the question is settled")
 
     def count(self, event: TurnEnded | Exited) -> None:
-        """What a turn cost as far as the CLI reports it: one that ended, or one whose process died."""
+        """Add the cost of a turn that ended, or whose process died, as far as the CLI reported it."""
         self.expense.take(event)
         if isinstance(event, TurnEnded):
             if event.total_cost_usd is not None:
@@ -270,10 +270,10 @@ class AgentState:
     # -- who waits
 
     def refusal(self, pending: PendingRequest, plan: Plan, live: AgentProcess | None) -> AgentError | None:
-        """Why a request is not taken: no room for another, or a payload that this command line cannot be sent. `live` is
-        the one that runs."""
+        """The error for a request that cannot be accepted (the queue is full, a payload is unsupported), or None. `live` is
+        the running process."""
         if len(self.waiting) >= MAX_QUEUED:
-            return NotExecuted(plan.name, f"{MAX_QUEUED} requests wait already")
+            return NotExecuted(plan.name, f"{MAX_QUEUED} requests are already queued")
         try:
             refuse_unsupported(plan, pending.attachments, None if live is None else live.conversation.memo)
         except UnsupportedPayload as error:
@@ -281,7 +281,7 @@ class AgentState:
         return None
 
     def settle(self) -> None:
-        """Nobody runs and no restart is owed. Who waits is told so by the log's end, and is not served later."""
+        """End all requests: no incarnation runs and no restart will come. Closing the log ends its readers."""
         self.current = None
         self.waiting.clear()
         self.approvals.close()
@@ -289,19 +289,19 @@ class AgentState:
         self.log.close()
 
     def reopen(self) -> None:
-        """There is a new incarnation."""
+        """Accept requests again: a new incarnation has started."""
         self.approvals.reopen()
         self.log.reopen()
 
     def close(self) -> None:
-        """No incarnation will come any more."""
+        """Release everything: the child's spec was dropped."""
         self.settle()
         self.directory.close()
         if self.workspace is not None:
             self.workspace.leave()
 
     async def place(self, plan: Plan) -> Plan:
-        """The plan with its program, found once for all its processes (R024), and the folder that it works in. Raises
+        """The plan with its program, located once for all its processes, and its working folder. Raises
         `NotInstalled` or `NotExecutable`, and `StartRefused` when the folder cannot be had."""
         self.program = self.program or plan.program()
         plan = attrs.evolve(plan, executable=self.program)
@@ -312,13 +312,13 @@ class AgentState:
         return plan.at(cwd)
 
     async def look(self) -> None:
-        """Tell in the log what of the agent's work will stay behind."""
+        """Note in the log why the agent's worktree will be kept, if it will."""
         told = None if self.workspace is None else await self.workspace.look()
         self.log.append([told] if told is not None else [])
 
 
 def open_state(plan: Plan) -> AgentState:
-    """A fresh book with its run directory. Raises `RecordingFailed`."""
+    """A new agent's state, with its run directory. Raises `RecordingFailed`."""
     place = plan.workplace
 
     def on_recording(failure: RecordingFailed | None) -> None:

@@ -83,7 +83,7 @@ class ApprovalQueue:
             return approval.verdict or Verdict(False, f"{approval.settled}")
         finally:
             late = trio.current_time() >= approval.deadline
-            approval.settle(f"nobody answered within {self._timeout:g} s" if late else "its process is gone")
+            approval.settle(f"no answer within {self._timeout:g} s" if late else "its process is gone")
             del self._open[number]
 
     def _add(self, question: ApprovalRequested) -> Approval:

@@ -20,7 +20,7 @@ from proctor.protocols.vocabulary import AnyRequest
 async def send_control(request: AnyRequest, state: AgentState, process: AgentProcess | None) -> ControlResult:
     """Write the request to the process, if one is there and it makes sense now."""
     if process is None or process.stopper != "nobody":
-        return ControlResult(state.log, state.log.end, refused=f"no process to tell: {state.status.told}")
+        return ControlResult(state.log, state.log.end, refused=f"no process is running: {state.status.told}")
     told = _check_control(request, state, process)
     if told.refused is not None:
         return told

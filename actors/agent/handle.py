@@ -233,7 +233,9 @@ class Agent:
             return Receipt(request=request.id, fate="expired", why=f"the agent ended first: {error}")
         if isinstance(self._address, Ref) or not self._address.is_due():
             raise error
-        return Receipt(request=request.id, fate="refused", why="no process to tell: between two incarnations")
+        return Receipt(
+            request=request.id, fate="refused", why="no process is running: the agent is restarting"
+        )
 
     @asynccontextmanager
     async def approvals(self) -> AsyncGenerator[Approvals]:

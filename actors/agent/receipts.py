@@ -47,7 +47,7 @@ class Receipt:
         Raises `NotExecuted` and `MaybeExecuted` as `Agent.ask` does, and RuntimeError for any other receipt.
         """
         if self.finish is None:
-            raise RuntimeError(f"a request that was {self.fate} has no turn of ours to wait for")
+            raise RuntimeError(f"a request that was {self.fate} has no turn to wait for")
         return await self.finish()
 
 
@@ -76,9 +76,9 @@ def refusal_reason(
     need = REQUIREMENTS[type(request)]
     if need.capability in dialect.capabilities and not dialect.can(need.capability, version):
         known = "this version" if version is None else ".".join(map(str, version))
-        return f"{dialect.name} {known} does not know {need.capability!r}"
+        return f"{dialect.name} {known} does not support {need.capability!r}"
     if need.turn and not running:
-        return f"no turn runs: {status.told}"
+        return f"no turn is running: {status.told}"
     return None
 
 
@@ -133,7 +133,7 @@ class ReceiptTracker:
 
     def timed_out(self, seconds: float) -> Receipt:
         """The receipt when nothing was heard for so long. What was to steer lies in the CLI's hands."""
-        why = f"the CLI gave no word of it within {seconds:g} s"
+        why = f"the CLI did not reply within {seconds:g} s"
         return self._receipt("queued" if isinstance(self._request, v.Steer) else "expired", why)
 
     def log_ended(self) -> Receipt:

@@ -33,7 +33,7 @@ Permission: TypeAlias = Literal["deny", "allow", "ask"] | tuple[Rule, ...]
 
 @attrs.frozen(kw_only=True)
 class Delays:
-    """A table `backoff`: how long restarts in a row are put off. Its keys are those of `Backoff`."""
+    """A table `backoff`: the delays between consecutive restarts. Its keys are those of `Backoff`."""
 
     min_delay: Positive | None = None
     max_delay: Positive | None = None

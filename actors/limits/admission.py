@@ -70,13 +70,13 @@ class Admission:
         if not nested and (why := self._limits.under_way()) is not None:
             return Delay(why, math.inf, changes)
         if now < self._back:
-            return Delay("others come back first", self._back - now, changes)
+            return Delay("waiting while other agents restart", self._back - now, changes)
         seconds = self._account.enter(self._agent, now) if self._waits else 0.0
         if seconds == 0:
             self._limits.reserve(self._agent)
             return None
-        why = "another agent tries first" if math.isinf(seconds) else "usage limit"
-        return Delay(f"{why} of the account {self._account.name}", seconds, changes)
+        why = "waiting for another agent to try" if math.isinf(seconds) else "usage limit of"
+        return Delay(f"{why} the account {self._account.name}", seconds, changes)
 
     async def wait(self, hold: Delay) -> None:
         """Until it is worth asking again."""

@@ -72,7 +72,7 @@ class BudgetFile:
         except OSError as error:
             if not self._refused:
                 self._refused = True
-                text = "what was spent cannot be kept in %s: %s; it is counted on in memory"
+                text = "cannot save spending to %s: %s; it is counted in memory only"
                 logging.getLogger(_LOG).warning(text, self._path, error.strerror or error)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class BudgetFile:
                 return {}
             return msgspec.json.decode(data, type=_Written).windows
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            text = "%s is no account of budgets (%s); their windows begin empty"
+            text = "%s is not a spending file (%s); their windows start empty"
             logging.getLogger(_LOG).warning(text, self._path, error)
             return {}
 
@@ -107,5 +107,5 @@ class BudgetFile:
         """It is not ours to write."""
         with suppress(OSError):
             self.close()
-        text = "what was spent before is not known, and is not kept: %s: %s"
+        text = "spending is neither loaded nor saved: %s: %s"
         logging.getLogger(_LOG).warning(text, self._path, why)

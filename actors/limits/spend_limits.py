@@ -93,7 +93,7 @@ class SpendLimits:
         now = trio.current_time()
         for window in self._windows:
             if window.budget.then != "warn" and not window.has_room(now):
-                return f"{window.text(now)}; the turns under way may take the rest"
+                return f"{window.text(now)}; running turns may use the rest"
         return None
 
     def has_room(self) -> bool:
@@ -170,7 +170,7 @@ def run_limits(plan: Plan, own: AccountBook | None = None) -> SpendLimits:
     book = ACCOUNT_BOOK.get() or own
     if book is None and plan.conduct.budget is not None:
         raise BadOption(
-            f"budget of {plan.name!r}: a run by itself keeps no account of what the last one spent. Run it within "
+            f"budget of {plan.name!r}: a single run does not remember what earlier runs spent. Run it within "
             "`with proctor.AccountBook():`, a supervisor, a pool or sessions; max_budget_usd bounds a single turn"
         )
     return spend_limits_of(plan, AccountBook() if book is None else book)

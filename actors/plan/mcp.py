@@ -54,7 +54,7 @@ def _headers(instance: object, attribute: attrs.Attribute[Any], value: Mapping[s
     _texts(instance, attribute, value)
     for name, text in value.items():
         if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(text)):
-            raise BadOption(f"header {name!r} of an MCP server is no header: visible ASCII alone is")
+            raise BadOption(f"header {name!r} of an MCP server is not valid: only visible ASCII is allowed")
 
 
 def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -166,7 +166,7 @@ def _configured(config: str | Path | None) -> dict[str, McpServer]:
         entries: list[tuple[str, dict[str, Any]]] = [(name, dict(entry)) for name, entry in found.items()]
     except (*Refusal, LookupError, TypeError, AttributeError) as error:
         raise BadOption(
-            f"mcp_config {where} is no JSON with an object mcpServers of objects: {error}"
+            f"mcp_config {where} is not JSON with an object mcpServers of objects: {error}"
         ) from None
     return {name: _entry(where, name, entry) for name, entry in entries}
 

@@ -189,7 +189,7 @@ SESSION = OptionRule(
 """Where a CLI names its sessions so."""
 
 PROMPT = OptionRule(
-    what="a text with something in it", takes=lambda value: is_text(value) and bool(value.strip())
+    what="a text that is not blank", takes=lambda value: is_text(value) and bool(value.strip())
 )
 OPTIONAL_PROMPT = OptionRule(what="a text", takes=is_text)
 """A prompt that something goes with."""

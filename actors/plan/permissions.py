@@ -54,7 +54,7 @@ Policy = Literal["deny", "allow", "ask"] | tuple[Rule, ...] | Asker
 
 DEADLINE = 60.0
 _DENIED = "the host's policy denies this tool"
-_NO_ASKER = "there is nobody to ask"
+_NO_ASKER = "no approver is available"
 
 
 async def decide(policy: Policy, question: ApprovalRequested, *, deadline: float = DEADLINE) -> Decision:
@@ -87,4 +87,4 @@ async def _asked(ask: Asker, question: ApprovalRequested, deadline: float) -> Ve
         except Exception as error:  # noqa: BLE001  # the caller's own function: its fault must not end the run (L20)
             return Verdict(False, f"the host's approval function failed: {error!r}")
         return answer if isinstance(answer, Verdict) else Verdict(bool(answer), "" if answer else _DENIED)
-    return Verdict(False, f"nobody answered within {deadline:g} s")
+    return Verdict(False, f"no answer within {deadline:g} s")

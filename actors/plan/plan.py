@@ -451,13 +451,13 @@ def _misplaced(name: str, given: Mapping[str, object]) -> Iterable[OptionFault]:
         except BadOption as error:
             yield from error.faults
     elif given.get("worktrees") is not None:
-        yield OptionFault("worktrees", "means nothing without workspace 'worktree'")
+        yield OptionFault("worktrees", "has no effect without workspace 'worktree'")
 
 
 def _reach(base: Reach, given: Mapping[str, Any]) -> Reach:
     by = given.get("reach")
     if by is not None and base is not ProcessTransport:
-        raise BadOption("reach means nothing for an agent that has no process of its own")
+        raise BadOption("reach has no effect for an agent without a process of its own")
     return base if by is None else wrapper_reach(by)
 
 
@@ -471,7 +471,7 @@ def _hosting(dialect: Dialect, launch: Launch, conduct: Conduct) -> Launch:
     kept = launch.mode == "session" and "host_hooks" in dialect.capabilities
     if not kept and any(hook.blocking for hook in hooks):
         held = f"{dialect.name} in mode {launch.mode!r}"
-        raise BadOption(f"hooks cannot block under {held}: hold a session that has hooks, or blocking=False")
+        raise BadOption(f"hooks cannot block in {held}: use a session that supports hooks, or blocking=False")
     return attrs.evolve(launch, host_tools=tools, host_hooks=hooks)
 
 

@@ -47,7 +47,7 @@ FACTS: Mapping[str, Sequence[str]] = {
 _PREFIXES: Mapping[str, str] = {
     "agent_failed": "failed: ",
     "parked": "parked: ",
-    "recording_failed": "nothing is recorded any more: ",
+    "recording_failed": "recording stopped: ",
     "stalled": "stalled: ",
 }
 """What is put before the reason, where that does not say it."""
@@ -104,7 +104,7 @@ class ProcessLogger:
         self._asked = trio.current_time()
         self._log(
             "run_start",
-            "%(agent)s: %(executable)s is asked with %(prompt_chars)d characters",
+            "%(agent)s: %(executable)s is sent a prompt of %(prompt_chars)d characters",
             executable=self.executable,
             prompt_chars=characters,
         )

@@ -253,7 +253,7 @@ class AgentProcess:
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
         if isinstance(request, v.Prompt) and self.conversation.phase in ("ending", "ended"):
-            raise NotExecuted(self.plan.name, "its process is about to leave")
+            raise NotExecuted(self.plan.name, "its process is about to exit")
         if isinstance(request, v.Prompt) and request.attachments:
             attachments = self._payload_files.place(request.attachments)
             request = msgspec.structs.replace(request, attachments=attachments)
@@ -368,7 +368,7 @@ class AgentProcess:
     def protocol_failure(self) -> str:
         """Why it was stopped that no longer spoke its protocol, "" for one that does."""
         bound = self.plan.conduct.error_budget
-        return f"{bound} lines in a row were not of its protocol" if self.conversation.exhausted else ""
+        return f"{bound} consecutive lines did not follow its protocol" if self.conversation.exhausted else ""
 
     # -- reading and writing
 
@@ -414,7 +414,7 @@ class AgentProcess:
             self._greeted.set()
 
     def _on_unread(self) -> None:
-        self.note("not_reading", f"the CLI left {MAX_UNREAD} replies unread; it is stopped")
+        self.note("not_reading", f"the CLI left {MAX_UNREAD} replies unread; stopping it")
         self.kill()
 
     # -- what the events change

@@ -88,14 +88,18 @@ def prepare_launch(
 
 def _notices(plan: Plan, ignored: tuple[str, ...], environment: Environment) -> tuple[Notice, ...]:
     cannot = [
-        Notice(HOST, None, "option_ignored", f"{plan.dialect.name} cannot honour {n}")
+        Notice(HOST, None, "option_ignored", f"{plan.dialect.name} does not support the option {n}")
         for n in ignored
         if n in plan.given
     ]
     names = environment.withheld if plan.product is not None else ()
     kept = [
         Notice(
-            HOST, None, "not_passed", f"{name} is set here but not passed; name it to pass it", {"name": name}
+            HOST,
+            None,
+            "not_passed",
+            f"{name} is set here but not passed on; add it to env to pass it",
+            {"name": name},
         )
         for name in names
     ]

@@ -164,7 +164,7 @@ class Activity:
     def describe(self, earlier: Activity | None = None) -> str:
         """One clause: how many processes, which of them are stopped, and what they used, in all or since `earlier`."""
         if not self.processes:
-            return "no process to look at"
+            return "no process found"
         cpu, io = self._used_since(earlier or Activity())
         stopped = ", ".join(
             f"{sample.name} ({sample.pid})" for sample in self.processes if sample.state == "T"
@@ -265,7 +265,7 @@ class Liveness:
         return min(self._clocks.silence, final)
 
     def _silent(self) -> Stall:
-        text = f"no sign of life for {self.silent_for:.0f} s"
+        text = f"no output for {self.silent_for:.0f} s"
         if not self.tools:
             return Stall("silence", text)
         running = ", ".join(f"{name} ({id})" for id, name in self.tools.items())

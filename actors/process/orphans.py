@@ -89,7 +89,7 @@ def describe_sweep(swept: Swept) -> Iterator[str]:
         yield f"an earlier run has left {told} that could not be removed: {_paths(swept.folders_left)}"
     if not swept.sure:
         why = "" if swept.cause is None else f" ({swept.cause})"
-        yield f"could not look everywhere for what an earlier run has left{why}; the next start looks again"
+        yield f"could not check everything that an earlier run left{why}; the next start checks again"
 
 
 def _several(orphans: Sequence[Orphan]) -> str:

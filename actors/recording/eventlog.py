@@ -220,7 +220,7 @@ class EventLog:
         following = self._readable_from(position)
         if following == position:
             return None
-        reason = "the disk did not take them"
+        reason = "the disk did not accept them"
         if position < self._file.first:
             limit = "" if self._limit is None else f" (the log holds at most {self._limit} bytes)"
             reason = f"they were removed{limit}, or {reason}"
@@ -310,7 +310,9 @@ class EventLog:
             if skip < len(events):
                 return events[skip:], (first, offset)
         if self._readable_from(position) == position:
-            raise RecordingFailed(str(self.path), OSError(errno.EIO, "somebody has changed the event log"))
+            raise RecordingFailed(
+                str(self.path), OSError(errno.EIO, "another program has changed the event log")
+            )
         return [], (-1, 0)  # somebody has removed it: what is missing is told
 
     def _whole_lines(self, offset: int) -> bytes:

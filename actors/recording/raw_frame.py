@@ -19,7 +19,7 @@ def read_raw_frame(log: Path | None, event: AnyEvent) -> bytes:
         raise LookupError(f"no line caused this event: {event!r}")
     number = (event.turn or "").partition(".")[0]
     if log is None or not number.isdecimal():
-        raise LookupError(f"nothing tells which process said this: {event!r}")
+        raise LookupError(f"no process is known for this event: {event!r}")
     try:
         line = _line(log.parent / number / "stdout.ndjson", event.frame)
     except OSError as error:

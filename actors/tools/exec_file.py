@@ -18,7 +18,7 @@ def main() -> None:
     try:
         os.execvpe(command[0], command, environment)
     except OSError as refusal:
-        os.write(2, f"proctor starter: {command[0]}: {refusal.strerror}\n".encode(errors="replace"))
+        os.write(2, f"proctor exec_file: {command[0]}: {refusal.strerror}\n".encode(errors="replace"))
         os._exit(127)
 
 

@@ -49,7 +49,7 @@ def main() -> None:
     try:
         link.connect(sys.argv[1])
     except OSError as refusal:
-        os.write(2, f"proctor relay: the host does not listen: {refusal}\n".encode())
+        os.write(2, f"proctor stdio proxy: cannot connect to the host: {refusal}\n".encode())
         os._exit(1)
     try:
         carry(Direction(0, link.fileno()), Direction(link.fileno(), 1))

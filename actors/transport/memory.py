@@ -118,7 +118,7 @@ Peer = Callable[[PeerStreams], Awaitable[int | None]]
 """The whole life of a far end; what it returns is its exit status."""
 
 
-def in_memory(far_end: Peer, *, name: str = "a played far end") -> Reach:
+def in_memory(far_end: Peer, *, name: str = "an in-memory peer") -> Reach:
     """Reach `far_end` in place of a process; it is called anew for each start. `name` is for the texts of errors."""
     return partial(MemoryTransport, partial(_always, far_end), name)
 
@@ -302,12 +302,12 @@ class _Task:
             self.terminate()
 
     def terminate(self) -> None:
-        self._scope.cancel("the far end is to end")
+        self._scope.cancel("the peer is stopping")
 
     def kill(self, *, guard_too: bool = False) -> None:
         if self.exit is None:
             self.kill_sent = True
-            self._scope.cancel("the far end was killed")
+            self._scope.cancel("the peer was killed")
 
     def note(self, what: str) -> None:
         return

@@ -105,8 +105,8 @@ async def test_a_refused_resume_is_forked_and_then_started_afresh(tmp_path: Path
     assert answer.outcome == "ok"
     assert codes(seen).count("resume_refused") == 2
     refusals = [e.text for e in seen if isinstance(e, v.Notice) and e.code == "resume_refused"]
-    assert refusals[0].endswith("; trying a fork of it")
-    assert refusals[1].endswith("; starting afresh")
+    assert refusals[0].endswith("; trying a fork of the session")
+    assert refusals[1].endswith("; starting a new session")
 
 
 @pytest.mark.covers("L38")
@@ -313,7 +313,7 @@ async def test_the_queue_is_bounded_and_says_so(tmp_path: Path) -> None:
                 while len(refused) < 3:  # noqa: ASYNC110
                     await trio.sleep(0.01)
             nursery.cancel_scope.cancel("seen")
-    assert refused == ["a did not take the request: 1000 requests wait already"] * 3
+    assert refused == ["a did not take the request: 1000 requests are already queued"] * 3
 
 
 async def test_a_request_whose_caller_gave_up_before_it_was_heard_is_never_sent(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ async def test_a_file_that_is_torn_is_one_line_and_is_written_anew(
     assert await _spend(plan, path, Wall()) is None
     lines = [r.getMessage() for r in caplog.records if str(path) in r.getMessage()]
     assert len(lines) == 1
-    assert "is no account of budgets" in lines[0]
+    assert "is not a spending file" in lines[0]
     assert await _spend(plan, path, Wall()) == pytest.approx(HOUR, abs=60)
 
 

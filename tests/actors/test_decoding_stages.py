@@ -69,12 +69,12 @@ async def test_five_bad_lines_in_a_row_end_a_run_however_the_bytes_arrive(
         events = [event async for event in live]
     assert (live.answer.outcome, live.answer.error) == (
         "garbled",
-        "5 lines in a row were not of its protocol",
+        "5 consecutive lines did not follow its protocol",
     )
     assert not [event for event in events if isinstance(event, v.Text)]
     assert [e.code for e in events if isinstance(e, Notice)].count("too_many_garbled") == 1
     async with proctor.open_supervisor([agent_spec("agent", spoken_plan(saying(data, cut)), {})]) as sup:
-        with pytest.raises(proctor.MaybeExecuted, match=r"\(garbled\): 5 lines in a row") as raised:
+        with pytest.raises(proctor.MaybeExecuted, match=r"\(garbled\): 5 consecutive lines") as raised:
             await sup.agent("agent").ask("x")
     assert raised.value.outcome == "garbled"
 
@@ -126,7 +126,7 @@ async def test_a_program_that_never_spoke_the_protocol_is_refused_with_that_reas
         await side.send_all(b"Welcome to the shop\n" * 9)
         await trio.sleep_forever()
 
-    with pytest.raises(StartRefused, match="3 lines in a row were not of its protocol"):
+    with pytest.raises(StartRefused, match="3 consecutive lines did not follow its protocol"):
         await run(spoken_plan(banner, error_budget=3), "x")
 
 

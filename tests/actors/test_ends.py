@@ -123,7 +123,7 @@ async def test_a_process_that_leaves_after_a_refused_login_is_not_started_again_
         await trio.testing.wait_all_tasks_blocked()
         status = await agent.status()
         assert (status.state, status.pid, status.incarnation) == ("failed", None, 1)
-        assert (await agent.steer("x")).why.startswith("no process to tell: failed (authentication: ")
+        assert (await agent.steer("x")).why.startswith("no process is running: failed (authentication: ")
         answer = await agent.ask("two")
         seen = await log_of(agent)
     assert (answer.outcome, answer.text) == ("ok", "two")
@@ -171,7 +171,7 @@ async def test_each_attempt_of_a_request_is_told_with_its_number_and_its_cause(
     sent = [event for event in events if isinstance(event, v.Notice) and event.code == "sent"]
     assert [(notice.data["attempt"], notice.text) for notice in sent] == [
         (1, "asked"),
-        (2, "the incarnation that held it is gone"),
+        (2, "the process that had it has ended"),
     ]
 
 
@@ -196,7 +196,7 @@ async def test_many_that_come_back_at_once_are_asked_in_steps(autojump_clock: Mo
     holds = [gate.hold() for gate in gates]
     assert [hold and (hold.seconds, hold.why) for hold in holds] == [
         None,
-        *((5.0 * n, "others come back first") for n in (1, 2, 3)),
+        *((5.0 * n, "waiting while other agents restart") for n in (1, 2, 3)),
     ]
     await trio.sleep(5)
     assert [gate.hold() is None for gate in gates] == [True, True, False, False]

@@ -321,7 +321,7 @@ async def test_positions_behind_a_gap_are_the_same_when_the_log_is_read_from_dis
     gap = seen.pop(before)
     assert isinstance(gap, Notice)
     assert gap.data == {"since": before, "next": 130 - len(seen) + before}
-    assert "the disk did not take them" in gap.text
+    assert "the disk did not accept them" in gap.text
     behind = gap.data["next"]
     assert seen == [*deltas(0, before, size=1000), *deltas(behind, 130 - behind, size=1000)]
     later.release()

@@ -83,7 +83,7 @@ async def test_an_agent_that_tries_first_and_dies_leaves_the_trying_to_another(t
             with trio.fail_after(20):
                 assert (await receipt.answer()).text == "two"
     assert (status.state, status.until) == ("parked", None)
-    assert status.evidence.startswith("another agent tries first of the account")
+    assert status.evidence.startswith("waiting for another agent to try the account")
 
 
 async def test_a_spent_budget_parks_the_agent_until_its_window_frees(tmp_path: Path) -> None:

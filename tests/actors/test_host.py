@@ -96,6 +96,6 @@ def test_an_account_names_the_first_and_counts_the_rest() -> None:
     assert list(describe_sweep(Swept(killed=several, left=(stuck,), sure=False))) == [
         "killed 7 processes that an earlier run had left: sh (1), sh (2), sh (3), sh (4), sh (5), and 2 more",
         "an earlier run has left a process that could not be killed: cat (9): it was killed and does not die",
-        "could not look everywhere for what an earlier run has left; the next start looks again",
+        "could not check everything that an earlier run left; the next start checks again",
     ]
     assert list(describe_sweep(Swept(hosts=3))) == []

@@ -167,7 +167,7 @@ def bad(**options: Any) -> AgentOptions:
         (bad(host_tools=[add, add]), "two host_tools are named 'add'"),
         (bad(host_tools=[add.function]), "host_tools holds what the tool decorator made"),
         (bad(hooks=[allow]), "hooks holds records of Hook"),
-        (bad(hooks=[HOOK], mode="oneshot"), "hooks cannot block under claude in mode 'oneshot'"),
+        (bad(hooks=[HOOK], mode="oneshot"), "hooks cannot block in claude in mode 'oneshot'"),
     ],
 )
 def test_what_could_not_be_kept_is_refused_before_anything_starts(options: AgentOptions, why: str) -> None:
@@ -182,7 +182,7 @@ def test_a_hook_that_only_watches_is_no_reason_to_refuse() -> None:
 
 def test_a_script_can_call_the_hosts_tools_and_says_that_it_asks_no_hook(tmp_path: Any) -> None:
     script = write_script(tmp_path, HELLO)
-    with pytest.raises(BadOption, match="hooks cannot block under scripted"):
+    with pytest.raises(BadOption, match="hooks cannot block in scripted"):
         scripted_plan("a", script, {"hooks": [HOOK]})
     watching = HostHook(name="h", point="PreToolUse", blocking=False)
     wanted = Launch(executable=(), host_tools=(add.declared,), host_hooks=(watching,))

@@ -172,4 +172,4 @@ def test_activity_names_who_is_stopped_and_what_was_used() -> None:
         "2 processes, stopped: node (2), the last is node (2, state T), CPU 0.50 s and I/O 50 bytes in 10 s"
     )
     assert after.describe().endswith("CPU 1.60 s and I/O 160 bytes in all")
-    assert Activity().describe() == "no process to look at"
+    assert Activity().describe() == "no process found"

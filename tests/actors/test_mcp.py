@@ -41,8 +41,8 @@ FAR = McpServer(url="http://127.0.0.1:9/mcp", headers={"X-Key": "s3cret"})
         ({"command": "a", "env": {"A=B": "secret"}}, "cannot be passed: 'A=B'"),
         ({"command": "a", "env": {"A": 3}}, "maps names to texts; 'A' does not"),
         ({"command": "a", "env": ["A"]}, "maps names to texts"),
-        ({"url": "http://a", "headers": {"A B": "secret"}}, "header 'A B' of an MCP server is no header"),
-        ({"url": "http://a", "headers": {"A": "x\r\nB: secret"}}, "header 'A' of an MCP server is no header"),
+        ({"url": "http://a", "headers": {"A B": "secret"}}, "header 'A B' of an MCP server is not valid"),
+        ({"url": "http://a", "headers": {"A": "x\r\nB: secret"}}, "header 'A' of an MCP server is not valid"),
         ({"command": "a", "timeout": 0}, "a number of seconds above 0, got 0"),
     ],
 )
@@ -128,9 +128,9 @@ def test_servers_of_a_configuration_are_the_same_records(by_path: bool, tmp_path
     ("config", "why"),
     [
         ("/nowhere/mcp.json", "'/nowhere/mcp.json' cannot be read"),
-        ("{", "given as text is no JSON"),
-        ("{}", "is no JSON with an object mcpServers"),
-        ('{"mcpServers": [1]}', "is no JSON with an object mcpServers"),
+        ("{", "given as text is not JSON"),
+        ("{}", "is not JSON with an object mcpServers"),
+        ('{"mcpServers": [1]}', "is not JSON with an object mcpServers"),
         ('{"mcpServers": {"a": {"type": "sse", "url": "http://s3cret"}}}', "a.type 'sse' is not a choice"),
         ('{"mcpServers": {"a": {"command": "x", "cwd": "/s3cret"}}}', "a has 'cwd'; known: type, command"),
         ('{"mcpServers": {"a": {"command": "x", "env": {"A": 3}}}}', "a: env of an MCP server maps"),
@@ -219,5 +219,5 @@ def test_the_starter_becomes_the_server_that_a_file_describes(tmp_path: Path) ->
     failed = subprocess.run(words, capture_output=True, text=True, check=False, env={})
     assert (failed.returncode, failed.stderr) == (
         127,
-        "proctor starter: /nowhere/at/all: No such file or directory\n",
+        "proctor exec_file: /nowhere/at/all: No such file or directory\n",
     )

@@ -37,7 +37,7 @@ async def broken(question: ApprovalRequested) -> bool:
         (yes, True, "", None),
         (rewrite, True, "", {"command": "true"}),
         (broken, False, "the host's approval function failed: RuntimeError('boom')", None),
-        (silent, False, "nobody answered within 60 s", None),
+        (silent, False, "no answer within 60 s", None),
     ],
 )
 async def test_every_policy_decides_and_none_blocks(

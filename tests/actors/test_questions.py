@@ -60,9 +60,9 @@ async def test_unanswered_is_denied_at_the_deadline(autojump_clock: MockClock) -
         nursery.start_soon(ask)
         approval = await first_of(desk)
         assert approval.deadline == began + 60
-    assert decisions == [Decision("q1", False, "nobody answered within 60 s")]
+    assert decisions == [Decision("q1", False, "no answer within 60 s")]
     assert not approval.allow()
-    assert approval.settled == "nobody answered within 60 s"
+    assert approval.settled == "no answer within 60 s"
 
 
 async def test_followers_see_what_is_open_and_pass_over_what_is_settled(autojump_clock: MockClock) -> None:
@@ -94,7 +94,7 @@ async def test_a_question_goes_with_its_process(autojump_clock: MockClock) -> No
 
 
 async def test_outside_of_a_tree_there_is_nobody_to_ask() -> None:
-    assert await decide("ask", question()) == Decision("q1", False, "there is nobody to ask")
+    assert await decide("ask", question()) == Decision("q1", False, "no approver is available")
 
 
 @pytest.mark.parametrize(("allow", "end"), [(True, 'ran {"command":"y"}'), (False, "not today")])
@@ -142,6 +142,6 @@ async def test_followers_end_when_the_agent_is_at_rest(tmp_path: Path) -> None:
 
 async def test_an_agent_whose_policy_answers_has_no_open_questions(tmp_path: Path) -> None:
     async with proctor.open_supervisor([agent_of(tmp_path, ASKING, permission="allow")]) as sup:
-        with pytest.raises(proctor.BadOption, match="a asks nobody: its permission is not 'ask'"):
+        with pytest.raises(proctor.BadOption, match="a has no approvals: its permission is not 'ask'"):
             async with sup.agent("a").approvals():
                 pass

@@ -91,12 +91,12 @@ def test_a_receipt_is_true_when_it_was_taken_or_will_be() -> None:
 def test_time_that_runs_out_is_a_fate_too() -> None:
     steered, interrupted = (ReceiptTracker(r, "t1", keeps=False).timed_out(2.0) for r in (STEER, INTERRUPT))
     assert (steered.fate, interrupted.fate) == ("queued", "expired")
-    assert steered.why == "the CLI gave no word of it within 2 s"
+    assert steered.why == "the CLI did not reply within 2 s"
     assert ReceiptTracker(STEER, "t1", keeps=True).log_ended().fate == "expired"
 
 
 async def test_a_receipt_without_a_turn_of_ours_has_no_answer() -> None:
-    with pytest.raises(RuntimeError, match="a request that was delivered has no turn of ours to wait for"):
+    with pytest.raises(RuntimeError, match="a request that was delivered has no turn to wait for"):
         await Receipt(request="r", fate="delivered").answer()
 
 
@@ -119,8 +119,8 @@ REQUESTS: tuple[v.AnyRequest, ...] = (
         (EVERYTHING, (2, 1, 330), True, None),
         (EVERYTHING, None, True, None),
         (UNNAMED, None, True, None),  # left to its `write`
-        (LATER, (2, 1, 330), True, "claude 2.1.330 does not know"),
-        (LATER, None, True, "claude this version does not know"),
+        (LATER, (2, 1, 330), True, "claude 2.1.330 does not support"),
+        (LATER, None, True, "claude this version does not support"),
     ],
 )
 def test_every_request_is_looked_up_in_the_capabilities(
@@ -135,4 +135,4 @@ def test_every_request_is_looked_up_in_the_capabilities(
 def test_what_needs_a_turn_is_refused_without_one(request_: v.AnyRequest) -> None:
     status = Status(name="a", state="parked", evidence="usage limit")
     found = refusal_reason(request_, EVERYTHING, None, status, running=False)
-    assert (found == "no turn runs: parked (usage limit)") == REQUIREMENTS[type(request_)].turn
+    assert (found == "no turn is running: parked (usage limit)") == REQUIREMENTS[type(request_)].turn

@@ -49,7 +49,7 @@ def test_the_newest_incarnation_is_that_with_the_highest_number(tmp_path: Path) 
         (tmp_path / name / "stdout.ndjson").touch()
     assert find_recording(tmp_path) == f"{tmp_path}/10/"
     assert find_recording(tmp_path / "9") == f"{tmp_path}/9/"
-    with pytest.raises(BadOption, match="is no recording"):
+    with pytest.raises(BadOption, match="is not a recording"):
         find_recording(tmp_path / "11")
 
 

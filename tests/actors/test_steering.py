@@ -106,7 +106,7 @@ async def test_what_the_cli_keeps_is_a_turn_that_shows_in_the_state(tmp_path: Pa
 async def test_a_steer_waits_no_longer_than_it_is_told_to(tmp_path: Path) -> None:
     async with working(agent_of(tmp_path, "unheard", LONG)) as (_, agent, _turn):
         receipt = await agent.steer("hurry", timeout=0.2)
-    assert (receipt.fate, receipt.why) == ("queued", "the CLI gave no word of it within 0.2 s")
+    assert (receipt.fate, receipt.why) == ("queued", "the CLI did not reply within 0.2 s")
 
 
 async def test_an_idle_agent_refuses_what_needs_a_turn(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_an_idle_agent_refuses_what_needs_a_turn(tmp_path: Path) -> None:
         await agent.ask("one")
         later = [await agent.steer("x"), await agent.interrupt()]
     assert [receipt.fate for receipt in fresh + later] == ["refused"] * 4
-    assert all(receipt.why.startswith("no turn runs: idle (") for receipt in fresh + later)
+    assert all(receipt.why.startswith("no turn is running: idle (") for receipt in fresh + later)
 
 
 async def test_a_steer_right_behind_a_request_comes_after_it(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_a_parked_agent_refuses_to_be_steered(tmp_path: Path) -> None:
     async with working(spec, v.TurnEnded) as (_, agent, _turn):
         receipts = [await agent.steer("x"), await agent.interrupt()]
     assert [receipt.fate for receipt in receipts] == ["refused", "refused"]
-    assert receipts[0].why.startswith("no turn runs: parked (usage limit of the account ")
+    assert receipts[0].why.startswith("no turn is running: parked (usage limit of the account ")
 
 
 async def test_what_was_said_to_a_process_that_dies_has_expired(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_an_agent_between_two_processes_refuses_and_one_that_has_stopped_i
         for say in (agent.steer, agent.queue, agent.set_model):
             with pytest.raises(NoProc):
                 await say("x")
-    assert (receipt.fate, receipt.why) == ("refused", "no process to tell: between two incarnations")
+    assert (receipt.fate, receipt.why) == ("refused", "no process is running: the agent is restarting")
 
 
 async def test_what_is_said_while_the_agent_stops_has_expired(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_too_many_queued_requests_are_refused(tmp_path: Path) -> None:
     assert all(receipts[:-1])
     assert (receipts[-1].fate, receipts[-1].why) == (
         "refused",
-        f"a did not take the request: {MAX_QUEUED} requests wait already".replace("a did", "agent did"),
+        f"a did not take the request: {MAX_QUEUED} requests are already queued".replace("a did", "agent did"),
     )
 
 

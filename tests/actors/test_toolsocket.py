@@ -208,7 +208,7 @@ async def test_the_relay_carries_what_both_sides_say_and_ends_with_either_Q07() 
 def test_a_relay_whose_host_is_gone_says_so(tmp_path: Path) -> None:
     done = subprocess.run([*STDIO_PROXY, str(tmp_path / "gone")], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("proctor relay: the host does not listen")
+    assert done.stderr.startswith("proctor stdio proxy: cannot connect to the host")
 
 
 @pytest.mark.covers("R164")

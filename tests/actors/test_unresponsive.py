@@ -187,7 +187,7 @@ async def test_a_tool_that_gives_no_sign_of_life_has_a_bound_of_its_own(autojump
         error = await lost(sup.agent("agent"), "act")
         assert 1800.0 < trio.current_time() - began < 1800.0 + SHUTDOWN + 1
     assert error.outcome == "stalled"
-    assert "no sign of life for 1800 s while a tool runs: Bash (c1)" in str(error)
+    assert "no output for 1800 s while a tool runs: Bash (c1)" in str(error)
 
 
 async def test_a_tool_is_bounded_by_an_hour_without_an_option(autojump_clock: MockClock) -> None:

@@ -340,7 +340,7 @@ def test_a_name_that_no_branch_can_have_is_refused_before_anything_starts(
 def test_wrong_values_are_refused(tmp_path: Path, repo: Path) -> None:
     with pytest.raises(proctor.BadOption, match="accepted: shared, worktree"):
         agent_of(tmp_path, repo, workspace="mine")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(proctor.BadOption, match="worktrees means nothing without"):
+    with pytest.raises(proctor.BadOption, match="worktrees has no effect without"):
         agent_of(tmp_path, repo, workspace="shared", worktrees=tmp_path)
 
 

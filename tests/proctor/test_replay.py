@@ -69,8 +69,8 @@ def test_a_fault_strikes_a_replay_as_it_does_a_script(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nowhere"], "'nowhere' is no recording: no such directory"),
-        (["."], "'.' is no recording: no stdout.ndjson in it, and in no folder 1, 2, ... of it"),
+        (["nowhere"], "'nowhere' is not a recording: no such directory"),
+        (["."], "'.' is not a recording: no stdout.ndjson in it, and in no folder 1, 2, ... of it"),
         ([str(TRANSCRIPTS / "e_eof_none")], "holds no prompt that could be sent again"),
         ([str(TRANSCRIPTS / "b_stream"), "--fault", "odd"], "--fault: unknown fault 'odd'"),
         ([str(TRANSCRIPTS / "b_stream"), "--speed", "-1"], "--speed is 0 or more"),
