@@ -1,4 +1,4 @@
-"""Bytes onto the disk, whole, or an error."""
+"""Atomic replacement of small files."""
 
 from __future__ import annotations
 
@@ -6,19 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from proctor.actors.errors import RecordingFailed
 from proctor.runtime.processes import open_private, write_all
-
-
-def write_whole(fd: int, data: bytes, path: Path | None) -> None:
-    """Write all of `data` to an open file. `path` is its name for the error, None where it has none.
-
-    Raises `RecordingFailed`.
-    """
-    try:
-        write_all(fd, data)
-    except OSError as error:
-        raise RecordingFailed(str(path or "(temporary)"), error) from error
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -1,15 +1,9 @@
-"""One request, no tree: for scripts and for the command line.
+"""One request without a tree: for scripts and for the command line.
 
-`run` waits for the answer, `stream` hands out events meanwhile. Both leave nothing behind on any path: the process
-is stopped by its dialect's ladder, also when the caller is cancelled, and killed when the ladder ends.
-
-The deadline (300 s by default, None for none) ends the turn, for all attempts at an answer in a shape together. Who waits
-for the answer gets `AskNotSent` or `AskInterrupted`, as from `Agent.ask`; who reads the events finds the outcome `deadline`
-in `Run.answer`. Either way what had streamed is in the `delivery` (R044, R045). Reading slowly costs the CLI nothing and does
-not count (Q13).
-
-`open_run` starts the process before there is a prompt, for who keeps one ready; it is told by `begin`, once. Nobody goes
-on with the conversation of a run, so the CLI is told not to keep it, unless its owner says `persist` or names one (L08).
+`run` waits for the answer, `stream` yields events. Both leave nothing behind on any path: the process is stopped by its
+dialect's stop sequence, also on cancellation. The deadline (300 s by default, None for none) covers all attempts at a structured
+answer. `open_run` starts the process before there is a prompt; `begin` gives it one, once. The CLI does not keep the
+session of a run, unless `persist`, `resume` or `session_id` is given.
 """
 
 from __future__ import annotations
@@ -106,7 +100,7 @@ async def stream(
     limits: SpendLimits | None = None,
     parks: bool = True,
 ) -> AsyncGenerator[Run]:
-    """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process (R142).
+    """A `Run`: `async for event in live`, then `live.answer`. Leaving early stops the process.
 
     `limits` are the budgets that bound it (None: those of the account book around this task); it waits for room in them,
     and not at all for a spent one where `parks` is False.
@@ -280,7 +274,7 @@ class Run:
         return self
 
     async def __anext__(self) -> v.AnyEvent:
-        """The next event; the stream ends when the process is dead and all it said was read (R063)."""
+        """The next event; the stream ends when the process is dead and all it said was read."""
         try:
             return await anext(self._cursor)
         except StopAsyncIteration:

@@ -169,13 +169,13 @@ def open_supervisor(
     budget: Budget | None = None,
     stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[Supervisor]:
-    """Start `children` in order, supervise them until the block is left, then stop them in reverse order (S7, S36), or
+    """Start `children` in order, supervise them until the block is left, then stop them in reverse order, or
     all together where `stop_order` is "parallel".
 
     `period` in seconds. The same `seed` gives the same random delays of back-off and after usage limits. `budget`
     bounds what all agents below spend together; `stagger` (seconds) lies between the first prompts of those that come
-    back from a restart. What an earlier host left behind is killed first, see `host`. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
-    `MaxRestartsExceeded` when the root gives up (S35).
+    back from a restart. Processes that an earlier host left are killed first. Raises `InvalidSpec` before anything starts, `StartError` when a child cannot start,
+    `MaxRestartsExceeded` when the root gives up.
     """
     root = supervision.open_supervisor(
         children,
@@ -203,7 +203,7 @@ def open_dynamic_supervisor(
     budget: Budget | None = None,
     stagger: float = 0.0,
 ) -> AbstractAsyncContextManager[DynamicSupervisor]:
-    """A supervisor of children that come and go; they are stopped together when the block is left (S63-S67).
+    """A supervisor of children that come and go; they are stopped together when the block is left.
 
     At most `max_children` at a time; `extra_arguments` come before those of each spec. The rest, what is swept and what
     is raised: as for `open_supervisor`.

@@ -72,7 +72,7 @@ class AgentActor(Actor):
         was = self.state.status.state
         if self.incarnation > 1:
             self.state.transition("started", f"incarnation {self.incarnation}")
-            self.admission.come_back()
+            self.admission.on_restart()
         if self.plan.launch.mode == "session":
             try:
                 await self._restore_process(was)
@@ -297,13 +297,14 @@ class AgentActor(Actor):
             self._admit(pending, "asked")
 
     def _admit(self, pending: PendingRequest, why: str) -> None:
-        if (overdrawn := self.admission.overdrawn()) is not None:
-            self.state.put_back(pending)
-            self._give_up(BudgetExceeded(self.plan.name, overdrawn))
-        elif (hold := self.admission.hold(nested=pending.nested)) is not None:
-            self._park(pending, hold)
-        else:
+        delay = self.admission.check(nested=pending.nested)
+        if delay is None:
             self._send(pending, why)
+        elif delay.ends_agent:
+            self.state.put_back(pending)
+            self._give_up(BudgetExceeded(self.plan.name, delay.why))
+        else:
+            self._park(pending, delay)
 
     def _send(self, pending: PendingRequest, why: str) -> None:
         prompt = pending.next_prompt(self.plan.conduct.on_crash)
@@ -469,9 +470,9 @@ class AgentActor(Actor):
                 believed
                 and self.plan.conduct.park
                 and not pending.is_answered
-                and (hold := self.admission.hold(nested=pending.nested)) is not None
+                and (delay := self.admission.delay(nested=pending.nested)) is not None
             ):
-                self._park(pending, hold)
+                self._park(pending, delay)
                 return
         else:
             self.admission.passed()
@@ -486,18 +487,18 @@ class AgentActor(Actor):
 
     # -- limits and budgets
 
-    def _park(self, pending: PendingRequest, hold: Delay) -> None:
+    def _park(self, pending: PendingRequest, delay: Delay) -> None:
         pending.parked = True
-        self.state.note("parked", hold.text, ticket=pending.ticket, until=hold.until)
-        self.state.transition("limit", hold.text)
-        self.state.evolve(until=hold.until)
-        self.background.start_soon(self._wait_for_admission, pending, hold)
+        self.state.note("parked", delay.text, ticket=pending.ticket, until=delay.until)
+        self.state.transition("limit", delay.text)
+        self.state.evolve(until=delay.until)
+        self.background.start_soon(self._wait_for_admission, pending, delay)
 
-    async def _wait_for_admission(self, pending: PendingRequest, hold: Delay | None) -> None:
-        while hold is not None and self.state.current is pending:
-            self.state.evolve(until=hold.until, evidence=hold.text)
-            await self.admission.wait(hold)
-            hold = self.admission.hold(nested=pending.nested) if self.state.current is pending else None
+    async def _wait_for_admission(self, pending: PendingRequest, delay: Delay | None) -> None:
+        while delay is not None and self.state.current is pending:
+            self.state.evolve(until=delay.until, evidence=delay.text)
+            await self.admission.wait(delay)
+            delay = self.admission.delay(nested=pending.nested) if self.state.current is pending else None
         if self.state.current is pending:
             self.send_info(Resume(pending))
 

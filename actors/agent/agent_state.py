@@ -195,17 +195,19 @@ class AgentState:
 
     # -- what it is doing
 
-    def transition(self, happening: Trigger, evidence: str) -> None:
+    def transition(self, trigger: Trigger, evidence: str) -> None:
         """Change the state by the transition table. An undefined pair becomes a notice and changes nothing."""
         try:
-            state = transition(self.status.state, happening)
+            state = transition(self.status.state, trigger)
         except KeyError:
-            self.note("odd_state", f"{happening} while {self.status.state}")
+            self.note("odd_state", f"{trigger} while {self.status.state}")
             return
-        found = "" if happening in ("ready", "turn_ended") else self.status.unresponsive
+        unresponsive = "" if trigger in ("ready", "turn_ended") else self.status.unresponsive
         if state == "failed":
             self.logger.failed(evidence)
-        self.evolve(state=state, evidence=evidence, unresponsive=found, since=trio.current_time())
+        self.status = attrs.evolve(
+            self.status, state=state, evidence=evidence, unresponsive=unresponsive, since=trio.current_time()
+        )
 
     def evolve(self, **changes: Any) -> None:
         """Change fields of the status."""
@@ -274,6 +276,8 @@ class AgentState:
         the running process."""
         if len(self.waiting) >= MAX_QUEUED:
             return NotExecuted(plan.name, f"{MAX_QUEUED} requests are already queued")
+        if not pending.attachments:
+            return None
         try:
             refuse_unsupported(plan, pending.attachments, None if live is None else live.conversation.memo)
         except UnsupportedPayload as error:

@@ -1,11 +1,8 @@
-"""The open questions of one agent, for whoever is there to answer them: the policy `"ask"`.
+"""The queue of one agent's open approvals, for the policy `"ask"`.
 
-Guarantees: a question has one answer, the first; whoever answers later is told that it is settled, and how. It is
-settled on every path: by an answer, by the end of its time (denied, L39), by the CLI that withdrew it, or with its
-process. Followers see each question that is open when they reach it; one that is settled by then needs nobody, and is
-passed over. So what is held is bounded by what the CLI has open at once.
-
-Not here: the deadline and what is done about it (`permissions`), the reply to the CLI (`incarnation`).
+Each question has one answer, the first; a later one is told how it was settled. A question is settled on every path: by an
+answer, by its deadline (denied), by the CLI that withdraws it, or by the end of its process. Followers see each question
+that is open when they reach it. The deadline is enforced in `permissions`; the reply is sent by the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is said to a CLI beside its prompts: written, or refused with a reason before anything is (L40).
-
-Not here: what becomes of it once it is written (`receipts`).
-"""
+"""Control requests: what is sent to a CLI beside prompts. Each is written, or refused with a reason before anything is written."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a caller holds: an agent by name, and a turn of it.
+"""The handles that a caller holds: an agent by name, and one turn of it.
 
-Both follow the agent through its restarts. A `Turn` reads the agent's log from the moment its request was accepted,
-so it misses nothing and slows nobody; leaving it early withdraws the request or interrupts the turn.
+Both follow the agent through its restarts. A `Turn` reads the agent's log from the position where its request was
+accepted, so it misses no event and never slows the agent; leaving it early cancels the request or interrupts the turn.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Agent:
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
         check_request(prompt, timeout=timeout, payloads=payloads)
-        async with self._stream(prompt, timeout, inquiry_of(schema), payloads) as turn:
+        inquiry = None if schema is None else inquiry_of(schema)
+        async with self._stream(prompt, timeout, inquiry, payloads) as turn:
             return await turn.finish()
 
     def stream(
@@ -121,19 +122,21 @@ class Agent:
         all attempts.
         """
         check_request(prompt, timeout=timeout, payloads=payloads)
-        return self._stream(prompt, timeout, inquiry_of(schema), payloads)
+        return self._stream(prompt, timeout, None if schema is None else inquiry_of(schema), payloads)
 
     @asynccontextmanager
     async def _stream(
         self, prompt: str, timeout: float | None, inquiry: Inquiry | None, payloads: Sequence[Payload]
     ) -> AsyncGenerator[Turn]:
         ends, turn = until(timeout), None
-        pending = PendingRequest(str(uuid.uuid4()), prompt, attachments_of(payloads), inquiry=inquiry)
+        attachments = attachments_of(payloads) if payloads else ()
+        pending = PendingRequest(str(uuid.uuid4()), prompt, attachments, inquiry=inquiry)
         with trio.move_on_at(ends):
             turn = await self._submit(pending)
         if turn is None:
             raise AskNotSent(self.name, timeout or 0.0, delivery=pending.delivery())
-        turn.set_deadline(timeout or 0.0, ends)
+        if timeout is not None:
+            turn.set_deadline(timeout, ends)
         try:
             yield turn
         finally:
@@ -164,7 +167,7 @@ class Agent:
         await self._address.wait_out()
 
     async def steer(self, text: str, *, timeout: float | None = None) -> Receipt:
-        """Say `text` into the running turn, and wait for its fate, at most `timeout` seconds (L40).
+        """Say `text` into the running turn, and wait for its fate, at most `timeout` seconds.
 
         Delivered: that turn has taken it in. Queued: the CLI keeps it, for its next turn, or still after `timeout`.
         Refused: this CLI cannot be steered, no turn runs, or it said no. Expired: the turn ended before it was taken

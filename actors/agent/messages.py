@@ -1,4 +1,4 @@
-"""What an agent is sent, and what it replies at once. What comes of it later is read from its log."""
+"""The messages of an agent and their immediate replies. Later results are read from its event log."""
 
 from __future__ import annotations
 

@@ -1,15 +1,11 @@
-"""What became of something that was said to an agent beside its prompts: one word, and why (L40).
+"""Receipts: the result of a control request in one word, and why.
 
-Guarantees: whatever was written has exactly one fate, told by the first event that speaks of it; nothing is lost in
-silence, because the end of its turn and the end of its process speak too. What cannot be said at all is refused
-before anything is written: `refusal_reason`.
+    delivered   the running turn took it in, or it was carried out
+    queued      it gets a turn of its own: ours (`Agent.queue`), or the CLI's next one
+    refused     it was never sent, or the CLI refused it
+    expired     the turn or its process ended first, or the CLI did not reply in time
 
-    delivered   taken into the running turn, or carried out
-    queued      it will have a turn of its own: ours (`Agent.queue`), or the CLI's next one
-    refused     never said, or the CLI said no
-    expired     the turn or its process ended first, or the CLI gave no word in time
-
-Not here: who writes (`agent`), who waits (`handle`).
+Every written request gets exactly one receipt: the first event about it decides, and the ends of its turn and process count.
 """
 
 from __future__ import annotations

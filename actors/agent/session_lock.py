@@ -1,15 +1,10 @@
-"""One owner for each session: a lock by its id, beside the ledgers of the hosts.
+"""A lock for each session id, so that no two agents of this machine use one session.
 
-    FOLDER/                 0700
-        KEY.lock            held under a lock of the system while a session is owned; says by whom
+    FOLDER/                 0700, beside the ledgers of the hosts
+        KEY.lock            locked with flock while a session is in use; names its owner
 
-Guarantees: as long as an `SessionLock` holds a session, no other agent of this machine gets it, whatever host it is of;
-the system frees the lock however the owner died. A file that is removed while somebody waits at it is never taken for
-the lock: who gets it looks whether it still has its name.
-
-Where there is no state folder, or it cannot be written, agents go on without: `proctor doctor` says why.
-
-Not handled: a CLI that somebody started by hand; homes that two machines share.
+The system frees the lock however its owner died. Without a writable state folder agents run without locks, and `proctor doctor`
+says why. Not handled: a CLI that a user started by hand; homes that two machines share.
 """
 
 from __future__ import annotations

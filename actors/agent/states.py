@@ -1,11 +1,11 @@
-"""What an agent is doing, in one word and its evidence. One table says which word follows which.
+"""The states of an agent and the table of their transitions.
 
     starting ─ready→ idle ─prompt→ working ─turn_ended→ idle        blocked: a question is open
                                    working ─limit→ parked           parked: until a limit resets or a budget frees
-    any ─exited→ backoff (a new incarnation is owed)  ─started→ starting
-    any ─stop→ stopping ─exited→ stopped (asked to) · failed (no restart would heal it) · done (left by itself)
+    any ─exited→ backoff (a restart is due)  ─started→ starting
+    any ─stop→ stopping ─exited→ stopped (on request) · failed (a restart would not help) · done (exited by itself)
 
-The missing cell is the error: `transition` raises `KeyError` on a pair that cannot be.
+A pair without an entry is an error: `transition` raises `KeyError`.
 """
 
 from __future__ import annotations

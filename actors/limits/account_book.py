@@ -1,16 +1,9 @@
-"""The account book: what every agent and every run has taken, by name, and the windows of the budgets that bound them.
+"""The account book: what agents and runs have spent, by name, and the windows of the budgets that bound them.
 
-A tree has one, and so have a pool, sessions and a completion model outside of a tree. A program that opens one itself
-(`with AccountBook(path)`) has one for all of these, and where it names a file the windows go on in its next life.
-
-    a turn is to begin ─► all windows have room ─► its reserve is taken ─► it ends ─► its cost takes the reserve's place
-                              └─ none ─► it waits for a window, or for the end of a turn under way
-
-Guarantees: a budget is asked before each turn that it bounds, however the turn is made; a cost counts once in each window
-that it belongs to; what no command line reports is counted as unknown.
-
-In memory are seconds of the event loop's clock, which cannot be set; in the file moments of the wall clock. Where that was
-set back, what was spent counts as spent just now, and is free again a period later.
+A tree has one, and so have a pool, sessions and a completion model outside of a tree. `with AccountBook(path)` makes one for a
+whole program; with a file, the windows survive a restart. A cost counts once in each window that it belongs to; an unreported
+one is counted as unknown. In memory times are Trio's clock, in the file wall time: where that was set back, what was spent counts
+as spent just now.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The file that the windows of budgets are kept in between two lives of a host.
+"""The file that keeps the windows of budgets between two runs of a program.
 
-Guarantees: the file is replaced in one instant. One that is torn, of a later version, or held by another program is
-reported in one line of the log; the windows then begin empty, and a file that is not ours to write stays as it is. A disk that
-refuses is reported once, and stops nobody.
+It is replaced atomically. A file that is damaged, of a later version, or open in another program is reported in one log record;
+the windows then start empty, and a file of another program or version is left as it is.
 """
 
 from __future__ import annotations

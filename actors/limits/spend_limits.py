@@ -51,6 +51,7 @@ class SpendLimits:
         most: float | None = None,
     ) -> None:
         self._book = book
+        self.bounded = bool(windows)
         self._windows = windows
         self._name = name
         self._kind = kind

@@ -1,7 +1,7 @@
-"""What the agents of one tree share: their accounts, the account book, and the order in which they come back.
+"""The limits that the agents of one tree share: usage limits by account, the account book, the stagger of restarts.
 
-Made by whoever opens the tree and found by its agents through their context, so that two trees in one program know
-nothing of each other (R006). An agent of a tree that was opened without one is alone.
+Set in the context by the function that opens the tree, so that two trees in one program are independent. An agent
+outside of such a tree shares nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TREE_LIMITS: ContextVar[TreeLimits | None] = ContextVar("proctor.fellows", defau
 
 
 class TreeLimits:
-    """`budget` is for all of them together. `stagger`: seconds between two that come back after a mass restart."""
+    """The limits of a tree. `budget` is for all its agents; `stagger`: seconds between first prompts after a mass restart."""
 
     def __init__(
         self, *, budget: Budget | None = None, stagger: float = 0.0, seed: int | None = None
@@ -30,22 +30,22 @@ class TreeLimits:
 
     @property
     def changes(self) -> Changes:
-        """What those wait for who may not go on yet."""
+        """The signal that delayed agents wait for."""
         return self.book.changes
 
     def account(self, name: str) -> UsageLimit:
-        """The account of this name."""
+        """The usage limit of the account of this name."""
         if name not in self._accounts:
             self._accounts[name] = UsageLimit(name, self._random)
         return self._accounts[name]
 
-    def place(self, now: float) -> float:
-        """When the next that comes back may be asked something, on the same clock as `now`."""
+    def next_start(self, now: float) -> float:
+        """When the next restarted agent may send its prompt, on the clock of `now`."""
         place = max(now, self._place)
         self._place = place + self._stagger
         return place
 
 
 def current_tree_limits() -> TreeLimits:
-    """Those of the tree around this task; alone outside of one."""
+    """The limits of the tree around this task; new ones outside of a tree."""
     return TREE_LIMITS.get() or TreeLimits()

@@ -1,14 +1,12 @@
-"""One account's usage limit, shared by all agents of a tree that use the account (L38).
+"""The usage limit of one account, shared by the agents of a tree that use it.
 
-Who hits the limit closes the account for all until it resets. Then one agent tries, chosen by chance; the others wait
-for its word. Once the account has taken it, the rest go on in steps, so that they do not run into the next limit all
-at once. If it runs into the limit again, all wait for the new reset; if it leaves without a word, another one tries.
+The agent that hits the limit closes the account for all until its reset. Then one agent, chosen at random, tries; the others wait
+for the result, and go on in steps once it succeeds.
 
-    open ─limited→ closed ─time→ trying (one) ─passed→ easing (a place in time each) ─all gone→ open
+    open ─limited→ closed ─time→ trying (one) ─passed→ easing (one after the other) ─all gone→ open
                      ↑───────────limited─┘  └─left→ trying (another)
 
-Guarantees: `enter` decides in one step, so two agents never both try. Times are seconds on one clock, given by the
-caller; chance is a seeded source. Nothing here waits.
+`enter` decides in one step, so two agents never both try. Times are seconds of one clock, given by the caller.
 """
 
 from __future__ import annotations

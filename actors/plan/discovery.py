@@ -1,8 +1,7 @@
-"""Where a CLI's executable is, and which version.
+"""The location of a CLI's executable, and its version.
 
-Order (R022): the explicit path, the environment variable, PATH, the well-known install places. The first that is
-there decides: an explicit path that does not exist is an error, not a reason to look further. The result is absolute;
-an agent looks once, and uses it for every start (R024). A batch file is no program, whatever its name (L26).
+Searched in order: the explicit path, the environment variable, PATH, the usual install folders; the first that exists decides. The
+result is absolute and is used for every start of an agent. A batch file is refused.
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ def native_program(product: Product, found: Path) -> Path:
 
 
 async def version(path: Path, *, timeout: float = 10.0, env: Mapping[str, str] | None = None) -> Version:
-    """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen (R026).
+    """What `--version` says, as three numbers. Raises `VersionCheckFailed` with the output seen.
 
     Whatever the program does, it and what it has started are gone then; no more than `MAX_VERSION_OUTPUT` bytes of it are read.
     """

@@ -1,7 +1,7 @@
-"""What an agent's process gets of our environment: an allow-list, and what its owner named.
+"""The environment of an agent's process: an allow-list, and what its owner named.
 
-A key or an endpoint that is present but not named is not passed, and a `Notice` says so: an inherited key silently
-overrides a login (C08). Variables that make a CLI believe it is nested never pass.
+A key or endpoint that is set here but not named is not passed, with a `Notice`: an inherited key silently overrides a login.
+Variables that make a CLI believe it is nested never pass.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Who may use a tool that the CLI asks about. Asking cannot block a run, and what is unclear is denied.
+"""Permission policies: who may use a tool that the CLI asks about. What is unclear is denied.
 
-A policy is `"deny"`, `"allow"`, a tuple of `Rule`s (the first that matches decides, none denies), or an async
-function from the question to a bool or a `Verdict`; or `"ask"`, which lays the questions of an agent of a tree out for
-whoever follows them (`questions`). Every question has a deadline (60 s by default); unanswered, or with a policy that
-raised, it is denied (L15, L20, L39).
+A policy is `"deny"`, `"allow"`, a tuple of `Rule`s (the first match decides, no match denies), an async function from
+the question to a bool or a `Verdict`, or `"ask"`, which queues the questions of an agent of a tree. Every question has a deadline
+(60 s by default); without an answer, or after an error of the policy, it is denied.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ async def _asked(ask: Asker, question: ApprovalRequested, deadline: float) -> Ve
     with trio.move_on_after(deadline):
         try:
             answer = await ask(question)
-        except Exception as error:  # noqa: BLE001  # the caller's own function: its fault must not end the run (L20)
+        except Exception as error:  # noqa: BLE001  # the caller's own function: its fault must not end the run
             return Verdict(False, f"the host's approval function failed: {error!r}")
         return answer if isinstance(answer, Verdict) else Verdict(bool(answer), "" if answer else _DENIED)
     return Verdict(False, f"no answer within {deadline:g} s")

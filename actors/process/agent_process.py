@@ -1,17 +1,9 @@
-"""One far end and one conversation: the engine under every agent and every run.
+"""One process of an agent and its conversation: the engine of every agent and every run.
 
-`AgentProcess.serve` is a task that connects the transport (mostly, it starts a process), greets it, reads it until it
-is over, and leaves the facts behind: `exit`, `stopper`, `outcome`. It guarantees that what is said is always read,
-whoever reads the log or does not; that frames are on disk before they are decoded; that reading never waits for
-writing; that `Exited` is the last event of the incarnation on every path; and that nothing runs when `serve` returns.
-
-What the CLI does is never an exception here: it becomes events, and in the end one exit reason. `serve` raises only
-what its caller must act on: a start that failed (before it is ready), or a disk that refuses.
-
-Clocks: greeting, those of `liveness`, the time to exit in after the end of stdout or a refused write, and the stop
-ladder's graces. A clock that runs out stops the process; `fault` then holds the evidence.
-
-Cancelling `serve` kills at once; `stop` is the polite way and goes through the dialect's ladder.
+`AgentProcess.serve` connects the transport, performs the handshake, reads the output to its end, and then holds `exit`,
+`stopper` and `outcome`. Output is always read, whether the log has readers or not; frames are on disk before they are decoded;
+reading never waits for writing; `Exited` is the last event on every path; nothing runs when `serve` returns. Failures of the CLI
+become events and one exit reason; `serve` raises only a failed start or a disk that refuses. Cancelling it kills at once.
 """
 
 from __future__ import annotations
@@ -181,19 +173,19 @@ class AgentProcess:
 
     @property
     def outcome(self) -> Outcome:
-        """The label of this incarnation. A turn that ended speaks for a process that then left by itself."""
+        """The outcome of this process. If it exits by itself after a turn, the end of that turn decides."""
         spoke = self.ending is not None and not self.working and self.stopper == "nobody"
         if spoke and (self.plan.launch.mode == "oneshot" or exit_class(self.exit) in ("clean", "status")):
             return label(self.ending.ending if self.ending else None, self.exit)
         return label(None, self.exit, self.stopper)
 
     def ended_by_stop(self, end: v.TurnEnded) -> bool:
-        """Is this end the CLI's reply to the interrupt of our own ladder, run because something was wrong?"""
+        """Whether this end of a turn is the reply to the interrupt of our own stop sequence after a failure."""
         return end.ending == "interrupted" and self.stopper not in ("nobody", "owner")
 
     @property
     def session_id(self) -> str | None:
-        """The CLI's id of the conversation, None before it told."""
+        """The CLI's session id, None before it is known."""
         return self.conversation.memo.session_id
 
     @property
@@ -208,7 +200,7 @@ class AgentProcess:
 
     @property
     def background(self) -> bool:
-        """Whether the CLI said that work goes on between turns."""
+        """Whether background work of the CLI continues between turns."""
         return self._liveness.background
 
     @property
@@ -218,14 +210,14 @@ class AgentProcess:
 
     @property
     def transport(self) -> Transport:
-        """The far end. Raises `NotExecuted` before it was started."""
+        """The connected transport. Raises `NotExecuted` before the start."""
         if self._transport is None:
             raise NotExecuted(self.plan.name, "its process was never started")
         return self._transport
 
     @property
     def process(self) -> Process:
-        """The process, where the far end is one. Raises `NotExecuted` elsewhere, and before it was started."""
+        """The operating system's process. Raises `NotExecuted` for another transport, and before the start."""
         if not isinstance(self.transport, ProcessTransport):
             raise NotExecuted(self.plan.name, "it has no process of its own")
         return self.transport.process
@@ -240,7 +232,7 @@ class AgentProcess:
 
     @property
     def recording_path(self) -> Path | None:
-        """Where it is recorded, None where that goes with the agent."""
+        """The folder of its recording, None for a temporary one."""
         return self._directory.path if self._directory.kept else None
 
     @property
@@ -259,12 +251,13 @@ class AgentProcess:
             request = msgspec.structs.replace(request, attachments=attachments)
         data = self.conversation.send(request)
         if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
-            self._liveness.ending = None  # the turn before speaks for this one no more
+            self._liveness.ending = None  # of the turn before
         if isinstance(request, v.Prompt):
             self._logger.asked(len(request.text))
         self._liveness.on_output()
         self._liveness.reschedule()
-        self._await_reply_to(request)
+        if type(request) in STAGES:
+            self._await_reply_to(request)
         self.progress.begin(request)
         try:
             await self._stdin.write(data)
@@ -280,7 +273,7 @@ class AgentProcess:
             raise NotExecuted(self.plan.name, str(error)) from error
 
     async def stop(self, by: Stopper) -> None:
-        """Run the ladder of the dialect, fitted into the plan's shutdown time, and wait for the end."""
+        """Run the stop sequence of the dialect, fitted into the plan's shutdown time, and wait for the end."""
         self.progress.freeze()
         if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
@@ -288,8 +281,7 @@ class AgentProcess:
         await self.over.wait()
 
     async def give_up(self, clock: Clock, text: str, by: Stopper = "stall") -> None:
-        """Stop a process that does not respond, with the evidence in the log; nothing happens while it is being stopped
-        for another reason."""
+        """Stop a process that does not respond, and log the evidence. Does nothing if it is being stopped already."""
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
         self.progress.freeze("closing" if clock == "exit" else None)
@@ -301,7 +293,7 @@ class AgentProcess:
         await self.stop(by)
 
     async def end_unrecorded(self, error: RecordingFailed) -> None:
-        """Stop a process that is to be recorded and is not any more; the cause is the end of a turn that runs."""
+        """Stop a process whose required recording has failed; a running turn ends with that error."""
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
         if self.working:
@@ -442,7 +434,7 @@ class AgentProcess:
     async def _leave_in_time(self, turns: int) -> None:
         await trio.sleep(self.plan.clocks.final)
         if self.conversation.memo.turns == turns and not self.background:
-            await self.stop("owner")  # it said its last and did not leave (L29)
+            await self.stop("owner")  # its turn has ended and it did not exit
 
     async def _answer(self, request: v.AnyRequest) -> None:
         if not (self._tools and isinstance(request, v.ToolReturn) and await self._tools.give(request)):
@@ -477,7 +469,7 @@ class AgentProcess:
     def _await_reply_to(self, request: v.AnyRequest) -> None:
         kind, asked = type(request), self.conversation.memo.asked
         # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
-        due = kind in STAGES and (kind is v.Interrupt or request.id in asked)
+        due = kind is v.Interrupt or request.id in asked
         if due and not self._liveness.awaits(kind):
             self._nursery.start_soon(self._await_reply, request)
 

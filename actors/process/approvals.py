@@ -1,7 +1,6 @@
-"""One question of a CLI, from the policy's decision to the reply and what the log says of it.
+"""The answer to one question of a CLI: the policy decides, the decision is sent, and the log notes it.
 
-The decision is sent whole or not at all. A question that was withdrawn meanwhile, or whose asker is gone, is
-forgotten without a word: nobody waits for it.
+A question that was withdrawn meanwhile, or whose process has ended, is dropped: no reply is due.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a run: its answer, made of what was said last and of how the process went, or what kept it from starting."""
+"""The answer of a run, made of the last turn and of the exit of its process."""
 
 from __future__ import annotations
 

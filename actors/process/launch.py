@@ -1,4 +1,4 @@
-"""From a plan to a far end about to start: the command, its environment, what the recording and the log are told."""
+"""The preparation of a start: the command of a plan, its environment, and the notices about them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from proctor.runtime.processes import Command, make_directory
 
 @attrs.frozen(kw_only=True)
 class PreparedLaunch:
-    """`transport` is connected to start it; `notices` say what could not be honoured or was not passed, `program` what is
-    run. `files` were written for this incarnation alone."""
+    """A process that is ready to start: connecting `transport` starts `program`. `notices` name options and variables that are not
+    passed; `files` were written for this process alone."""
 
     transport: Transport
     program: str
@@ -32,7 +32,7 @@ class PreparedLaunch:
     files: tuple[Path, ...] = ()
 
     def clear(self) -> None:
-        """Remove the files, which may hold secrets; those of a directory that is gone are gone."""
+        """Remove the files, which may hold secrets."""
         for path in self.files:
             path.unlink(missing_ok=True)
 

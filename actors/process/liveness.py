@@ -1,17 +1,10 @@
-"""Whether a command line is still alive: its clocks, what may be concluded from its condition, and what a request that
-it does not answer leads to.
+"""Liveness of a command line: its clocks, the rules for its condition, and the steps for a request without a reply.
 
-Guarantees: nothing is waited for without a bound. Each condition of the peer has a cell in `CONDITION_RULES`: the clock that runs
-in it and how the process ends when that clock runs out. Each control request has its `STAGES`: ask again, look at the
-process tree, stop. Our own slowness never counts against the CLI (Q13): when a clock runs out, bytes that came meanwhile
-are read first.
+Every wait has a bound. Each condition of the peer has a rule in `CONDITION_RULES`, each control request its `STAGES`. Delays of
+this host never count against the CLI: when a clock runs out, bytes that have arrived are read first.
 
-`silence` runs in a turn from the last sign of life; an announced retry holds it until then; after an error that the CLI
-reported without ending the turn a shorter one applies (L30); while a tool runs it is `tool_silence`. It does not run
-while an approval or a call of the host is open: those have bounds of their own. A process that was stopped (SIGSTOP) is
-found by looking at it during the silence in a turn or while a reply is due.
-
-Not here: what is done about it (`incarnation`).
+The clock `silence` runs within a turn from the last output; an announced retry holds it, an error without an end of the turn
+shortens it, and while a tool runs it is `tool_silence`. It does not run while an approval or a call of the host is open.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""How much of the machine's memory an agent's processes hold: the tree below its guard, at one moment (R049).
+"""The resident memory of an agent's processes: the tree below its guard, at one moment.
 
-Looked up when somebody asks, never by itself: some tens of microseconds for each process and each of its threads. What
-vanishes while it is counted counts for nothing. Whatever a tool has started counts, in sessions of its own too: the guard
-inherits what loses its parent.
-
-Pages that processes share (a program's text, a library) count once for each, so the sum of a tree is more than what ends
-with it. Linux; elsewhere nothing is known.
+Counted on request: some tens of microseconds for each process. Shared pages count once for each process that maps them, so the
+sum is more than what an exit would free. Linux only.
 """
 
 from __future__ import annotations

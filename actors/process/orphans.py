@@ -1,10 +1,7 @@
-"""The ledger of this host in the user's state folder, and the end of what earlier hosts have left there.
+"""The ledger of this host in the user's state folder, and the removal of what earlier hosts left: processes and temporary folders.
 
-What is left are processes and temporary folders, with whatever secrets are in them.
-
-Whatever starts agents opens it around all that it starts: a command, `open_supervisor`, a run without a tree. Where
-one is open already nothing happens. A ledger that cannot be kept keeps no agent from being started: it goes on
-without, and `proctor doctor` says why.
+Each entry point that starts agents opens it: a command, `open_supervisor`, a run without a tree; a nested call does nothing. A
+ledger that cannot be written does not keep agents from starting: `proctor doctor` says why.
 """
 
 from __future__ import annotations

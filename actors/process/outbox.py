@@ -1,7 +1,6 @@
-"""What is written to one far end: recorded first, whole, and in order.
+"""The writer of a process's stdin: each message is recorded first, then written whole and in order.
 
-Replies that the conversation owes go by a bounded queue and a task of their own, so that reading never waits for
-writing. A far end that leaves them unread is told of once; what to do about it is the caller's.
+Replies of the conversation go through a bounded queue and a task of their own, so that reading never waits for writing.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from proctor.actors.transport.transport import Transport
 from proctor.runtime.processes import ProcessGone, StdinClosed
 
 MAX_UNREAD = 1000
-"""Replies that may wait."""
+"""The most replies in the queue."""
 
 
 class StdinWriter:
-    """`unread` is called when a reply finds no room, and the reply is dropped."""
+    """Writes to one transport. `on_unread` is called when the queue is full; the reply is dropped."""
 
     def __init__(self, transport: Transport, recording: Recording, on_unread: Callable[[], None]) -> None:
         self._transport = transport
@@ -28,16 +27,17 @@ class StdinWriter:
         self._send, self._queued = trio.open_memory_channel[bytes](MAX_UNREAD)
 
     def record(self, data: bytes) -> bytes:
-        """Record what another is about to write, and give it back."""
+        """Record a message that the stop sequence is about to write, and return it."""
         self._recording.stdin(data)
         return data
 
     async def write(self, data: bytes) -> None:
         """Write one message whole. Raises ProcessGone, StdinClosed, `RecordingFailed`."""
-        await self._transport.write(self.record(data))
+        self._recording.stdin(data)
+        await self._transport.write(data)
 
     def queue(self, data: bytes) -> None:
-        """Let a reply be written; never waits."""
+        """Queue a reply; never waits."""
         try:
             if data:
                 self._send.send_nowait(data)
@@ -45,7 +45,7 @@ class StdinWriter:
             self._on_unread()
 
     async def write_queued(self) -> None:
-        """Write what is owed, until the far end takes no more."""
+        """Write the queued replies until stdin is closed."""
         async for data in self._queued:
             try:
                 await self.write(data)

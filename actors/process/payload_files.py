@@ -1,11 +1,8 @@
-"""Text payloads too long for a prompt: files that a process is told the paths of.
+"""Files for text payloads that are too long for a prompt.
 
-A prompt of more than 1 048 576 characters is refused by Codex 0.169, one between 2 and 3 MB by Claude Code 2.1.330. So when the
-texts beside a prompt are longer than `LONGEST` together, the longest of them become files until the rest fits. The files
-are private, in the folder that the process has for itself, and go with it.
-
-A CLI that asks before it reads outside of its working folder is allowed to read these, whatever the policy: the owner
-has said what is in them.
+Codex 0.169 refuses a prompt of more than 1 048 576 characters, Claude Code 2.1.330 one between 2 and 3 MB. When the texts beside
+a prompt are longer than `LONGEST` together, the longest become private files, and the prompt names their paths. Reading them is
+always allowed, whatever the policy. They are removed with the process.
 """
 
 from __future__ import annotations

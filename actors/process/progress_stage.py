@@ -1,7 +1,6 @@
-"""Where the request of one process stands, read from its conversation when somebody asks.
+"""The progress of the current request of one process, derived from its conversation on demand.
 
-Once its end has begun, the place where it stood then is kept: what a stop sequence does afterwards says nothing of how far
-the request had come.
+When the process begins to end, the stage is frozen: what the stop sequence does says nothing about the request.
 """
 
 from __future__ import annotations

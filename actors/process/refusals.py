@@ -1,4 +1,4 @@
-"""Why a process never got ready, as an error."""
+"""The error for a process that never became ready."""
 
 from __future__ import annotations
 

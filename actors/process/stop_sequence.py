@@ -1,7 +1,7 @@
-"""A dialect's stop ladder as steps for a process: what it says is written now, its graces fit into the plan's time.
+"""The stop sequence of a dialect as steps for a process, with grace periods fitted into the plan's shutdown time.
 
-The last rung is always a kill. The graces of a dialect are for a CLI that has all the time it wants; under a shorter
-`shutdown` all are shortened alike, so that the kill comes before the supervisor's own.
+The last step is always a kill. Under a short `shutdown` all grace periods are shortened alike, so that the kill comes before the
+supervisor's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One agent's events, in order, for any number of readers.
 
 Guarantees: an appended event is never changed; each reader sees every event from its position on, in order; a slow reader
-costs disk, never memory, and never slows the writer (R050, R053). A bounded window of the newest events is kept in
+costs disk, never memory, and never slows the writer. A bounded window of the newest events is kept in
 memory; the log is a file of NDJSON, read back when a reader has fallen behind the window. With a `limit` the oldest
 segments of the file go first. A reader that stands where events are missing, because they were removed or a disk that was full
 did not take them, gets one `Notice` with the code `events_dropped`, whose `data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost

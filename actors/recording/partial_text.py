@@ -1,4 +1,4 @@
-"""What had streamed of an answer, read back from the log of its agent when there is a failure to report."""
+"""The text of an unfinished answer, read back from the event log for an error report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of a run directory that an event came from."""
+"""The recorded line that an event came from."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@
             stdout.ndjson stdin.ndjson stderr.txt meta.json
 
 A folder of an incarnation has the format of a recorded transcript, so it can be replayed. Frames are written before
-they are decoded, bytes as they came. Environment values are never written, only the names of what was passed (L12,
-R185); nor is anything the caller gave as a secret.
+they are decoded, bytes as they came. Environment values are never written, only the names of what was passed; nor is anything the caller gave as a secret.
 
 One agent's directory is bounded by `limit`: half of it for the event log, half for what its processes said, of which the
 oldest incarnation goes first, and then the oldest segment of the one that runs (`segments`).

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import attrs
 
-from proctor.actors.disk import write_whole
 from proctor.actors.errors import RecordingFailed
 from proctor.runtime.processes import open_private, restore_directory, write_all
 
@@ -109,12 +108,14 @@ class SegmentedFile:
         if self._torn:
             self._cut()
         try:
-            write_whole(self.fd, data, self.path)
-        except RecordingFailed:
+            done = os.write(self.fd, data)
+            if done < len(data):
+                write_all(self.fd, data[done:])
+        except OSError as error:
             self._torn = True
-            with suppress(RecordingFailed):  # the first cause is what is told
+            with suppress(RecordingFailed):  # the first cause is what is reported
                 self._cut()
-            raise
+            raise RecordingFailed(str(self.path), error) from error
         self._size += len(data)
         self.held += len(data)
         self.units += data.count(b"\n") if units is None else units

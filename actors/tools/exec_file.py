@@ -1,7 +1,7 @@
-"""The starter: becomes a program whose command and environment are in a file, run as `python -I -S STARTER FILE`.
+"""Runs a program whose command and environment are in a file: `python -I -S EXEC_FILE FILE`.
 
-For a CLI that can be told of a server only by arguments, which every user of the machine can read. The file is
-`{"command": [...], "env": {...}}`; `env` is added to the environment that the starter was given.
+For a CLI that takes servers only as arguments, which every user of the machine can read. The file is
+`{"command": [...], "env": {...}}`; `env` is added to the inherited environment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Hooks that run in the host: async functions that the CLI asks before, or tells after, what it does.
+"""Hooks that run in the host: async functions that the CLI calls before or after its actions.
 
-Guarantees (L20, L39): each call gets a verdict within its deadline. A blocking hook lets something happen only by
-saying so (True, or a `HookResult` that allows): an error in it, silence, or any other answer blocks, with the reason.
-A hook that does not block observes: whatever it gives or raises, what it was called for goes on.
-
-Not here: where hooks can be put, which is the CLI's own list of words, and whether a CLI keeps to them.
+Each call gets a verdict within its deadline. A blocking hook allows something only explicitly (True, or a `HookResult` that
+allows): an error, a timeout or any other value blocks, with the reason. A hook that does not block only observes.
 """
 
 from __future__ import annotations
@@ -75,7 +72,7 @@ class Hook:
     async def _call(self, called: HookCalled) -> HookResult:
         try:
             result = await self.function(called)
-        except Exception as error:  # noqa: BLE001  # the user's own function: it fails closed (L20)
+        except Exception as error:  # noqa: BLE001  # the user's own function: it fails closed
             return HookResult(False, f"it failed: {error!r}")
         if isinstance(result, HookResult):
             return result

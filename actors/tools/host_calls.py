@@ -1,10 +1,7 @@
-"""The host's side of what a CLI asks of it: its tools are run, its hooks are asked.
+"""Calls of a CLI to this host: its tools are run, its hooks are called.
 
-Guarantees: each request that came is answered once, or withdrawn; reading never waits for it (each runs in a task of
-the incarnation); its deadline is the tool's or the hook's own; what a hook said is a notice in the log. A request that the CLI withdraws is cancelled, also
-when it has not begun, and gets no answer. When the process is gone, its requests are cancelled with its incarnation.
-
-While a request is open the CLI owes no sign of life: `Memo.calls` says so to the clock of silence.
+Each request gets one answer, or is withdrawn, which cancels it. Each runs in a task of its process, so reading never waits, and
+under the deadline of the tool or hook. While one is open the clock of silence does not run (`Memo.calls`).
 """
 
 from __future__ import annotations

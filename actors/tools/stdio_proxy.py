@@ -1,11 +1,8 @@
-"""The relay: an MCP server that is a wire, run by a CLI as `python -I -S RELAY SOCKET`.
+"""An MCP server on stdio that passes bytes between a CLI and a Unix socket of the host: `python -I -S STDIO_PROXY SOCKET`.
 
-It copies its stdin to a Unix socket of the host and what comes back to its stdout, byte by byte. It ends when either side
-does: with the host's death the kernel closes the socket, with the CLI's the pipe.
-It keeps one piece for each direction and reads no more before that is gone; a direction never waits for the other, or a
-CLI that writes before it reads would wait for a relay that waits for it.
-
-Standard library only, and little of it, as a CLI starts it anew for each session: `_socket` is what `socket` wraps.
+It ends when either side does. It holds one chunk for each direction; neither direction waits for the other, because a CLI that
+writes before it reads would block both. Standard library only: a CLI starts it anew for each session, and `_socket` loads
+faster than `socket`.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Tool:
             if isinstance(result, ToolResult):
                 return result
             return ToolResult(result if isinstance(result, str) else msgspec.json.encode(result).decode())
-        except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read (L20)
+        except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read
             return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 
 

@@ -1,12 +1,8 @@
-"""The host's tools at a Unix socket, for one incarnation of an agent whose CLI has no other way to them.
+"""The host's tools on a Unix socket, for one process of a CLI that reaches them by MCP only.
 
-The CLI starts our relay as one of its MCP servers, and the relay brings its bytes here. Guarantees: the socket is there
-before the CLI is started, only our own user can reach it, and it is gone when the incarnation is, on every path. Several
-clients may come, and come again; a client that is gone has its calls withdrawn. Reading never waits for a tool.
-
-Invariant: what a client is owed is written whole, one at a time.
-
-Not here: what the messages mean, who carries out a call.
+The CLI starts the stdio proxy as an MCP server, which connects here. The socket exists before the CLI starts, is accessible to
+this user only, and is removed on every path. Several clients may connect; a client that disconnects withdraws its calls. Reading
+never waits for a tool, and each message is written whole.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""A far end that is a task of this host: an async function over two streams of bytes, where others have a process.
+"""An in-memory transport: the peer is an async function of this process.
 
-For tests of what talks to a CLI, which then run on a virtual clock, and for far ends that are elsewhere: the function
-carries the bytes there.
-
-It keeps what every transport guarantees, with these words for a process's: what the function returns is its exit
-status (None is 0), an error that leaves it is exit status 1 with the traceback on stderr, but an `AgentError` is a
-`Crash` with that error; a signal or a kill is a cancellation. It is not cancelled with those who talk to it, as a process would not be. What it has written before its
-end is still read.
-
-Invariant: the exit is set before the streams close, so that who is thrown off one finds the reason.
-
-Not here: forcing a function that shields itself from its cancellation; its end is waited for.
+For tests on a virtual clock, and for peers elsewhere, to which the function carries the bytes. What the function returns is its exit
+status (None is 0); an error is exit status 1 with the traceback on stderr, but an `AgentError` is a `Crash` with it; a signal or
+kill cancels it. It is not cancelled with its callers. The exit is set before the streams close, so that a reader of their end
+finds the reason. A function that shields itself from cancellation is waited for.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""The seam between a conversation and its far end: bytes to it, bytes from it, and how it ended.
+"""Transports: the bytes between a conversation and its peer, and how the peer ended.
 
-Six operations (R093): `connect`, `write`, `messages`, `end_input`, `close`, `is_ready`; and the end as it is seen
-from here: its exit, its last words, a polite stop. What stands above knows no more, so that a CLI may be a process
-(here), a task of this host (`in_memory`), or a session on a server.
-
-Every transport guarantees: it is connected once and has one reader, and the second attempt at either harms nothing.
-Messages are written whole, in the order of their writing (R097); a write to what has ended fails at once (R098).
-Ending the input leaves the output open (R099). The exit is the far end's own, the end of the messages only that of
-its output (R040). Leaving the block of `connect` ends the far end, on every path, and returns when it is gone; what
-it had said by then is still read.
-
-Not here: lines, what is said, clocks, and when to stop.
+`connect`, `write`, `messages`, `end_input`, `close`, `is_ready`, and `wait`, `stop` and `exit` for its end. A peer is a process
+(here), a function of this program (`in_memory`), or a session on a server. A transport is connected once and has one reader.
+Messages are written whole and in order; a write to a peer that has ended fails at once; ending the input leaves the output open.
+Leaving the block of `connect` ends the peer on every path; its remaining output is still read.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ class Transport(Protocol):
 
     @property
     def exit(self) -> ExitReason | None:
-        """How it ended, None before; an `ExitStatus` carries the last of its stderr (R100)."""
+        """How it ended, None before; an `ExitStatus` carries the last of its stderr."""
         ...
 
     @property
@@ -84,7 +77,7 @@ class Transport(Protocol):
         ...
 
     def is_ready(self) -> bool:
-        """Whether it is connected and alive (R101)."""
+        """Whether it is connected and alive."""
         ...
 
     async def wait(self) -> ExitReason:
@@ -167,7 +160,7 @@ class ProcessTransport:
 
     @property
     def exit(self) -> ExitReason | None:
-        """How it ended, by its status (T19)."""
+        """How it ended, by its status."""
         reason = None if self._process is None else self._process.exit
         return attrs.evolve(reason, stderr=self.stderr) if isinstance(reason, ExitStatus) else reason
 

@@ -89,7 +89,7 @@ async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock
     went: list[tuple[str, float]] = []
 
     async def go(name: str) -> None:
-        while (hold := gates[name].hold()) is not None:
+        while (hold := gates[name].delay()) is not None:
             await gates[name].wait(hold)
         went.append((name, trio.current_time()))
         await trio.sleep(5)
@@ -135,6 +135,6 @@ def test_an_agent_that_does_not_wait_out_limits_is_not_held_by_anothers(held: bo
         account = fellows.account("it")
         account.limited(60.0, trio.current_time())
         gate = Admission("a", fellows, account, SpendLimits(fellows.book, (), "a"), waits=held)
-        assert (gate.hold() is not None) == held
+        assert (gate.delay() is not None) == held
 
     trio.run(main)

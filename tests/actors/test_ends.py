@@ -192,14 +192,14 @@ async def test_many_that_come_back_at_once_are_asked_in_steps(autojump_clock: Mo
     fellows = TreeLimits(stagger=5.0)
     gates = [admission_for(claude_plan(f"a{n}", {}), f"root/a{n}", fellows) for n in range(4)]
     for gate in gates:
-        gate.come_back()
-    holds = [gate.hold() for gate in gates]
+        gate.on_restart()
+    holds = [gate.delay() for gate in gates]
     assert [hold and (hold.seconds, hold.why) for hold in holds] == [
         None,
         *((5.0 * n, "waiting while other agents restart") for n in (1, 2, 3)),
     ]
     await trio.sleep(5)
-    assert [gate.hold() is None for gate in gates] == [True, True, False, False]
+    assert [gate.delay() is None for gate in gates] == [True, True, False, False]
 
 
 async def test_agents_that_were_all_killed_go_on_one_after_the_other(tmp_path: Path) -> None:

@@ -151,16 +151,16 @@ async def test_a_gate_asks_for_money_before_it_asks_the_account(autojump_clock: 
     assert list(limited.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
     account.limited(10.0, trio.current_time())
     await trio.sleep(12)
-    hold = poor.hold()
+    hold = poor.delay()
     assert hold is not None
     assert hold.seconds == 88.0
-    assert rich.hold() is None  # nobody tries the account in vain
+    assert rich.delay() is None  # nobody tries the account in vain
     await poor.wait(hold)
-    other = poor.hold()
+    other = poor.delay()
     assert other is not None
     assert other.until is None
     rich.passed()  # told before anybody waits is told
     with trio.fail_after(1):
         await poor.wait(other)
-    while (held := poor.hold()) is not None:
+    while (held := poor.delay()) is not None:
         await poor.wait(held)
