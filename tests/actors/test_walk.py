@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -71,7 +71,7 @@ class Trace:
             self.calls.append(module)
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> Generator[None]:
         before = sys.getprofile()
         sys.setprofile(self.observe)
         try:
