@@ -114,7 +114,7 @@ class TransportMisuse(AgentError, RuntimeError):
 
 
 class NotInstalled(AgentError):
-    """The CLI was found in none of the places searched."""
+    """The CLI is not in any of the places searched."""
 
     fault: Fault = "machine"
     exit_status = 69
@@ -130,7 +130,7 @@ class NotInstalled(AgentError):
 
 
 class NotExecutable(AgentError):
-    """Something is there, but it cannot be run."""
+    """The program exists, but it cannot be run."""
 
     fault: Fault = "machine"
     exit_status = 69
@@ -229,8 +229,7 @@ class GreetingTimeout(AgentError):
 
 
 class Unresponsive(AgentError):
-    """The process gave no sign of life, answered no request or closed its output, and was stopped; `evidence` says what
-    was found."""
+    """The process did not respond or closed its output, and was stopped; `evidence` says how that was seen."""
 
     retryable = True
     http_status = 504
@@ -242,7 +241,7 @@ class Unresponsive(AgentError):
 
 
 class SchemaUnmet(AgentError, ValueError):
-    """Data is not what was declared; `violations` are all that is wrong, each with its place."""
+    """Data does not match its schema; `violations` lists every mismatch with its path."""
 
     remedy = "ask again, or for less at a time; the text has each place that does not match"
 
@@ -399,7 +398,7 @@ class ServerLost(AgentError):
 
 
 class MaybeExecuted(AgentError):
-    """The incarnation that held the request is gone; what it did before is unknown.
+    """The process that worked on the request has ended; what it did before is unknown.
 
     `outcome` is the label of its end, `partial` the events of the turn that had arrived (the last 1000 of them), `exit` how
     its process ended, None where that is not known.
@@ -430,7 +429,7 @@ class MaybeExecuted(AgentError):
 
 
 class RecordingFailed(AgentError):
-    """The run directory cannot be written; nothing would be kept, so the agent stops."""
+    """The run directory cannot be written, so that nothing would be recorded."""
 
     fault: Fault = "machine"
     remedy = "make room on the disk, or go on without recordings"
@@ -453,7 +452,7 @@ class ConfigRefused(AgentError):
 
 
 class ProviderError(AgentError):
-    """A provider has no valid answer to give; the `__cause__` is what its agent raised, if it raised.
+    """A provider has no valid answer; the `__cause__` is the error of its agent, if there was one.
 
     `provider` says which it is. Where its agent answered: `outcome` is the label of the answer, `ending` the CLI's own
     word, `code` the exit status, `stderr` its end, `resets_at` the end of a usage limit (Unix seconds).
@@ -517,11 +516,11 @@ class NoSuchProvider(AgentError, LookupError):
 
 
 NOT_HEALED = (NotInstalled, NotExecutable, VersionCheckFailed, StartRefused)
-"""What keeps a process from starting and no restart would heal."""
+"""Errors of a start that a restart does not heal."""
 
 
 def delivery_of(error: BaseException) -> Delivery | None:
-    """How far the request came that failed with this: the record of the error, or of the first cause that has one.
+    """Delivery record of a failed request: that of the error, or of its first cause that has one.
 
     A process that was never ready and an agent that does not run have taken nothing. None where no request of an agent
     has failed.

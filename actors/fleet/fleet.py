@@ -31,7 +31,7 @@ from proctor.actors.fleet.schema import (
     Permission,
     Script,
     Server,
-    given,
+    written_fields,
 )
 from proctor.actors.fleet.toml_lines import line_of
 from proctor.actors.plan.environment import parse_env
@@ -75,14 +75,16 @@ class Group:
 
     def flags(self) -> dict[str, Any]:
         """The flags that were written, as keywords of `open_supervisor`; children that depend on none stop together."""
-        flags = given(self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order", "give_up"))
+        flags = written_fields(
+            self, ("strategy", "intensity", "period", "auto_shutdown", "stop_order", "give_up")
+        )
         if (self.strategy or "one_for_one") == "one_for_one" and not self.servers:
             flags.setdefault("stop_order", "parallel")
         return flags
 
     def degrading(self) -> Self:
-        """The same, but a child that is restarted too often is given up alone, wherever children do not depend on each other
-        and the file does not say what is given up."""
+        """The same group, in which a child that is restarted too often is given up alone, unless the file sets `give_up` or
+        children depend on each other."""
         nested = tuple(group.degrading() for group in self.supervisors)
         alone = self.give_up is None and (self.strategy or "one_for_one") == "one_for_one"
         return attrs.evolve(self, supervisors=nested, give_up="child" if alone else self.give_up)
@@ -112,7 +114,7 @@ class Nested(Group):
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `InvalidSpec`."""
-        options = given(self, ("restart", "shutdown", "significant"))
+        options = written_fields(self, ("restart", "shutdown", "significant"))
         if self.backoff is not None:
             options["backoff"] = self.backoff.record()
         return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
@@ -130,7 +132,7 @@ class Fleet(Group):
     def tree(self) -> dict[str, Any]:
         """Its flags and what the whole tree shares, as keywords of `open_supervisor`."""
         budget = {} if self.budget is None else {"budget": self.budget.record()}
-        return {**self.flags(), **given(self, ("stagger",)), **budget}
+        return {**self.flags(), **written_fields(self, ("stagger",)), **budget}
 
 
 for _record in (Rule, Delays, McpTable, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
@@ -222,11 +224,11 @@ def _permission(tables: Tables, value: object) -> object:
         raise ValueError(f"{format_value(value)} is not a choice; accepted: {accepted}") from None
 
 
-# -- what is well formed and still does not fit together
+# -- faults of tables that are well formed
 
 
 def _faults(record: object) -> Iterator[FieldError]:
-    """What a supervisor would not take, all of it."""
+    """Every fault that a supervisor would refuse."""
     found = list[FieldError]()
     if isinstance(record, AgentTable):
         if record.prompt is not None and (fault := PROMPT.fault(record.prompt)) is not None:
@@ -238,7 +240,7 @@ def _faults(record: object) -> Iterator[FieldError]:
             record = attrs.evolve(record, env=None)
     for check in _checks(record):
         found += _refusals(record, check)
-    yield from {(misfit.key, str(misfit)): misfit for misfit in found}.values()
+    yield from {(fault.key, str(fault)): fault for fault in found}.values()
 
 
 def _checks(record: object) -> Iterator[Callable[[], object]]:
@@ -292,7 +294,7 @@ def _refused(key: str, error: InvalidSpec) -> FieldError:
 
 
 def _faults_among(table: dict[str, Any]) -> Iterator[str]:
-    """What is wrong between tables: names and what is named. As they are written, whatever is wrong with the rest."""
+    """Faults between tables: names used twice, servers that are missing. They are found whatever else is wrong."""
     found = [(place, kind, inner) for place, kind, inner in _tables(table, "")]
     if not any(kind == "agents" for _, kind, _ in found):
         yield "no agent: add a table [[agents]] with kind and name"

@@ -40,7 +40,7 @@ class Limit(float):
 
 
 Folder = NewType("Folder", Path)
-"""A path where a folder is."""
+"""A path of an existing directory."""
 
 
 class FieldError(ValueError):
@@ -60,7 +60,7 @@ class TableErrors(ValueError):
 
 
 class Tables:
-    """A converter for one file: first what it is to `accept`, then its `records`, then `read`.
+    """Converter for one file: first call `accept`, then `records`, then `read`.
 
     Relative paths in the file are relative to `folder`.
     """
@@ -75,26 +75,26 @@ class Tables:
         made.register_structure_hook(Limit, lambda value, _: Limit(limit(value)))
         made.register_structure_hook(Path, lambda value, _: self.path(value))
         made.register_structure_hook(Folder, lambda value, _: _folder(self.path(value)))
-        made.register_structure_hook_func(lambda wanted: _origin(wanted) is Literal, _choice)
-        made.register_structure_hook_func(lambda wanted: _origin(wanted) is tuple, self.array)
-        made.register_structure_hook_factory(lambda wanted: _origin(wanted) is dict, self._mapping)
+        made.register_structure_hook_func(lambda field_type: _origin(field_type) is Literal, _choice)
+        made.register_structure_hook_func(lambda field_type: _origin(field_type) is tuple, self.array)
+        made.register_structure_hook_factory(lambda field_type: _origin(field_type) is dict, self._mapping)
 
     def accept(self, union: object, read: Callable[[object], object]) -> None:
-        """Have `read` make what a field of this union type holds, None in the union or not."""
+        """Use `read` for fields of this union type, with None in the union or without."""
         members = {*get_args(union)} - {type(None)}
 
-        def is_it(wanted: object) -> bool:
-            given = {*get_args(wanted)} - {type(None)}
-            return get_origin(wanted) in (Union, UnionType) and given == members
+        def matches(field_type: object) -> bool:
+            types = {*get_args(field_type)} - {type(None)}
+            return get_origin(field_type) in (Union, UnionType) and types == members
 
-        self._converter.register_structure_hook_func(is_it, lambda value, _: read(value))
+        self._converter.register_structure_hook_func(matches, lambda value, _: read(value))
 
-    def accept_type(self, wanted: Any, read: Callable[[object], object]) -> None:
-        """Have `read` make what a field of this type holds."""
-        self._converter.register_structure_hook(wanted, lambda value, _: read(value))
+    def accept_type(self, field_type: Any, read: Callable[[object], object]) -> None:
+        """Use `read` for fields of this type."""
+        self._converter.register_structure_hook(field_type, lambda value, _: read(value))
 
     def path(self, value: object) -> Path:
-        """A path, from the file's folder on."""
+        """Read a path, relative to the file's folder."""
         if isinstance(value, str) and value:
             return self._folder / Path(os.path.expanduser(value))
         raise TypeError(f"expected a path, got {format_value(value)}")
@@ -115,16 +115,16 @@ class Tables:
 
         return read
 
-    def array(self, value: object, wanted: Any) -> tuple[Any, ...]:
-        """A tuple type `wanted` from an array."""
+    def array(self, value: object, field_type: Any) -> tuple[Any, ...]:
+        """Read an array as the tuple type `field_type`."""
         if not isinstance(value, list):
             raise TypeError(f"expected an array, got {format_value(value)}")
-        items: type[list[Any]] = list[get_args(wanted)[0]]  # type: ignore[misc,assignment]
+        items: type[list[Any]] = list[get_args(field_type)[0]]  # type: ignore[misc,assignment]
         return tuple(self._converter.structure(value, items))
 
-    def _mapping(self, wanted: Any) -> Callable[[object, Any], dict[str, Any]]:
+    def _mapping(self, field_type: Any) -> Callable[[object, Any], dict[str, Any]]:
         """A reader of a table whose keys are names."""
-        fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(wanted)
+        fill: Callable[[Any, Any], Any] = self._converter.gen_structure_mapping(field_type)
         return lambda value, kind: fill(as_table(value), kind)
 
     def records(
@@ -133,21 +133,21 @@ class Tables:
         faults: Callable[[Any], Iterable[FieldError]],
         stand_ins: Mapping[str, object],
     ) -> None:
-        """Make these from tables only; `faults` says what is wrong with one that is well formed.
+        """Make these records from tables only; `faults` gives the faults of a well-formed one.
 
-        One that is not is made of what is well formed in it, with `stand_ins` for keys that are missing, to be asked too.
+        A malformed one is made of its well-formed fields, with `stand_ins` for missing keys, so that its other faults are found, too.
         """
         for record in records:
             self._only_from_tables(record, faults, stand_ins)
 
     def read(self, table: Mapping[str, Any], record: type[T]) -> T:
-        """The record in a table. Raises `TableErrors`."""
+        """Read the record of a table. Raises `TableErrors`."""
         try:
             return self._converter.structure(table, record)
         except BaseValidationError as error:
             raise TableErrors(_faults(error, "")) from None
         except FieldError as error:
-            raise TableErrors(_told(error, "")) from None
+            raise TableErrors(_fault_lines(error, "")) from None
 
     def _only_from_tables(
         self,
@@ -157,14 +157,14 @@ class Tables:
     ) -> None:
         fill = self._converter.get_structure_hook(record)
 
-        def hook(value: object, wanted: Any) -> Any:
+        def hook(value: object, field_type: Any) -> Any:
             table = as_table(value)
             found = list[Exception]()
             try:
-                made = fill(table, wanted)
+                made = fill(table, field_type)
             except ClassValidationError as error:
                 found.append(error)
-                made = _filled(fill, _well_formed(table, error, record, stand_ins), wanted)
+                made = _filled(fill, _well_formed(table, error, record, stand_ins), field_type)
             found += [] if made is None else faults(made)
             if found:
                 raise ClassValidationError("what is wrong", found, record)  # pyright: ignore[reportCallIssue]  # as cattrs makes it
@@ -176,7 +176,7 @@ class Tables:
 def _well_formed(
     table: Mapping[str, Any], error: ClassValidationError, record: type[Any], stand_ins: Mapping[str, object]
 ) -> dict[str, Any]:
-    """What of a table the errors do not name, with what stands in for keys that it must have."""
+    """Keep the fields of a table that no error names, and add stand-ins for required keys."""
     named, _ = error.group_exceptions()
     fields = attrs.fields_dict(record)
     bad = {note.name for _, note in named}
@@ -184,9 +184,9 @@ def _well_formed(
     return {**{key: value for key, value in stand_ins.items() if key in fields}, **good}
 
 
-def _filled(fill: Callable[[Any, Any], Any], table: Mapping[str, Any], wanted: Any) -> Any:
+def _filled(fill: Callable[[Any, Any], Any], table: Mapping[str, Any], field_type: Any) -> Any:
     try:
-        return fill(table, wanted)
+        return fill(table, field_type)
     except ClassValidationError:  # a key is missing that nothing stands in for
         return None
 
@@ -202,7 +202,7 @@ _TYPES: Mapping[type, str] = {
 
 
 def format_value(value: object) -> str:
-    """A wrong value, as the file has it."""
+    """Format a wrong value as the file has it."""
     if isinstance(value, dict | list):
         return _TYPES[dict if isinstance(value, dict) else list]
     return str(value).lower() if isinstance(value, bool) else repr(value)
@@ -215,8 +215,8 @@ def as_table(value: object) -> dict[str, Any]:
     return {**value}
 
 
-def _origin(wanted: Any) -> Any:
-    return get_origin(wanted)
+def _origin(field_type: Any) -> Any:
+    return get_origin(field_type)
 
 
 def _exactly(kind: type[Any]) -> Callable[[Any, Any], Any]:
@@ -237,12 +237,12 @@ def _positive(value: object, _: object) -> Positive:
 
 def _folder(path: Path) -> Folder:
     if not path.is_dir():
-        raise ValueError(f"expected a folder, and {str(path)!r} is not one")
+        raise ValueError(f"expected a directory, got {str(path)!r}")
     return Folder(path)
 
 
-def _choice(value: object, wanted: Any) -> Any:
-    choices = get_args(wanted)
+def _choice(value: object, field_type: Any) -> Any:
+    choices = get_args(field_type)
     if isinstance(value, str) and value in choices:
         return value
     raise ValueError(f"{format_value(value)} is not a choice; accepted: {', '.join(choices)}")
@@ -257,7 +257,7 @@ def _faults(error: Exception, at: str) -> Iterator[str]:
             named, others = error.group_exceptions()
             places = [(inner, f"{at}.{note.name}") for inner, note in named]
         case _:
-            yield from _told(error, at)
+            yield from _fault_lines(error, at)
             return
     for inner, place in (*places, *((other, at) for other in others)):
         yield from _faults(inner, place)
@@ -267,12 +267,12 @@ def _inside(at: str, index: object) -> str:
     return f"{at}.{index}" if isinstance(index, str) else f"{at}[{index}]"
 
 
-def _told(error: Exception, at: str) -> Iterator[str]:
+def _fault_lines(error: Exception, at: str) -> Iterator[str]:
     match error:
         case ForbiddenExtraKeysError():
-            known = [field.name for field in attrs.fields(error.cl)]
+            names = [field.name for field in attrs.fields(error.cl)]
             for key in sorted(error.extra_fields):
-                yield _line(f"{at}.{key}", f"unknown key{suggest_or_list(key, known)}")
+                yield _line(f"{at}.{key}", f"unknown key{suggest_or_list(key, names)}")
         case KeyError():
             key = f".{error.args[0]}"
             yield _line(at if at.endswith(key) else at + key, "this key is missing")

@@ -44,7 +44,7 @@ class Delays:
 
     def record(self) -> Backoff:
         """What a child spec takes. Raises `InvalidSpec`."""
-        return Backoff(**given(self, (field.name for field in attrs.fields(Delays))))
+        return Backoff(**written_fields(self, (field.name for field in attrs.fields(Delays))))
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +58,7 @@ class Allowance:
 
     def record(self) -> Budget:
         """What an agent or a tree takes. Raises `BadOption`."""
-        return Budget(**given(self, ("usd", "period", "warn", "then")))
+        return Budget(**written_fields(self, ("usd", "period", "warn", "then")))
 
 
 @attrs.frozen(kw_only=True)
@@ -77,7 +77,7 @@ class McpTable:
 
     def record(self) -> McpServer:
         """What an agent takes. Raises `BadOption`."""
-        plain = given(self, ("command", "args", "url", "approved", "timeout"))
+        plain = written_fields(self, ("command", "args", "url", "approved", "timeout"))
         env = parse_env(self.env or (), os.environ)
         secret = {header: _variable(variable) for header, variable in (self.secret_headers or {}).items()}
         return McpServer(env=env, headers={**(self.headers or {}), **secret}, **plain)
@@ -108,7 +108,7 @@ class Server:
         """Its child spec. Raises `BadOption` or `InvalidSpec`."""
         plain = ("executable", "cwd", "home", "port", "start", "shutdown", "restart")
         env = None if self.env is None else parse_env(self.env, os.environ)
-        options = given(self, plain)
+        options = written_fields(self, plain)
         if self.backoff is not None:
             options["backoff"] = self.backoff.record()
         return opencode_server(self.name, env=env, **options)
@@ -178,7 +178,7 @@ class AgentTable:
         """A child spec with its restart, its end and its delays, whatever starts. Raises `InvalidSpec`."""
         keys = ("restart", "shutdown", "significant", "start_timeout")
         backoff = None if self.backoff is None else self.backoff.record()
-        return ChildSpec(self.name, type(self), backoff=backoff, **given(self, keys))
+        return ChildSpec(self.name, type(self), backoff=backoff, **written_fields(self, keys))
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `BadOption` or `InvalidSpec`."""
@@ -187,7 +187,7 @@ class AgentTable:
     def options(self, record: Path | None = None) -> dict[str, Any]:
         """The keywords of its maker: what was written, without what is the fleet's own. `record` unless written."""
         own = (a.name for a in attrs.fields(AgentTable) if a.name not in ("name", "prompt", "timeout"))
-        written = {"record": record, **given(self, own)}
+        written = {"record": record, **written_fields(self, own)}
         if self.env is not None:
             written["env"] = parse_env(self.env, os.environ)
         if self.add_dirs is not None:
@@ -278,6 +278,6 @@ KINDS: Mapping[str, type[AnyAgentTable]] = {
 }
 
 
-def given(record: object, names: Iterable[str]) -> dict[str, Any]:
-    """The fields of these names that were written."""
+def written_fields(record: object, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names that the file has."""
     return {name: value for name in names if (value := getattr(record, name)) is not None}

@@ -24,12 +24,12 @@ def line_of(text: str, place: str) -> int:
 def _first(lines: list[str], steps: list[str]) -> int:
     """By halving: a longer beginning holds whatever a shorter one did."""
 
-    known: dict[int, dict[str, Any] | None] = {}
+    parsed_lines: dict[int, dict[str, Any] | None] = {}
 
     def parsed(count: int) -> dict[str, Any] | None:
-        if count not in known:
-            known[count] = _parsed("".join(lines[:count]))
-        return known[count]
+        if count not in parsed_lines:
+            parsed_lines[count] = _parsed("".join(lines[:count]))
+        return parsed_lines[count]
 
     def whole(count: int) -> int:
         """The next beginning that parses: not within a statement of several lines."""

@@ -39,10 +39,9 @@ LONGEST = 7 * 86400.0
 
 @attrs.frozen(kw_only=True)
 class Terms:
-    """What the server has settled for every call: the folders, the options that no caller chooses (`env`, `home`,
-    `permission`, `record`), how long a turn may take that names no time (seconds), and how many run at a time. `sessions`
-    are those that callers name, each under `prefix`; None: every call stands alone. `live` holds the runs under way, for
-    whoever cannot wait for their ladders."""
+    """Settings of the server for every call: the allowed directories, the options that no caller chooses (`env`, `home`,
+    `permission`, `record`), the default timeout (seconds), and the pools. `sessions` are those that callers name, each under
+    `prefix`; None: every call stands alone. `live` holds the running turns, for a server that kills them at once."""
 
     roots: AllowedDirs
     pools: Pools = attrs.field(factory=Pools)
@@ -114,7 +113,7 @@ def _told(terms: Terms) -> dict[str, Any]:
 
 
 def _timed(terms: Terms) -> dict[str, Any]:
-    text = f"Seconds that the turn may take; {terms.timeout:g} if not said."
+    text = f"Seconds that the turn may take; {terms.timeout:g} by default."
     return {"timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST, "description": text}}
 
 
@@ -136,9 +135,9 @@ class _Kind:
     async def answer(self, arguments: Mapping[str, Any], call: Call) -> ToolResult:
         job = _Job(self, arguments, call)
         try:
-            return report(await job.done(), job.place, job.progress.text)
+            return report(await job.done(), job.paths, job.progress.text)
         except EXPECTED as error:
-            return failure(self.name, error, job.place, job.progress.text)
+            return failure(self.name, error, job.paths, job.progress.text)
 
 
 class _Job:
@@ -146,7 +145,7 @@ class _Job:
 
     def __init__(self, kind: _Kind, arguments: Mapping[str, Any], call: Call) -> None:
         self.progress = Progress(call)
-        self.place = CallPaths()
+        self.paths = CallPaths()
         self._kind = kind
         self._terms = kind.terms
         self._arguments = arguments
@@ -156,13 +155,13 @@ class _Job:
         """The answer, from where the call wants to have it. Raises what is in `EXPECTED`."""
         arguments, terms = self._arguments, self._terms
         prompt, timeout = arguments["prompt"], float(arguments.get("timeout", terms.timeout))
-        wanted, session_id = arguments.get("cwd"), arguments.get("session_id")
-        cwd = terms.roots.folder(wanted)
+        directory, session_id = arguments.get("cwd"), arguments.get("session_id")
+        cwd = terms.roots.folder(directory)
         plan = self._planned(cwd)
         if session_id is None or terms.sessions is None:
             return await self._run(plan, prompt, timeout=timeout)
         async with terms.sessions.hold(terms.prefix + session_id, timeout=timeout) as session:
-            by = self._run if wanted is None else partial(self._run_in, cwd)
+            by = self._run if directory is None else partial(self._run_in, cwd)
             return await session.run(plan, prompt, timeout=timeout, by=by)
 
     def _planned(self, cwd: Path) -> Plan:
@@ -175,7 +174,7 @@ class _Job:
         return await self._run(plan.at(cwd), prompt, timeout=timeout)
 
     async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
-        self.place = CallPaths(cwd=plan.workplace.cwd)
+        self.paths = CallPaths(cwd=plan.workplace.cwd)
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:
             self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
@@ -189,7 +188,7 @@ class _Job:
                 begun.append(live)
                 self._terms.live.add(live)
                 if plan.workplace.record is not None:
-                    self.place = attrs.evolve(self.place, recording=live.directory)
+                    self.paths = attrs.evolve(self.paths, recording=live.directory)
                 while events := await live.batch():
                     self.progress.take(events)
                 return live.answer

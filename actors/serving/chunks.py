@@ -93,19 +93,19 @@ class _Blocks:
         self._open: list[str] = []
 
     def add(self, piece: str) -> str:
-        """What a piece adds to what was said."""
+        """Add a piece, and return what it adds to the text."""
         added = piece if self._open else self._between + piece
         self._open.append(added)
         return added
 
     def end(self, text: str) -> tuple[str, str]:
         """The open block is whole, and is `text`: what of its pieces is void, and what is added."""
-        between, said = self._between, "".join(self._open)
+        between, begun = self._between, "".join(self._open)
         self._open = []
         whole = between + text if text else ""
         if whole:
             self._whole.append(whole)
-        return ("", whole[len(said) :]) if whole.startswith(said) else (said, whole)
+        return ("", whole[len(begun) :]) if whole.startswith(begun) else (begun, whole)
 
     def take_back(self, blocks: int | None = 0) -> str:
         """Forget the open block, and so many whole ones before it (None: all); what that was."""
@@ -125,7 +125,7 @@ class _Blocks:
         return "".join(self._open)
 
     @property
-    def said(self) -> str:
+    def text_so_far(self) -> str:
         """All whole blocks."""
         return "".join(self._whole)
 
@@ -141,9 +141,9 @@ class ChunkBuilder:
     @property
     def thinking(self) -> str:
         """The thoughts that count so far."""
-        return self._thoughts.said
+        return self._thoughts.text_so_far
 
-    def hear(self, event: v.AnyEvent) -> list[Chunk]:
+    def add(self, event: v.AnyEvent) -> list[Chunk]:
         """The chunks that an event gives, mostly none or one."""
         match event:
             case v.TextDelta(text=text, parent=None) if text:
@@ -163,12 +163,12 @@ class ChunkBuilder:
                 return []
 
     def end(self, text: str) -> list[Chunk]:
-        """The end of a good response whose answer is `text`: it is said where nothing was, and no block stays open."""
-        said, text = self._texts.open, text.strip()
-        if said and said.strip() == text:
+        """End a good response whose answer is `text`: close every block, and give the answer as a chunk where none had come."""
+        open_text, text = self._texts.open, text.strip()
+        if open_text and open_text.strip() == text:
             return []
         chunks = _void(self._texts.take_back(), "", {})
-        if text and not self._texts.said:
+        if text and not self._texts.text_so_far:
             chunks.append(TextChunk(self._texts.end(text)[1]))
         return chunks
 

@@ -59,7 +59,7 @@ LONGEST_PREAMBLE = 64 * 1024
 """Bytes of a preamble that may go to a command line as its own instructions: it may be an argument, which has 128 KiB."""
 
 ADAPTER = (AgentError, ProcessError, RuntimeFault)
-"""What an agent may raise at whoever asks it."""
+"""Errors that an agent raises to its caller."""
 
 
 @attrs.frozen(kw_only=True)
@@ -83,8 +83,8 @@ class CompletionRequest:
         """The same request with one payload more, behind the others."""
         return attrs.evolve(self, payloads=(*self.payloads, payload))
 
-    def said(self) -> str:
-        """The prompt that it comes to."""
+    def text(self) -> str:
+        """The prompt, made of all its parts."""
         return prompt_of(
             self.prompt,
             preamble=self.preamble,
@@ -151,7 +151,7 @@ class CompletionPool(Protocol):
 
 @attrs.frozen
 class Counts:
-    """How many completions ended well, and how many by whose fault."""
+    """Number of completions that succeeded, and that failed by `fault`."""
 
     completed: int
     failed: Mapping[Fault, int]
@@ -173,9 +173,9 @@ class CompletionModel:
     def make(
         cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: CompletionPool | None = None
     ) -> CompletionModel:
-        """A held agent, or an agent's spec: then each request gets a process of its own, in a place of `pool` if one is given.
+        """A held agent, or an agent's spec: then each request gets a process of its own, in a slot of `pool` if one is given.
 
-        `model` is the CLI's name of one; a held agent is told it before each request. Raises `BadOption` for a spec that
+        `model` is the CLI's name of one; a held agent is set to it before each request. Raises `BadOption` for a spec that
         is not an agent's, and for a held agent with a pool.
         """
         if pool is not None and not isinstance(agent, ChildSpec):
@@ -199,8 +199,8 @@ class CompletionModel:
 
     async def completion(self, request: CompletionRequest) -> Completion:
         """The response. Raises `CompletionError`, its causes behind it."""
-        async with self.stream(request) as said:
-            return await said.finish()
+        async with self.stream(request) as response:
+            return await response.finish()
 
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
@@ -208,7 +208,7 @@ class CompletionModel:
         async with AsyncExitStack() as stack:
             stream = CompletionStream(self.name, request, self._ended)
             try:
-                if not (prompt := request.said()) and not request.payloads:
+                if not (prompt := request.text()) and not request.payloads:
                     raise BadOption(
                         "there is nothing to answer: neither the history nor the prompt says anything"
                     )
@@ -223,7 +223,7 @@ class CompletionModel:
             spec = self._agent
             if (informed := _informed(specs.plan_of(spec), request.preamble)) is not None:
                 spec = attrs.evolve(spec, args=(informed,))
-                prompt = attrs.evolve(request, preamble="").said()
+                prompt = attrs.evolve(request, preamble="").text()
             async with self._run(spec, prompt, request) as live:
                 yield live
         else:
@@ -318,7 +318,7 @@ class CompletionStream:
             self._deadline = trio.current_time() + self._request.timeout
 
     def complete(self, response: Completion) -> None:
-        """The response is there whole, from a model that does not stream: it is told in as few chunks as there can be."""
+        """The response is there whole, from a model that does not stream: it becomes as few chunks as possible."""
         self._ready += chunks_of(response)
         self._respond(response)
 
@@ -373,16 +373,16 @@ class CompletionStream:
         if event is None:
             self._judge(live.answer)
             return
-        said = self._chunk_builder.hear(event)
-        self._calls += [chunk for chunk in said if isinstance(chunk, ToolUse)]
-        self._outputs += [chunk for chunk in said if isinstance(chunk, ToolOutput)]
-        self._ready += said
+        chunks = self._chunk_builder.add(event)
+        self._calls += [chunk for chunk in chunks if isinstance(chunk, ToolUse)]
+        self._outputs += [chunk for chunk in chunks if isinstance(chunk, ToolOutput)]
+        self._ready += chunks
 
     def _judge(self, answer: Answer) -> None:
         if not answer.ok:
-            self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _told(answer))
+            self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _metadata_of(answer))
             return
-        if self._request.schema is None:  # with one the answer is a value, whatever was said on the way
+        if self._request.schema is None:  # with one the answer is a value, whatever text came before it
             self._ready += self._chunk_builder.end(answer.text)
         self._respond(
             Completion(
@@ -398,7 +398,7 @@ class CompletionStream:
 
     def _respond(self, response: Completion) -> None:
         self._response = response
-        self._conclude(None, _told(response.raw))
+        self._conclude(None, _metadata_of(response.raw))
 
     def _conclude(self, error: CompletionError | None, metadata: Mapping[str, Any]) -> None:
         self._over, self._error = True, error
@@ -462,7 +462,7 @@ def _less(pieces: list[str], end: str) -> list[str]:
 
 
 class Ended(Protocol):
-    """Is told of the end of a response."""
+    """Callback at the end of a response."""
 
     def __call__(self, error: CompletionError | None, /) -> None: ...
 
@@ -471,8 +471,8 @@ def _informed(plan: Plan, preamble: str) -> Plan | None:
     """The plan with a preamble among the CLI's own instructions; None where it stays in the prompt."""
     if not preamble or len(preamble.encode("utf-8", "replace")) > LONGEST_PREAMBLE:
         return None
-    said = "\n\n".join(part for part in (plan.launch.append_system_prompt, preamble) if part)
-    launch = attrs.evolve(plan.launch, append_system_prompt=said)
+    instructions = "\n\n".join(part for part in (plan.launch.append_system_prompt, preamble) if part)
+    launch = attrs.evolve(plan.launch, append_system_prompt=instructions)
     try:
         ignored = plan.dialect.launch(attrs.evolve(launch, executable=(plan.dialect.name,))).ignored
     except Misuse:
@@ -522,8 +522,8 @@ def wrapped(provider: str, error: Exception) -> CompletionError:
     return whole
 
 
-def _told(answer: Answer) -> dict[str, Any]:
-    """What of an answer is a CLI's own and none of the response's."""
+def _metadata_of(answer: Answer) -> dict[str, Any]:
+    """Metadata of an answer: what only its CLI has."""
     facts = {
         "agent": answer.agent,
         "outcome": answer.outcome,

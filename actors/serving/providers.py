@@ -59,13 +59,13 @@ class Provider:
     context: Context = attrs.field(factory=_no_context, repr=False)
 
     def within(self, context: Context) -> Provider:
-        """The same provider for one request, or several of one user: nobody else's have this context."""
+        """The same provider for one request, or several of one user: no other request has this context."""
         return attrs.evolve(self, context=dict(context))
 
     async def completion(self, request: CompletionRequest) -> Completion:
         """As for `CompletionModel`; the error of a missing context is a `CompletionError` like any other."""
-        async with self.stream(request) as said:
-            return await said.finish()
+        async with self.stream(request) as response:
+            return await response.finish()
 
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
@@ -111,7 +111,7 @@ class Providers:
         return tuple(sorted(self._made))
 
     def create(self, name: str, context: Context | None = None) -> Provider:
-        """The provider of that name, within a context if one is given. Raises `NoSuchProvider`, which lists the known."""
+        """The provider of that name, within a context if one is given. Raises `NoSuchProvider`, which lists those registered."""
         if name not in self._made:
             raise NoSuchProvider(name, self.names)
         made = self._made[name]
@@ -251,14 +251,14 @@ class _Own:
             yield Complete(self._whole.usage)
             return
         async with AsyncExitStack() as stack:
-            given: Any = begin(self._request)
-            if hasattr(given, "__await__"):
-                given = await given
-            if hasattr(given, "__aenter__"):
-                given = await stack.enter_async_context(given)
-            elif hasattr(given, "aclose"):
-                await stack.enter_async_context(aclosing(given))
-            chunks: AsyncIterable[Chunk] = given
+            source: Any = begin(self._request)
+            if hasattr(source, "__await__"):
+                source = await source
+            if hasattr(source, "__aenter__"):
+                source = await stack.enter_async_context(source)
+            elif hasattr(source, "aclose"):
+                await stack.enter_async_context(aclosing(source))
+            chunks: AsyncIterable[Chunk] = source
             self._stream = chunks if isinstance(chunks, CompletionStream) else None
             async for chunk in chunks:
                 yield chunk
@@ -310,6 +310,6 @@ def _continued(
 ) -> CompletionRequest:
     asked = (Message("user", request.prompt),) if request.prompt else ()
     calls = tuple(Called(call.id, call.name, call.input) for call in completion.tool_calls)
-    said = Message("assistant", completion.text, calls=calls)
-    told = (Message("tool", result.text, name=result.name) for result in results)
-    return attrs.evolve(request, prompt="", history=(*request.history, *asked, said, *told))
+    reply = Message("assistant", completion.text, calls=calls)
+    outputs = (Message("tool", result.text, name=result.name) for result in results)
+    return attrs.evolve(request, prompt="", history=(*request.history, *asked, reply, *outputs))

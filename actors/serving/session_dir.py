@@ -111,7 +111,7 @@ def own(path: Path, *, keep: float | None) -> SessionDir:
         _must_be_ours(path)
         lock = _locked(path)
     try:
-        # under the lock: what has a tag and a free lock may be removed by whoever sweeps
+        # under the lock: what has a tag and a free lock may be removed by a sweep
         if not is_tagged(path, SESSION, path.name):
             tag_folder(path, SESSION, path.name)
         if keep is not None:
@@ -186,20 +186,20 @@ def _left(root: Path, ttl: float | None) -> Iterator[SessionDir]:
 
 
 def _taken(path: Path, now: float, ttl: float | None) -> SessionDir | None:
-    """What nobody holds and is to go: a kept one when it is older than its time. Raises OSError."""
+    """Lock a directory that is to be removed: unused, and if kept, older than its time. Raises OSError."""
     if _OURS_GONE.fullmatch(path.name):
         return SessionDir(path, keep=None, lock=-1) if _is_remainder(path) else None
     if not _is_session(path) or (lock := _locked(path)) < 0:
         return None
     folder = SessionDir(path, keep=None, lock=lock)
     try:
-        wanted = now - _touched(path) <= _time_to_live(path, ttl)
+        in_time = now - _touched(path) <= _time_to_live(path, ttl)
     except OSError:
         folder.close()
         raise
-    if wanted:
+    if in_time:
         folder.close()
-    return None if wanted else folder
+    return None if in_time else folder
 
 
 def _is_session(path: Path) -> bool:
@@ -236,7 +236,7 @@ def _touched(path: Path) -> float:
 
 
 async def discard(folder: SessionDir) -> None:
-    """Remove it, in a thread, and give its lock back. What cannot be removed is told to the log and stays."""
+    """Remove it, in a thread, and give its lock back. What cannot be removed is logged and stays."""
     try:
         if not await trio.to_thread.run_sync(remove_tree, folder.path):
             logging.getLogger(_LOG).warning("the session directory %s cannot be removed", folder.path)

@@ -66,7 +66,7 @@ LIMIT = 100
 """Sessions at a time by default."""
 LOG = "proctor"
 Runner = Callable[..., Awaitable[Answer]]
-"""What runs a plan with a prompt within `timeout=`, and by `schema=` and with `payloads=` where they are given."""
+"""Runs a plan with a prompt and `timeout=`, and with `schema=` and `payloads=` where there are any."""
 
 
 def key_of(id: str) -> str:
@@ -76,7 +76,7 @@ def key_of(id: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class SessionFacts:
-    """A session at one moment: how many hold it or wait for it, and how long nobody has (seconds, 0 while in use)."""
+    """A session at one moment: its users (calls that hold it or wait for it), and its idle time (seconds, 0 while in use)."""
 
     id: str
     path: Path
@@ -161,19 +161,19 @@ class Session:
         """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
 
         It ends after `timeout` seconds, or at this session's `deadline` where that comes first. `schema` and `payloads` are as
-        for `Agent.ask`; `by` is given them where there are any. A conversation that its CLI has lost begins anew, which
+        for `Agent.ask`; `by` gets them where there are any. A conversation that its CLI has lost begins anew, which
         the log tells.
         """
         ends, plan = min(until(timeout), self.deadline), plan_of(agent)
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
         by = partial(by, **more, **({"payloads": payloads} if payloads else {}))
-        known = self.conversation(plan)
+        conversation = self.conversation(plan)
         around = ACCOUNT_BOOK.set(ACCOUNT_BOOK.get() or self._book)
         try:
-            answer = await self._gone_on(plan, prompt, ends, by, known)
+            answer = await self._gone_on(plan, prompt, ends, by, conversation)
             if answer is None:
                 logging.getLogger(LOG).warning(
-                    "session %.80r begins anew: its CLI has lost %s", self.id, known
+                    "session %.80r begins anew: its CLI has lost %s", self.id, conversation
                 )
                 self.forget(plan)
                 answer = await by(self.plan(plan), prompt, timeout=left(ends))
@@ -187,18 +187,18 @@ class Session:
         return answer
 
     async def _gone_on(
-        self, plan: Plan, prompt: str, ends: float, by: Runner, known: str | None
+        self, plan: Plan, prompt: str, ends: float, by: Runner, conversation: str | None
     ) -> Answer | None:
-        """None when the CLI has lost the conversation that is known here."""
+        """Run in the conversation so far; None when the CLI has lost it."""
         try:
             answer = await by(self.plan(plan), prompt, timeout=left(ends))
         except SessionOwned:
             raise
         except StartRefused as error:
-            if known is None or error.resumed != known:
+            if conversation is None or error.resumed != conversation:
                 raise
             return None
-        return None if known is not None and answer.ending == "refused_start" else answer
+        return None if conversation is not None and answer.ending == "refused_start" else answer
 
 
 @attrs.define(eq=False)
@@ -296,7 +296,7 @@ class Sessions:
 
         `timeout` seconds from now on are for the waiting and for what `Session.run` does in the block together.
 
-        Raises a `ResourceUnavailable`: `SessionTimeout` when they have passed in waiting, `SessionsFull` when all of `limit`
+        Raises `ResourceUnavailable`: `SessionTimeout` when they have passed in waiting, `SessionsFull` when all of `limit`
         sessions are in use, `SessionBusy` when another host has this one, and `SessionsClosed`. Raises `BadOption` for an
         empty id; OSError when the disk refuses.
         """

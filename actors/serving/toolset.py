@@ -47,15 +47,15 @@ class Call:
             self._news.set()
 
     async def follow(self, send: Send) -> None:
-        """Give what was told to `send`, joined, no more often than every `PERIOD`. Runs until it is cancelled."""
+        """Pass progress on to `send`, joined, at most once every `PERIOD`. Runs until it is cancelled."""
         begun = trio.current_time()
         while True:
             with trio.move_on_after(HEARTBEAT):
                 await self._news.wait()
             self._news = trio.Event()
-            told, self._waiting = self._waiting, ""
+            text, self._waiting = self._waiting, ""
             so_far = trio.current_time() - begun
-            await send(so_far, told.rstrip("\n") or f"nothing new after {so_far:.0f} s")
+            await send(so_far, text.rstrip("\n") or f"nothing new after {so_far:.0f} s")
             await trio.sleep(PERIOD)
 
 
@@ -64,7 +64,7 @@ Function = Callable[[Mapping[str, Any], Call], Awaitable[ToolResult]]
 
 @attrs.frozen(kw_only=True)
 class ServedTool:
-    """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` is given the
+    """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` gets the
     arguments and the call. They fit, unless `checked` is False: then the function judges them itself."""
 
     name: str
@@ -102,7 +102,7 @@ class Counts:
 
 
 class Toolset:
-    """Tools by name, in the order given; a `proctor.tool` is taken as it is.
+    """Tools by name, in their order; a `proctor.tool` is taken as it is.
 
     `counts` holds the numbers of each. Raises `BadOption` for two tools of one name, and for a schema that is none.
     """
@@ -144,11 +144,13 @@ class Toolset:
 async def _carried_out(
     tool: ServedTool, schema: Schema, arguments: Mapping[str, Any], call: Call
 ) -> ToolResult:
-    given = dict(arguments)
-    if tool.checked and (wrong := schema.violations(given)):
-        return ToolResult(f"The arguments of {tool.name!r} do not fit. {told(wrong)}", is_error=True)
+    values = dict(arguments)
+    if tool.checked and (wrong := schema.violations(values)):
+        return ToolResult(
+            f"The arguments of {tool.name!r} do not match its schema. {told(wrong)}", is_error=True
+        )
     try:
-        return await tool.function(given, call)
+        return await tool.function(values, call)
     except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read
         return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 

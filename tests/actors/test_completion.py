@@ -155,7 +155,7 @@ async def test_a_text_that_came_in_pieces_is_not_told_again_whole(autojump_clock
     ],
 )
 def test_an_event_that_means_nothing_to_an_application_gives_nothing(event: v.AnyEvent) -> None:
-    assert ChunkBuilder().hear(event) == []
+    assert ChunkBuilder().add(event) == []
 
 
 async def test_pieces_that_no_block_goes_on_from_are_taken_back(autojump_clock: MockClock) -> None:

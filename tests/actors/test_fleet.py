@@ -211,7 +211,7 @@ def test_a_fault_of_a_supervisor_is_told_with_its_place(written: Written, text: 
         ('backoff = { min = "1s" }', "backoff.min: unknown key"),
         ("backoff = { min_delay = 0 }", "backoff.min_delay: expected a duration such as 90, '30s' or '1h30m' above 0, got 0"),
         ("backoff = { min_delay = 5, max_delay = 2 }", "backoff.max_delay: 2.0 is not accepted; expected >= min_delay, 5.0"),
-        ('cwd = "nowhere"', "cwd: expected a folder, and '{folder}/nowhere' is not one"),
+        ('cwd = "nowhere"', "cwd: expected a directory, got '{folder}/nowhere'"),
         ("cwd = 1", "cwd: expected a path, got 1"),
         ('env = ["NOT_SET_HERE"]', "env: 'NOT_SET_HERE': not set here; write NOT_SET_HERE=VALUE to give it one"),
         ('env = "A=1"', "env: expected an array, got 'A=1'"),

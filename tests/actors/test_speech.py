@@ -58,7 +58,7 @@ def said(chunks: Iterable[Chunk]) -> tuple[str, str]:
 
 def heard(events: Sequence[v.AnyEvent], answer: str = ANSWER) -> list[Chunk]:
     speech = ChunkBuilder()
-    return [*(chunk for event in events for chunk in speech.hear(event)), *speech.end(answer)]
+    return [*(chunk for event in events for chunk in speech.add(event)), *speech.end(answer)]
 
 
 BROKEN = pieces("Let me guess: five.")
@@ -128,7 +128,7 @@ def test_thoughts_come_in_pieces_once_and_are_taken_back() -> None:
         v.Thinking(0, T, "so be it"),
         v.Thinking(0, T, "yes"),
     ]
-    chunks = [chunk for event in events for chunk in speech.hear(event)]
+    chunks = [chunk for event in events for chunk in speech.add(event)]
     assert chunks == [
         ThinkingChunk("hm"),
         Void(thinking="hm"),
@@ -149,7 +149,7 @@ def test_a_tool_has_its_name_its_result_and_how_long_it_ran() -> None:
         v.ToolResult(3, T, "c2", "no", is_error=True, parent="c1"),
         v.ToolResult(4, T, "c1", "text", metadata=beside, duration=0.25),
     ]
-    chunks = [chunk for event in events for chunk in speech.hear(event)]
+    chunks = [chunk for event in events for chunk in speech.add(event)]
     assert chunks == [
         ToolUse("c1", "Read", {"path": "a"}),
         ToolUse("c2", "Bash", {}),
