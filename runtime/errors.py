@@ -1,6 +1,6 @@
 """The errors of the runtime, one flat family per who must act.
 
-`SupervisionError` is for whoever manages children, `DeliveryError` for whoever sends messages. Each keeps
+`SupervisionError` is for code that manages children, `DeliveryError` for code that sends messages. Each keeps
 its facts as attributes; the text says what, the value, and what would have been right. `NoProc` stands with
 the exit reasons, being both.
 """
@@ -25,7 +25,7 @@ class SupervisionError(RuntimeFault):
 
 
 class InvalidSpec(SupervisionError, ValueError):
-    """A child spec or a flag with a value that is not allowed; nothing was started (S2)."""
+    """A child spec or a flag with a value that is not allowed; nothing was started."""
 
     http_status = 422
     exit_status = 2
@@ -38,7 +38,7 @@ class InvalidSpec(SupervisionError, ValueError):
 
 
 class StartError(SupervisionError):
-    """A child could not start (S10, S47). `reason` is how its start ended; a crash is also the `__cause__`."""
+    """A child could not start. `reason` is how its start ended; a crash is also the `__cause__`."""
 
     fault: Fault = "peer"
     http_status = 502
@@ -51,7 +51,7 @@ class StartError(SupervisionError):
 
 
 class StartTimeout(RuntimeFault):
-    """The child was not ready within its `start_timeout` (X4), in seconds; `stderr` is a program's last words."""
+    """The child was not ready within its `start_timeout`, in seconds; `stderr` is a program's last words."""
 
     retryable = True
     fault: Fault = "peer"
@@ -65,7 +65,7 @@ class StartTimeout(RuntimeFault):
 
 
 class WatchdogTimeout(RuntimeFault):
-    """A ready child did not beat within its `watchdog` (X6), in seconds; it was stopped for that."""
+    """A ready child did not beat within its `watchdog`, in seconds; it was stopped for that."""
 
     retryable = True
     fault: Fault = "peer"
@@ -79,7 +79,7 @@ class WatchdogTimeout(RuntimeFault):
 
 
 class ProbeFailed(RuntimeFault):
-    """A ready child failed its liveness probe so many times in a row (X7); the last `error` is the `__cause__`."""
+    """A ready child failed its liveness probe so many times in a row; the last `error` is the `__cause__`."""
 
     retryable = True
     fault: Fault = "peer"
@@ -94,7 +94,7 @@ class ProbeFailed(RuntimeFault):
 
 
 class AlreadyStarted(StartError):
-    """Somebody alive holds the id (S48) or the name (S12); `ref` is the holder."""
+    """Somebody alive holds the id or the name; `ref` is the holder."""
 
     fault: Fault = "caller"
     http_status = 409
@@ -106,7 +106,7 @@ class AlreadyStarted(StartError):
 
 
 class AlreadyPresent(SupervisionError):
-    """The id is held by a child that is down: restart it or delete it first (S48)."""
+    """The id is held by a child that is down: restart it or delete it first."""
 
     remedy = "restart it, or delete it first"
 
@@ -127,7 +127,7 @@ class NotFound(SupervisionError):
 
 
 class MaxChildren(SupervisionError):
-    """The dynamic supervisor has as many children as it may have (S64); nothing was started."""
+    """The dynamic supervisor has as many children as it may have; nothing was started."""
 
     retryable = True
     fault: Fault = "machine"
@@ -135,12 +135,12 @@ class MaxChildren(SupervisionError):
     remedy = "ask again when a child has ended, or raise max_children"
 
     def __init__(self, path: str, limit: int) -> None:
-        super().__init__(f"supervisor {path!r} has {limit} children, and may have no more")
+        super().__init__(f"supervisor {path!r} has {limit} children, which is its max_children")
         self.path, self.limit = path, limit
 
 
 class Running(SupervisionError):
-    """The child runs; what was asked needs it down (S50, S51)."""
+    """The child runs; what was asked needs it down."""
 
     remedy = "stop it first, or restart it"
 
@@ -150,7 +150,7 @@ class Running(SupervisionError):
 
 
 class Restarting(SupervisionError):
-    """A restart of the child is owed; what was asked needs it down (S50, S51)."""
+    """A restart of the child is due; the request needs it down."""
 
     remedy = "wait until it runs, or stop it first"
 
@@ -161,7 +161,7 @@ class Restarting(SupervisionError):
 
 class WouldDeadlock(SupervisionError):
     """A child asked a supervisor that is waiting for that very child to start or to stop, or waits for the end of
-    one that cannot end before it (S56)."""
+    one that cannot end before it."""
 
     fault: Fault = "us"
     http_status = 500
@@ -169,12 +169,14 @@ class WouldDeadlock(SupervisionError):
     remedy = "ask from another task"
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"supervisor {path!r} waits for the actor that asks: ask from another task")
+        super().__init__(
+            f"deadlock: supervisor {path!r} waits for the calling actor; call it from another task"
+        )
         self.path = path
 
 
 class MaxRestartsExceeded(ExceptionGroup[Exception]):
-    """A root supervisor gave up (S35). The crashes inside the window are its exceptions.
+    """A root supervisor gave up. The crashes inside the window are its exceptions.
 
     A crash by what is no `Exception` is there as an `ActorExited` with it as the `__cause__`.
     """
@@ -188,7 +190,7 @@ class MaxRestartsExceeded(ExceptionGroup[Exception]):
 
     @classmethod
     def of(cls, path: str, reasons: Sequence[ExitReason], limit: str) -> Self:
-        """The error for these exit `reasons`, those inside the window; `limit` says what was exceeded (S30, X3)."""
+        """The error for these exit `reasons`, those inside the window; `limit` says what was exceeded."""
         made = cls(f"supervisor {path!r} gave up: {limit}", [_exception(reason) for reason in reasons])
         made.path = path
         return made
@@ -211,7 +213,7 @@ def _exception(reason: ExitReason) -> Exception:
 
 
 class ActorExited(DeliveryError):
-    """The target ended before it answered (M15); `reason` is why."""
+    """The target ended before it answered; `reason` is why."""
 
     remedy = "ask again: the actor ended before it answered"
 
@@ -221,15 +223,15 @@ class ActorExited(DeliveryError):
 
 
 class ActorRestarting(ActorExited):
-    """The target ended before it began with this, and keeps its mailbox (X13): safe to repeat, best by `wait_for`."""
+    """The target ended before it began with this, and keeps its mailbox: safe to repeat, best by `wait_for`."""
 
     def __init__(self, target: AnyAddress | None, reason: ExitReason) -> None:
-        DeliveryError.__init__(self, f"{target or 'the actor'} ended and had not begun with this: {reason}")
+        DeliveryError.__init__(self, f"{target or 'the actor'} ended before it handled the message: {reason}")
         self.target, self.reason = target, reason
 
 
 class CallTimeout(DeliveryError):
-    """No answer within `timeout` seconds; the callee was not interrupted and may still act (M16).
+    """No answer within `timeout` seconds; the callee was not interrupted and may still act.
 
     `cycle` has the paths of the actors that waited for each other, each for the next, where that is why; else it is empty.
     """
@@ -243,7 +245,7 @@ class CallTimeout(DeliveryError):
 
 
 class TaskTimeout(RuntimeFault):
-    """A task of a stream took longer than the `timeout`, in seconds, that each may take (S71)."""
+    """A task of a stream took longer than the `timeout`, in seconds, that each may take."""
 
     fault: Fault = "peer"
     http_status = 504
@@ -256,17 +258,17 @@ class TaskTimeout(RuntimeFault):
 
 
 class ResultTaken(RuntimeFault):
-    """The result of a task was delivered already, or is waited for by another; it is delivered once (S70)."""
+    """The result of a task was delivered already, or is waited for by another; it is delivered once."""
 
     remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress) -> None:
-        super().__init__(f"the result of {target} is delivered once, and somebody has it or waits for it")
+        super().__init__(f"the result of {target} was delivered already, or another task waits for it")
         self.target = target
 
 
 class NoPartitions(RuntimeFault):
-    """A partition supervisor was resized to none: no key leads anywhere (S69)."""
+    """A partition supervisor was resized to none: no key leads anywhere."""
 
     fault: Fault = "machine"
     http_status = 503
@@ -279,7 +281,7 @@ class NoPartitions(RuntimeFault):
 
 
 class CallingSelf(DeliveryError):
-    """An actor called itself from its own handler (M18)."""
+    """An actor called itself from its own handler."""
 
     retryable = False
     fault: Fault = "us"
@@ -288,12 +290,12 @@ class CallingSelf(DeliveryError):
     remedy = "mend the program that uses it: this is a mistake in its code"
 
     def __init__(self, target: AnyAddress) -> None:
-        super().__init__(f"{target} called itself: it would wait for ever")
+        super().__init__(f"{target} called itself: the call could never return")
         self.target = target
 
 
 class MailboxFull(DeliveryError):
-    """The mailbox of the target is full and its `overflow` does not wait (M4)."""
+    """The mailbox of the target is full and its `overflow` does not wait."""
 
     remedy = "ask again when it has handled what it has"
 
@@ -316,7 +318,7 @@ class PoolOverloaded(DeliveryError):
 
 
 class NoMailbox(DeliveryError):
-    """The target takes no messages: a supervisor, or a child that is a plain function (S57)."""
+    """The target takes no messages: a supervisor, or a child that is a plain function."""
 
     retryable = False
     fault: Fault = "us"
@@ -344,7 +346,7 @@ class UnknownMessage(DeliveryError):
 
 
 class AlreadyRegistered(RuntimeFault):
-    """The name has a live holder, `ref` (M29)."""
+    """The name has a live holder, `ref`."""
 
     fault: Fault = "caller"
     http_status = 409
@@ -357,7 +359,7 @@ class AlreadyRegistered(RuntimeFault):
 
 
 class StreamError(RuntimeFault):
-    """A stream that its producer ended with an error on purpose (M23); `value` is what it said."""
+    """A stream that its producer ended with an error on purpose; `value` is what the producer passed to `fail`."""
 
     fault: Fault = "peer"
     http_status = 502
@@ -370,7 +372,7 @@ class StreamError(RuntimeFault):
 
 
 class StreamClosed(RuntimeFault):
-    """The consumer of a stream is gone, or the stream has ended: nothing can be sent any more (M24)."""
+    """The consumer of a stream is gone, or the stream has ended: nothing can be sent any more."""
 
     fault: Fault = "peer"
     http_status = 502

@@ -1,11 +1,11 @@
-"""Numbered events of one tree, and who listens to them.
+"""Numbered events of one tree, and the subscriptions to them.
 
 Guarantees: one root numbers its events 1, 2, 3 … in the order in which they happened, and emits each after
-the state it describes is visible (X11). Emitting never waits and never fails: a subscription holds a bounded
-buffer, drops its oldest event when full and counts that (T20). A subscription sees what was emitted after it
+the state it describes is visible. Emitting never waits and never fails: a subscription holds a bounded
+buffer, drops its oldest event when full and counts that. A subscription sees what was emitted after it
 was opened, and ends, after what it still holds, when the tree has ended.
 
-Not here: keeping events that nobody subscribed to.
+Not here: keeping events without a subscription.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ChildStarted(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildExited(SupervisorEvent):
-    """A child that had been ready ended, in whatever way and at whoever's request."""
+    """A child that had been ready ended, in any way, on request or not."""
 
     kind = "child_exited"
     ref: AnyRef
@@ -78,7 +78,7 @@ class ChildExited(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildTerminated(SupervisorEvent):
-    """A child ended by itself, abnormally or though permanent (S19)."""
+    """A child ended by itself, abnormally or though permanent."""
 
     kind = "child_terminated"
     ref: AnyRef
@@ -87,7 +87,7 @@ class ChildTerminated(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildRestarting(SupervisorEvent):
-    """A restart was decided: the `attempt`-th in a row (X2), put off for `delay` seconds (X1)."""
+    """A restart was decided: the `attempt`-th in a row, put off for `delay` seconds."""
 
     kind = "child_restarting"
     attempt: int
@@ -105,7 +105,7 @@ class StartFailed(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ShutdownFailed(SupervisorEvent):
-    """A child that was asked to stop ended with another reason than asked for (S39)."""
+    """A child that was asked to stop ended with another reason than asked for."""
 
     kind = "shutdown_error"
     ref: AnyRef
@@ -114,7 +114,7 @@ class ShutdownFailed(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class MaxRestarts(SupervisorEvent):
-    """A supervisor, `path`, gave up because of its child `id` (S33); `limit` says what was exceeded.
+    """A supervisor, `path`, gave up because of its child `id`; `limit` says what was exceeded.
 
     `child_only`: the child alone was given up, by `give_up="child"`. It is down, its siblings go on.
     """
@@ -128,7 +128,7 @@ class MaxRestarts(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildOverdue(SupervisorEvent):
-    """A child whose end had begun did not end within its `grace`, in seconds, and is killed (S38).
+    """A child whose end had begun did not end within its `grace`, in seconds, and is killed.
 
     `doing` says where its tasks were waiting, a line each, as in `root/a: terminate (shop.py:12) > upload (net.py:4)`.
     """
@@ -141,7 +141,7 @@ class ChildOverdue(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildUnresponsive(SupervisorEvent):
-    """A kill did not take; the supervisor goes on waiting (T10). `doing` as for `ChildOverdue`."""
+    """A kill did not take; the supervisor goes on waiting. `doing` as for `ChildOverdue`."""
 
     kind = "child_unresponsive"
     ref: AnyRef
@@ -150,7 +150,7 @@ class ChildUnresponsive(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class ChildReady(SupervisorEvent):
-    """A child that runs marked itself as ready again, or as not ready (X5)."""
+    """A child that runs marked itself as ready again, or as not ready."""
 
     kind = "child_ready"
     ref: AnyRef
@@ -174,7 +174,7 @@ class SupervisorStopped(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class DeadLetter(SupervisorEvent):
-    """A message that nobody will handle (X10): `path` is its target, `why` says what stood in the way."""
+    """A message that no actor will handle: `path` is its target, `why` says what stood in the way."""
 
     kind = "dead_letter"
     target: AnyAddress
@@ -184,7 +184,7 @@ class DeadLetter(SupervisorEvent):
 
 @attrs.frozen(kw_only=True)
 class LateReply(SupervisorEvent):
-    """An answer that came twice, or for a caller that is gone; for debugging (M17)."""
+    """An answer that came twice, or for a caller that is gone; for debugging."""
 
     kind = "late_reply"
     msg: object
@@ -275,7 +275,7 @@ class Events:
 
         Raises `ValueError` for a kind that does not exist.
         """
-        subscription = Subscription(buffer, self._forget, _known(kinds))
+        subscription = Subscription(buffer, self._forget, _checked_kinds(kinds))
         if self._closed:
             subscription.end()
         else:
@@ -353,13 +353,11 @@ class Subscription:
         return self._events.popleft()
 
 
-def _known(kinds: Iterable[str] | None) -> frozenset[str] | None:
+def _checked_kinds(kinds: Iterable[str] | None) -> frozenset[str] | None:
     if kinds is None:
         return None
     chosen = frozenset((kinds,) if isinstance(kinds, str) else kinds)
     if unknown := chosen.difference(get_args(EventKind)):
         accepted = ", ".join(get_args(EventKind))
-        raise ValueError(
-            f"there are no events of kind {', '.join(map(repr, sorted(unknown)))}; kinds: {accepted}"
-        )
+        raise ValueError(f"unknown event kind {', '.join(map(repr, sorted(unknown)))}; kinds: {accepted}")
     return chosen

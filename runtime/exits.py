@@ -98,7 +98,7 @@ class Killed:
 
 @attrs.frozen
 class Crash:
-    """An exception left the body. An exception group is one crash, kept whole (T4)."""
+    """An exception left the body. An exception group is one crash, kept whole."""
 
     error: BaseException
 
@@ -161,9 +161,9 @@ class DeliveryError(RuntimeFault):
 
 
 class NoProc(DeliveryError):
-    """There is nobody: dead before one looked, or never known (M14, M25). Any two are equal.
+    """There is no such actor: it had ended before, or never existed. Any two are equal.
 
-    `target` is what was addressed, where that is known; `known` are the names that there are, of which the text has the
+    `target` is what was addressed, where that is known; `known` are the names that exist, of which the text has the
     one that was perhaps meant (not among more than a thousand).
     """
 
@@ -281,7 +281,7 @@ def without_directive(reason: ExitReason) -> ExitReason:
 
 
 def normalised(reason: ExitReason) -> ExitReason:
-    """The reason as it is recorded: exit status 0 is `Normal` (T19), and a body cannot end as nobody."""
+    """The reason as it is recorded: exit status 0 is `Normal`, and a body cannot end as `NoProc`."""
     if isinstance(reason, NoProc):
         return Crash(reason)
     return Normal() if reason == ExitStatus(0) else reason

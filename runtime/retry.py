@@ -1,12 +1,12 @@
-"""One policy for repeating what failed and may go well the next time (R117-R120).
+"""One policy for repeating what failed and may go well the next time.
 
 Guarantees: there are at most so many attempts, and the delays between them grow as the back-off says. What the judge does
 not want repeated is handed on at once, as it came. A wait that it asks for (until a limit resets) takes the place of the
 delay and spends no attempt. Nothing is waited for that would end after the deadline: what came last is handed on instead.
-Each repetition is told to the log before its delay: attempt, delay, cause. A cancellation goes through everything.
+Each repetition is logged before its delay: attempt, delay, cause. A cancellation goes through everything.
 
 It wraps a whole run, on one level: repeating on two of them multiplies. Not here: what is transient; parsing, which gives
-the same of the same bytes however often (Q06).
+the same of the same bytes however often.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from proctor.runtime.supervision import delay
 
 T = TypeVar("T")
 LOG = "proctor"
-"""The logger of the standard library that is told."""
+"""The logger that attempts are written to."""
 DELAYS = Backoff(min_delay=0.5, max_delay=30.0)
 
 
@@ -40,7 +40,7 @@ class Again:
 
 
 Judge: TypeAlias = Callable[[object], Again | None]
-"""Told what an attempt returned or raised; None takes it as it is."""
+"""Called with what an attempt returned or raised; None takes it as it is."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +86,7 @@ async def repeated(
         pause = None if again is None else retry.pause(again, spent, chance.random())
         if again is None or pause is None or trio.current_time() + pause >= ends:
             return came.unwrap()
-        _tell(name, spent, retry.attempts, again, pause)
+        _log_attempt(name, spent, retry.attempts, again, pause)
         await trio.sleep(pause)
         spent += again.wait is None
 
@@ -100,7 +100,7 @@ async def _tried(
         return Error(error)
 
 
-def _tell(name: str, attempt: int, attempts: int, again: Again, pause: float) -> None:
+def _log_attempt(name: str, attempt: int, attempts: int, again: Again, pause: float) -> None:
     logging.getLogger(LOG).warning(
         "%s: attempt %d of %d: %s; the next one in %.1f s",
         *(name, attempt, attempts, again.cause, pause),

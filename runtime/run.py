@@ -1,4 +1,4 @@
-"""Running a whole program: `trio.run`, with Ctrl-C and SIGTERM as an orderly stop (T5).
+"""Running a whole program: `trio.run`, with Ctrl-C and SIGTERM as an orderly stop.
 
 The first signal cancels the program's scope, so that the supervisors inside stop their children in order. The second
 kills every tree; since the loop may be held by a child that computes, it also raises `KeyboardInterrupt` in whatever

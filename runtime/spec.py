@@ -1,4 +1,4 @@
-"""What a supervisor is told: child specs and flags, frozen and checked where they are made (S1-S6).
+"""What a supervisor is configured with: child specs and flags, frozen and checked where they are made.
 
 A value that is not allowed raises `InvalidSpec` with the field, the value and what would be accepted, before
 anything starts. Rules over one record are in a table of its own, as `SPEC_RULES`; rules over several specs
@@ -112,7 +112,7 @@ FLAG_RULES: Mapping[str, Rule] = {
     "give_up": _one_of("supervisor", "child"),
 }
 
-# S5, S63, S65: one_for_one, never by itself, all asked together
+# one_for_one, never by itself, all asked together
 DYNAMIC_RULES: Mapping[str, Rule] = {
     **FLAG_RULES,
     "strategy": _one_of("one_for_one"),
@@ -154,7 +154,7 @@ def _as_tuple(args: Iterable[Any]) -> tuple[Any, ...]:
 
 @attrs.frozen(kw_only=True)
 class Backoff:
-    """How long each restart of a child in a row is put off (X1-X3). Times in seconds. Raises `InvalidSpec`.
+    """How long each restart of a child in a row is put off. Times in seconds. Raises `InvalidSpec`.
 
     Restart k, from 0, waits `min(max_delay, min_delay * factor**k)`, times a random number from `1 - jitter` to 1.
     k is 0 again once an incarnation has been ready for `reset_after`, left out: `max_delay`. More than `max_in_row`
@@ -179,7 +179,7 @@ class Backoff:
 
 @attrs.frozen(kw_only=True)
 class Probe:
-    """A liveness check of a ready child (X7). Times in seconds. Raises `InvalidSpec`.
+    """A liveness check of a ready child. Times in seconds. Raises `InvalidSpec`.
 
     `await check()` when ready and every `period` from then, one at a time; one that raises, returns `False` or takes longer than `timeout` has failed, and
     `failures` of them in a row are a crash of the child. `check` finds the child by `current_actor()`.
@@ -196,14 +196,14 @@ class Probe:
 
 @attrs.frozen
 class ChildSpec:
-    """One child: what to start and how to treat its end (S1). Raises `InvalidSpec` when made wrong.
+    """One child: what to start and how to treat its end. Raises `InvalidSpec` when made wrong.
 
     `start` is an `Actor` subclass, or an async function `f(*args, task_status)` that calls
     `task_status.started()` when ready. `shutdown` is seconds of grace, `math.inf`, or `"brutal_kill"`; left
     out it is 5 s for a worker and infinite for a supervisor. `name` is registered in the root's registry for
-    as long as an incarnation lives. `start_timeout` is in seconds (X4), `mailbox` in messages (M4). `watchdog` is the
-    seconds within which a ready child must `beat` (X6). `keep_mailbox` hands queued casts to the next incarnation
-    (X13).
+    as long as an incarnation lives. `start_timeout` is in seconds, `mailbox` in messages. `watchdog` is the
+    seconds within which a ready child must `beat`. `keep_mailbox` hands queued casts to the next incarnation.
+
     """
 
     id: str
@@ -246,7 +246,7 @@ class ChildSpec:
 
 @attrs.frozen(kw_only=True)
 class Flags:
-    """How a supervisor treats its children together (S4). `period` is in seconds. Raises `InvalidSpec`.
+    """How a supervisor treats its children together. `period` is in seconds. Raises `InvalidSpec`.
 
     `stop_order="parallel"` asks the children that are to stop all together, each with its own `shutdown`. It is for
     children that do not depend on each other, which those of `rest_for_one` do.
@@ -274,7 +274,7 @@ class Flags:
 
 @attrs.frozen(kw_only=True)
 class DynamicFlags(Flags):
-    """The same for a dynamic supervisor (S63, S64). Raises `InvalidSpec`.
+    """The same for a dynamic supervisor. Raises `InvalidSpec`.
 
     At most `max_children` at a time, `None` sets no such limit; `extra_arguments` come before each spec's own.
     """
@@ -289,7 +289,7 @@ class DynamicFlags(Flags):
 
 @attrs.frozen(kw_only=True)
 class StreamOptions:
-    """How many items of a task stream run at once, and what becomes of a slow one (S71). Raises `InvalidSpec`."""
+    """How many items of a task stream run at once, and what becomes of a slow one. Raises `InvalidSpec`."""
 
     max_concurrency: int
     ordered: bool = True
@@ -325,12 +325,12 @@ class RoutingOptions:
 
 
 def default_grace(type: ChildType) -> float:
-    """The `shutdown` of a spec that does not give it, in seconds (S1)."""
+    """The `shutdown` of a spec that does not give it, in seconds."""
     return math.inf if type == "supervisor" else WORKER_SHUTDOWN
 
 
 def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
-    """Check specs as one supervisor's children, without starting anything (S6). Raises `InvalidSpec`."""
+    """Check specs as one supervisor's children, without starting anything. Raises `InvalidSpec`."""
     if not isinstance(specs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidSpec("children", specs, "a sequence of ChildSpecs")
     seen: set[str] = set()
@@ -342,7 +342,7 @@ def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "
 
 
 def check_significance(spec: ChildSpec, auto_shutdown: AutoShutdown) -> None:
-    """Refuse a significant child of a supervisor that never shuts itself down (S5)."""
+    """Refuse a significant child of a supervisor that never shuts itself down."""
     if not isinstance(spec, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidSpec("spec", spec, "a ChildSpec")
     if spec.significant and auto_shutdown == "never":

@@ -9,16 +9,16 @@ class ChildStatus(Protocol):
     """What the supervisor hands to a function child as `task_status`."""
 
     def started(self, value: object = None, /) -> None:
-        """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
+        """Ready, with a value for the caller that asked for the start. Raises `RuntimeError` the second time."""
 
     def extend(self, seconds: float) -> None:
-        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        """While starting: `start_timeout` does not end before so many seconds from now."""
 
     def beat(self) -> None:
-        """Alive, for the next `watchdog` seconds (X6)."""
+        """Alive, for the next `watchdog` seconds."""
 
     def ready(self, is_ready: bool = True) -> None:
-        """Mark as ready or not: shown by `tree()` and told as an event, nothing else (X5).
+        """Mark as ready or not: shown by `tree()` and emitted as an event, nothing else.
 
         Raises `RuntimeError` before `started`.
         """

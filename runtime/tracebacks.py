@@ -1,7 +1,7 @@
 """Tracebacks without the locals of their frames.
 
 An exception holds, by its traceback, each frame that it passed and all that the frame held. So a crash that a supervisor
-remembers, or an event tells, would keep the dead child: its messages, its buffers, its open handles.
+remembers, or an event carries, would keep the dead child: its messages, its buffers, its open handles.
 
 Frames are replaced, not cleared: an exception that was an answer, or was kept and raised again, leads through frames
 of others, which may be suspended, and clearing one of those ends its coroutine.

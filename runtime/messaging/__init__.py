@@ -17,7 +17,7 @@ from proctor.runtime.messaging.actor import (
 )
 from proctor.runtime.messaging.actor_loop import Ended, live, raise_one_of
 from proctor.runtime.messaging.deadlines import left, until
-from proctor.runtime.messaging.endpoint import OWN, Cell, Message, Stoppable
+from proctor.runtime.messaging.endpoint import OWN, Endpoint, Message, Stoppable
 from proctor.runtime.messaging.lateness import seconds_late, wait_in_time
 from proctor.runtime.messaging.links import link, unlink
 from proctor.runtime.messaging.mailbox import Mailbox
@@ -25,7 +25,7 @@ from proctor.runtime.messaging.messages import Call, Info, reply, reply_error
 from proctor.runtime.messaging.monitors import Monitor, watch
 from proctor.runtime.messaging.names import Name
 from proctor.runtime.messaging.notices import Down, ExitSignal
-from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.one_shot import OneShotEvent
 from proctor.runtime.messaging.persistent_state import Kept
 from proctor.runtime.messaging.refs import Address, Ref, open_ref
 from proctor.runtime.messaging.registry import Registry
@@ -51,13 +51,13 @@ __all__ = [
     "ActorContext",
     "Address",
     "Call",
-    "Cell",
     "ChildCounts",
     "ChildInfo",
     "ChildState",
     "Continue",
     "Down",
     "Ended",
+    "Endpoint",
     "ExitSignal",
     "Ignore",
     "Info",
@@ -66,7 +66,7 @@ __all__ = [
     "Message",
     "Monitor",
     "Name",
-    "Once",
+    "OneShotEvent",
     "Ref",
     "Registry",
     "Reply",

@@ -1,6 +1,6 @@
 """What a user writes: an `Actor` with hooks, and what they may answer.
 
-Guarantees: one hook runs at a time (M1). The tasks of `self.nursery` have ended before `terminate` runs, those of
+Guarantees: one hook runs at a time. The tasks of `self.nursery` have ended before `terminate` runs, those of
 `self.background` live through it.
 
 Not here: the loop that calls the hooks (`loop`).
@@ -18,7 +18,7 @@ import trio
 from proctor.runtime.errors import UnknownMessage
 from proctor.runtime.exits import ExitReason, Normal
 from proctor.runtime.messaging import links
-from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.endpoint import Endpoint
 from proctor.runtime.messaging.messages import Call, Info
 from proctor.runtime.messaging.monitors import watch
 from proctor.runtime.messaging.notices import Down
@@ -52,7 +52,7 @@ IGNORE: Final = Ignore.IGNORE
 NO_REPLY: Final = NoReply.NO_REPLY
 
 IDLE: Final = Idle.IDLE
-"""What `handle_info` gets when nothing has arrived for `idle_timeout` seconds (M11)."""
+"""What `handle_info` gets when nothing has arrived for `idle_timeout` seconds."""
 
 
 @attrs.frozen
@@ -64,7 +64,7 @@ class Reply:
 
 @attrs.frozen
 class Stop:
-    """From any hook but `terminate`: end with `reason`; from `handle_call`, `reply` is the answer (M20).
+    """From any hook but `terminate`: end with `reason`; from `handle_call`, `reply` is the answer.
 
     As in gen_server, `terminate` comes first: the caller gets the reply when the actor has ended, also if `terminate`
     raised. If it is killed before, the caller gets `ActorExited`.
@@ -76,7 +76,7 @@ class Stop:
 
 @attrs.frozen
 class Continue:
-    """From `init` or a handler of messages that want no answer: call `handle_continue(arg)` next (M5)."""
+    """From `init` or a handler of messages that want no answer: call `handle_continue(arg)` next."""
 
     arg: Any = None
 
@@ -102,15 +102,15 @@ class ActorContext:
         return self.ref.path
 
     def beat(self) -> None:
-        """Alive, for the next `watchdog` seconds (X6)."""
+        """Alive, for the next `watchdog` seconds."""
         self._status.beat()
 
     def ready(self, is_ready: bool = True) -> None:
-        """Mark the child as ready or not (X5): see `Actor.ready`."""
+        """Mark the child as ready or not: see `Actor.ready`."""
         self._status.ready(is_ready)
 
     def extend_start(self, seconds: float) -> None:
-        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        """While starting: `start_timeout` does not end before so many seconds from now."""
         self._status.extend(seconds)
 
 
@@ -132,16 +132,16 @@ class Actor:
     """
 
     _context: ActorContext
-    _cell: Cell
+    _endpoint: Endpoint
 
     idle_timeout: float | None = None
-    """Seconds without a message after which `handle_info(IDLE)` is called, and again after as many more (M11).
+    """Seconds without a message after which `handle_info(IDLE)` is called, and again after as many more.
 
     Counted from the end of the last hook; any message starts it anew. May be set, or unset, by any hook.
     """
 
     trap_exits: bool = False
-    """Whether the end of one linked comes to `handle_info` as `ExitSignal`, instead of ending this one (M27)."""
+    """Whether the end of one linked comes to `handle_info` as `ExitSignal`, instead of ending this one."""
 
     nursery: trio.Nursery
     """Tasks that belong to this incarnation: one that raises is a crash; cancelled before `terminate` runs."""
@@ -152,7 +152,7 @@ class Actor:
     async def init(self, *args: Any, **kwargs: Any) -> Any:
         """Set up, with the spec's `args`. Ready when it returns; an exception is a start failure.
 
-        May return `Continue(arg)`, or `IGNORE` (S9): not to be started, and no error.
+        May return `Continue(arg)`, or `IGNORE`: not to be started, and no error.
         """
 
     async def handle_call(self, msg: Any, from_: Call) -> Any:
@@ -176,13 +176,13 @@ class Actor:
         """Handle what is no user message: `send_info`, the `Down` of an actor monitored by `monitor`, the `ExitSignal`
         of one linked, `IDLE`."""
         if msg is not IDLE:
-            self._cell.dead_letter(msg, "not handled")
+            self._endpoint.dead_letter(msg, "not handled")
 
     async def handle_continue(self, arg: Any) -> Any:
         """Go on after `Continue(arg)`, before any message."""
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Clean up, on a stop, a clean exit and a crash, within the spec's `shutdown` time; not on a kill (S46)."""
+        """Clean up, on a stop, a clean exit and a crash, within the spec's `shutdown` time; not on a kill."""
 
     @property
     def ref(self) -> Ref:
@@ -215,15 +215,15 @@ class Actor:
         return self._context.supervisor
 
     def extend_start(self, seconds: float) -> None:
-        """In `init`: the spec's `start_timeout` does not end before so many seconds from now (X4)."""
+        """In `init`: the spec's `start_timeout` does not end before so many seconds from now."""
         self._context.extend_start(seconds)
 
     def beat(self) -> None:
-        """Alive, for the next `watchdog` seconds of the spec (X6): one attribute is written."""
+        """Alive, for the next `watchdog` seconds of the spec: one attribute is written."""
         self._context.beat()
 
     def ready(self, is_ready: bool = True) -> None:
-        """Mark this incarnation as ready or not: shown by `tree()` and told as an event, nothing else (X5).
+        """Mark this incarnation as ready or not: shown by `tree()` and emitted as an event, nothing else.
 
         Raises `RuntimeError` in `init`: it is ready when that returns.
         """
@@ -234,30 +234,30 @@ class Actor:
 
         Dropped once the actor has ended.
         """
-        if self._cell.mailbox is not None and self._cell.exit is None:
-            self._cell.mailbox.put_system(Info(msg))
+        if self._endpoint.mailbox is not None and self._endpoint.exit is None:
+            self._endpoint.mailbox.put_system(Info(msg))
 
     def monitor(self, target: Address) -> OwnMonitor:
-        """Watch `target`: its one `Down` comes to `handle_info`, after what it sent before (M26)."""
-        return OwnMonitor(target, self._cell)
+        """Watch `target`: its one `Down` comes to `handle_info`, after what it sent before."""
+        return OwnMonitor(target, self._endpoint)
 
     def link(self, target: Address) -> None:
-        """Link with the incarnation that stands at `target` now; see `links` for what follows (M27)."""
+        """Link with the incarnation that stands at `target` now; see `links` for what follows."""
         links.link(self.ref, target)
 
     def unlink(self, target: Address) -> None:
         """Take the link back. An `ExitSignal` that is queued already still comes."""
         links.unlink(self.ref, target)
 
-    def bind(self, context: ActorContext, cell: Cell, background: trio.Nursery) -> None:
+    def bind(self, context: ActorContext, endpoint: Endpoint, background: trio.Nursery) -> None:
         """Give the actor its identity. For the runtime."""
-        self._context, self._cell, self.background = context, cell, background
+        self._context, self._endpoint, self.background = context, endpoint, background
 
 
 class OwnMonitor:
     """An actor's watch on another; see `Actor.monitor`. It ends with the actor."""
 
-    def __init__(self, target: Address, own: Cell) -> None:
+    def __init__(self, target: Address, own: Endpoint) -> None:
         self._own = own
         self._target = target.find()
         self._notice: Info | None = None
@@ -273,7 +273,7 @@ class OwnMonitor:
             self._own.mailbox.put_in_order(self._notice)
 
     def close(self) -> None:
-        """Stop watching; a `Down` that was not handled yet never is (M25)."""
+        """Stop watching; a `Down` that was not handled yet never is."""
         self._own.watchers.pop(self._leaving, None)
         if self._target is not None:
             self._target.watchers.pop(self, None)

@@ -1,11 +1,11 @@
 """The loop that calls an actor's hooks.
 
-Guarantees: one hook runs at a time (M1). `init` comes first, then its `handle_continue`, then messages (M5).
-An exception in a hook, or in a task of `self.nursery`, is a crash of the actor (M10); alone it is the crash
+Guarantees: one hook runs at a time. `init` comes first, then its `handle_continue`, then messages.
+An exception in a hook, or in a task of `self.nursery`, is a crash of the actor; alone it is the crash
 itself, not wrapped in the nursery's group. The tasks of `self.nursery` have ended when the loop has.
 
-A call whose time was up before its turn is not handled (X14). The clock is looked at only for one that waited for
-other messages of this turn, because the deadlines of the tree have had none since; of any other they say it.
+A call whose time was up before its turn is not handled. The clock is looked at only for one that waited for
+other messages of this turn, because the deadlines of the tree have had none since; for any other they decide.
 
 It is flat on purpose: each wake-up of an actor goes through every frame that stands between its task and its
 mailbox, and an idle one keeps them all in memory.
@@ -21,7 +21,7 @@ import trio
 
 from proctor.runtime.exits import ExitReason
 from proctor.runtime.messaging.actor import IDLE, NO_REPLY, Actor, Continue, Ignore, Reply, Stop
-from proctor.runtime.messaging.endpoint import Cell, Message
+from proctor.runtime.messaging.endpoint import Endpoint, Message
 from proctor.runtime.messaging.mailbox import Mailbox
 from proctor.runtime.messaging.messages import Call, Cast, Info
 from proctor.runtime.messaging.streams import Sink
@@ -46,9 +46,9 @@ class Owner(Protocol):
 
 
 @trio.lowlevel.disable_ki_protection
-async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) -> Ended:
+async def live(actor: Actor, args: tuple[Any, ...], endpoint: Endpoint, owner: Owner) -> Ended:
     """Run an actor until it ends by itself: why, or `None` when its mailbox hands out nothing more."""
-    mailbox = cell.mailbox
+    mailbox = endpoint.mailbox
     assert mailbox is not None
     try:
         async with trio.open_nursery() as nursery:
@@ -57,7 +57,7 @@ async def live(actor: Actor, args: tuple[Any, ...], cell: Cell, owner: Owner) ->
             try:
                 begun = actor.init(*args)
                 del args  # else they would be kept as long as it lives
-                outcome = await _serve(actor, cell, mailbox, owner, await begun)
+                outcome = await _serve(actor, endpoint, mailbox, owner, await begun)
             finally:
                 mailbox.forget_sleeper()  # a SIGINT may come between its note and its sleep
                 owner.ending()  # at once: its tasks and its `terminate` may take their time
@@ -83,13 +83,13 @@ def raise_one_of(group: BaseExceptionGroup[BaseException]) -> None:
 
 
 async def _serve(
-    actor: Actor, cell: Cell, mailbox: Mailbox[Message], owner: Owner, outcome: object
+    actor: Actor, endpoint: Endpoint, mailbox: Mailbox[Message], owner: Owner, outcome: object
 ) -> Stop | Ignore | None:
     if isinstance(outcome, Stop | Ignore):
         return outcome
     owner.started()
-    now = cell.system.now
-    cell.woken_at = now()
+    now = endpoint.system.now
+    endpoint.woken_at = now()
     while True:
         while outcome is not None:
             if isinstance(outcome, Stop):
@@ -100,21 +100,21 @@ async def _serve(
             if mailbox.is_over():
                 return None
             outcome = await (
-                mailbox.pause() if actor.idle_timeout is None else _pause_in_time(actor, mailbox, cell)
+                mailbox.pause() if actor.idle_timeout is None else _pause_in_time(actor, mailbox, endpoint)
             )
             # once for all messages of a burst: a look at the clock for each would cost a tenth of a cast
-            cell.woken_at = now()
+            endpoint.woken_at = now()
             continue
         if type(message) is Cast:
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
-            if message.expired or (mailbox.burst > 1 and _is_late(message, cell.woken_at)):
+            if message.expired or (mailbox.burst > 1 and _is_late(message, endpoint.woken_at)):
                 continue
-            cell.handling = message
+            endpoint.handling = message
             try:
                 outcome = _answered(message, await actor.handle_call(message.msg, message), owner)
             finally:
-                _handled(message, cell)
+                _handled(message, endpoint)
         elif isinstance(message, Info):
             outcome = await actor.handle_info(message.msg)
         else:
@@ -122,11 +122,11 @@ async def _serve(
             outcome = await _handle_stream(actor, message)
 
 
-async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message], cell: Cell) -> Any:
+async def _pause_in_time(actor: Actor, mailbox: Mailbox[Message], endpoint: Endpoint) -> Any:
     assert actor.idle_timeout is not None
     with trio.move_on_after(actor.idle_timeout) as scope:
         await mailbox.pause()
-    cell.woken_at = cell.system.now()
+    endpoint.woken_at = endpoint.system.now()
     return await actor.handle_info(IDLE) if scope.cancelled_caught and mailbox.is_empty() else None
 
 
@@ -137,10 +137,10 @@ def _is_late(call: Call, woken_at: float) -> bool:
     return call.expired
 
 
-def _handled(call: Call, cell: Cell) -> None:
-    cell.handling = None
+def _handled(call: Call, endpoint: Endpoint) -> None:
+    endpoint.handling = None
     if not call.settled:
-        cell.calls[call] = None
+        endpoint.calls[call] = None
 
 
 def _answered(call: Call, outcome: object, owner: Owner) -> Stop | None:

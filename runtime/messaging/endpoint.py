@@ -1,12 +1,12 @@
-"""The end point of one incarnation: where messages arrive, and who is told when it ends.
+"""The endpoint of one incarnation: its mailbox, its monitors and its links.
 
 Guarantees: `exit` is set once, and everything that follows from it happens in the same step without a
-checkpoint, in this order: names are given back (M30), the mailbox is closed, calls waiting for an answer fail
-with `ActorExited` and casts left over become dead letters (M9), watchers get their `Down` (M25). An answer or
-a stream item that was sent before stays received (M26).
+checkpoint, in this order: names are given back, the mailbox is closed, calls waiting for an answer fail
+with `ActorExited` and casts left over become dead letters, watchers get their `Down`. An answer or
+a stream item that was sent before stays received.
 
 A child that keeps its mailbox over a restart has its queued casts kept by its place at the supervisor instead, and
-queued calls and streams fail with `ActorRestarting` (X13).
+queued calls and streams fail with `ActorRestarting`.
 
 An incarnation that is stopping, asked or by itself, is still there to be watched and killed, but takes no messages:
 `accepting` is False from the first moment of its end.
@@ -14,7 +14,7 @@ An incarnation that is stopping, asked or by itself, is still there to be watche
 Invariant: a call that may still be answered is in the mailbox, in its handler, or in `calls`, where a handler that
 ends without an answer puts it, however it ends. So all are found at the end.
 
-Not here: what runs behind it (`child`, `core`): `control` stops and kills that.
+Not here: what runs behind it (`child`, `loop`): `control` stops and kills that.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Stoppable(Protocol):
 
 
 class Control(Stoppable, Protocol):
-    """What stands behind a cell."""
+    """What stands behind an endpoint."""
 
     def ending(self) -> None:
-        """Take note that it begins to end, whoever began that. Returns at once; a second call changes nothing."""
+        """Take note that its end begins, whatever the cause. Returns at once; a second call changes nothing."""
 
 
 class Message(Protocol):
@@ -57,7 +57,7 @@ class Message(Protocol):
 
     msg: object
 
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+    def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
         """Nobody will handle it, because of `error`."""
 
 
@@ -73,8 +73,8 @@ class PendingCall(Message, Protocol):
 class Keeper(Protocol):
     """Where the queued casts of an incarnation wait for the next one."""
 
-    def keep(self, cell: Cell, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
-        """Keep the casts of what `cell` has left over; all else fails with an `error` of its own."""
+    def keep(self, endpoint: Endpoint, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
+        """Keep the casts of what `endpoint` has left over; all else fails with an `error` of its own."""
 
 
 class Names(Protocol):
@@ -113,7 +113,7 @@ class TreeServices(Protocol):
 class Findable(AnyAddress, Protocol):
     """An address, as a stream needs it."""
 
-    def find(self) -> Cell | None:
+    def find(self) -> Endpoint | None:
         """The end point that stands for it now."""
         ...
 
@@ -123,14 +123,14 @@ class Findable(AnyAddress, Protocol):
 
 
 class Linked(Protocol):
-    """What stands behind a cell and can be linked."""
+    """What stands behind an endpoint and can be linked."""
 
-    def hear_exit(self, signal: ExitSignal) -> bool:
+    def take_exit_signal(self, signal: ExitSignal) -> bool:
         """Take the end of one that it was linked to; False if that means nothing to it. Never waits."""
         ...
 
 
-class Cell:
+class Endpoint:
     """One incarnation, as messages see it. Made by `refs.open_ref`, which also gives it its `ref`."""
 
     __slots__ = (
@@ -176,7 +176,7 @@ class Cell:
         self.cycle: tuple[str, ...] = ()
         self.keeper: Keeper | None = None
         self.linked: Linked | None = None
-        self.links: dict[Cell, None] | None = None
+        self.links: dict[Endpoint, None] | None = None
 
     def busy_for(self) -> float | None:
         """Seconds since its actor last waited for messages, None while it waits, has ended or is no actor."""
@@ -185,7 +185,7 @@ class Cell:
         return self.system.now() - self.woken_at
 
     def refuse(self) -> None:
-        """Take no more messages: it is stopping. It keeps its names until its end (M29)."""
+        """Take no more messages: it is stopping. It keeps its names until its end."""
         self.accepting = False
 
     def hold(self, name: str) -> None:
@@ -206,9 +206,9 @@ class Cell:
         return self.mailbox is not None and self.mailbox.waits()
 
     async def deliver(self, message: Message) -> None:
-        """Queue a message, by the overflow policy where there is no room (M4).
+        """Queue a message, by the overflow policy where there is no room.
 
-        Raises `MailboxFull` under `raise`; in all other cases a message that will not be handled is told so.
+        Raises `MailboxFull` under `raise`; in all other cases a message that will not be handled is settled with the error.
         """
         if self.mailbox is not None and self.mailbox.waits():
             try:
@@ -238,7 +238,7 @@ class Cell:
         return NoProc(self.ref) if self.exit is None else ActorExited(self.ref, self.exit)
 
     def dead_letter(self, msg: object, why: str) -> None:
-        """Tell the tree's events of a message that nobody handles (X10)."""
+        """Emit an event for a message that no actor handles."""
         self.system.events.emit(DeadLetter(path=self.path, target=self.ref, msg=msg, why=why))
 
     def close(self, reason: ExitReason) -> None:
@@ -257,15 +257,15 @@ class Cell:
         for watcher in watchers:
             watcher.deliver(down)
 
-    def unlink(self, other: Cell) -> None:
+    def unlink(self, other: Endpoint) -> None:
         """Forget a link; nothing happens where there is none."""
         if self.links is not None:
             self.links.pop(other, None)
 
     def take_exit(self, signal: ExitSignal) -> None:
         """Take the end of one that it was linked to; a dead letter where that means nothing to it."""
-        if self.exit is None and (self.linked is None or not self.linked.hear_exit(signal)):
-            self.dead_letter(signal, "takes no exits but those of its children")
+        if self.exit is None and (self.linked is None or not self.linked.take_exit_signal(signal)):
+            self.dead_letter(signal, "a supervisor takes the exits of its children only")
 
     def _break_links(self, reason: ExitReason) -> None:
         links, self.links = self.links or {}, None
@@ -282,5 +282,5 @@ class Cell:
             message.undelivered(self, ActorExited(self.ref, reason))
 
 
-OWN: Final[ContextVar[Cell | None]] = ContextVar("proctor.cell", default=None)
-"""The cell of the child in whose task, or a task below it, this runs."""
+OWN: Final[ContextVar[Endpoint | None]] = ContextVar("proctor.endpoint", default=None)
+"""The endpoint of the child in whose task, or a task below it, this runs."""

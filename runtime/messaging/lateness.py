@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import trio
 
-from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.one_shot import OneShotEvent
 
 LIMIT = 1.0
 
@@ -28,7 +28,7 @@ async def catch_up(due: float) -> None:
         await trio.sleep(late)
 
 
-async def wait_in_time(event: Once, scope: trio.CancelScope) -> None:
+async def wait_in_time(event: OneShotEvent, scope: trio.CancelScope) -> None:
     """Wait in `scope` until `event` happens or the clock, which is the deadline of `scope`, was looked at twice."""
     with scope:
         await event.wait()

@@ -1,12 +1,12 @@
-"""Links: two that end together, or learn of each other's end (M27).
+"""Links: two that end together, or learn of each other's end.
 
-Guarantees: a link goes both ways, and two have one link however often it is made. The end of one, told once, after
-what it had sent (M26): an abnormal reason or a `Shutdown` ends the other with the same reason, `Normal` does
+Guarantees: a link goes both ways, and two have one link however often it is made. The end of one, notified once, after
+what it had sent: an abnormal reason or a `Shutdown` ends the other with the same reason, `Normal` does
 nothing; one that traps exits gets `ExitSignal` by `handle_info` instead, whatever the reason. A kill cannot be
-trapped by the one killed, and its links see `Killed`. A link to nobody tells the other of `NoProc`.
+trapped by the one killed, and its links see `Killed`. A link to no notification exists the other of `NoProc`.
 
 One that is ended by a link runs its `terminate`, and its supervisor sees an exit like any other. A supervisor traps
-exits: one that it did not start is a dead letter there (S57).
+exits: one that it did not start is a dead letter there.
 
 Not here: what the end of a link does to an actor (`child`).
 """
@@ -14,7 +14,7 @@ Not here: what the end of a link does to an actor (`child`).
 from __future__ import annotations
 
 from proctor.runtime.exits import NoProc
-from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.endpoint import Endpoint
 from proctor.runtime.messaging.notices import ExitSignal
 from proctor.runtime.messaging.refs import Address
 
@@ -38,12 +38,12 @@ def unlink(one: Address, other: Address) -> None:
         b.unlink(a)
 
 
-def _alive(address: Address) -> Cell | None:
-    cell = address.find()
-    return None if cell is None or cell.exit is not None else cell
+def _alive(address: Address) -> Endpoint | None:
+    endpoint = address.find()
+    return None if endpoint is None or endpoint.exit is not None else endpoint
 
 
-def _join(a: Cell, b: Cell) -> None:
+def _join(a: Endpoint, b: Endpoint) -> None:
     if a is b:
         return
     for one, other in ((a, b), (b, a)):

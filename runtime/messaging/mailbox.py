@@ -1,12 +1,12 @@
 """What waits for one actor: a bounded user lane and a system lane that takes no room.
 
-Guarantees: user messages are handed out first in, first out (M1), at most `size` of them wait (M4). System
-items are looked at before user messages, and can be put whatever the state of the user lane (M6). A notice put
-with `put_in_order` takes no room but comes after the user messages that were queued before it (M26). Once
-refusing, what is queued is handed out and then `None` (M8); once halted, `None` at once (M7). A sender without
+Guarantees: user messages are handed out first in, first out, at most `size` of them wait. System
+items are looked at before user messages, and can be put whatever the state of the user lane. A notice put
+with `put_in_order` takes no room but comes after the user messages that were queued before it. Once
+refusing, what is queued is handed out and then `None`; once halted, `None` at once. A sender without
 room waits behind those who waited before; cancelled, it has sent nothing.
 
-One task takes. It passes through a checkpoint at least every `BURST` items, so a full mailbox starves nobody.
+One task takes. It passes through a checkpoint at least every `BURST` items, so a full mailbox starves no other task.
 
 Invariants: `_room` is what may still be queued, 0 when no more are taken. As long as a sender waits, there is none:
 who takes a message lets the first sender's in, in the same step. `_aside` says that there may be more to look at
@@ -15,7 +15,7 @@ number of user messages that go before it, counted from where `_taken` was 0; as
 message taken is counted there. So queueing, handing out and withdrawing one cost the same however many there are. The
 lanes are made when first used, because most actors of a large tree sleep.
 
-Not here: what a message means, and what becomes of those refused or left over (`cell`).
+Not here: what a message means, and what becomes of those refused or left over (`endpoint`).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Mailbox(Generic[Item]):
     def preload(self, items: Iterable[Item]) -> list[Item]:
         """Queue what another mailbox left over, before anything else: what finds no room, because that one was larger.
 
-        Those are the oldest under `drop_oldest`, else the newest: here nobody can wait, or be asked to.
+        Those are the oldest under `drop_oldest`, else the newest: here no sender can wait.
         """
         refused = [item for item in items if not self.offer(item)]
         return [self.displace(item) for item in refused] if self._overflow == "drop_oldest" else refused
@@ -210,7 +210,7 @@ class Mailbox(Generic[Item]):
 
     @trio.lowlevel.enable_ki_protection
     def forget_sleeper(self) -> None:
-        """Nobody sleeps here any more: whoever took from it has left."""
+        """No task sleeps here any more: the one that took from it has left."""
         self._sleeper = None
 
     def _abort(self, _raise_cancel: object) -> Abort:

@@ -1,7 +1,7 @@
 """What is sent to an actor: calls, casts, and what comes ahead of both.
 
 Guarantees: a call is settled once, by an answer, an error, its time or its caller. An answer wakes the waiting task
-directly; a late or second one changes nothing and is an event (M17).
+directly; a late or second one changes nothing and is an event.
 
 Invariant: `_task` is set exactly while a task sleeps for the call, so that it is rescheduled at most once. A caller
 that was cancelled before it asked has asked nothing: it learns of that when it goes to sleep, in the step in which it
@@ -29,7 +29,7 @@ from proctor.runtime.errors import MailboxFull
 from proctor.runtime.events import Deadlock, LateReply
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.messaging.deadlines import Holder
-from proctor.runtime.messaging.endpoint import OWN, Cell
+from proctor.runtime.messaging.endpoint import OWN, Endpoint
 
 LOOKED_AT = 64
 """How many queued messages of an actor are looked at for a deadlock when it calls another."""
@@ -38,12 +38,12 @@ LOOKED_AT = 64
 class Call:
     """One question that waits for its answer; the `from_` of `handle_call`.
 
-    `deadline` is on the run's clock (T14); `math.inf` without one. `settled` says that it was answered, or is not
+    `deadline` is on the run's clock; `math.inf` without one. `settled` says that it was answered, or is not
     waited for any more; `expired`, that its time was up first.
     """
 
     __slots__ = (
-        *("_answer", "_cell", "_error", "_held", "_task"),
+        *("_answer", "_endpoint", "_error", "_held", "_task"),
         *("deadline", "expired", "msg", "settled"),
     )
 
@@ -52,16 +52,16 @@ class Call:
     _held: Holder | None
     _task: Task | None
 
-    def __init__(self, msg: object, cell: Cell, deadline: float) -> None:
+    def __init__(self, msg: object, endpoint: Endpoint, deadline: float) -> None:
         self.msg = msg
         self.deadline = deadline
         self.settled = self.expired = False
-        self._cell = cell
+        self._endpoint = endpoint
         self._held = self._task = None
 
     @enable_ki_protection
     def reply(self, value: object) -> None:
-        """Answer. Never raises: a late or second answer is dropped (M17)."""
+        """Answer. Never raises: a late or second answer is dropped."""
         if self.settled:
             self._late(value)
         else:
@@ -70,7 +70,7 @@ class Call:
 
     @enable_ki_protection
     def fail(self, error: BaseException) -> None:
-        """Answer with an error, raised in the caller (M10). Never raises here."""
+        """Answer with an error, raised in the caller. Never raises here."""
         if self.settled:
             self._late(error)
         else:
@@ -78,18 +78,18 @@ class Call:
             self._settle()
 
     def expire(self) -> None:
-        """Its time is up: whoever waits goes on without an answer, unless there is one."""
+        """Its time is up: the waiting task goes on without an answer, unless there is one."""
         if not self.settled:
             self.expired = True
             self.reply(None)
 
     def _late(self, answer: object) -> None:
-        self._cell.system.events.emit(LateReply(path=self._cell.path, msg=answer))
+        self._endpoint.system.events.emit(LateReply(path=self._endpoint.path, msg=answer))
 
     def _settle(self) -> None:
         self.settled = True
-        if self._cell.calls:
-            self._cell.calls.pop(self, None)
+        if self._endpoint.calls:
+            self._endpoint.calls.pop(self, None)
         if self._held is not None:
             self._held.pop(self, None)
         task = self._task
@@ -98,10 +98,10 @@ class Call:
             reschedule(task)
 
     def give_up(self) -> None:
-        """No answer is wanted any more."""
+        """The answer is not waited for any more."""
         self.settled = True
-        if self._cell.calls:
-            self._cell.calls.pop(self, None)
+        if self._endpoint.calls:
+            self._endpoint.calls.pop(self, None)
         if self._held is not None:
             self._held.pop(self, None)
 
@@ -112,13 +112,13 @@ class Call:
 
     def is_for(self, task: Task) -> bool:
         """Whether `task` is the one that is to handle it."""
-        return self._cell.task is task
+        return self._endpoint.task is task
 
     def _abort(self, _raise_cancel: object) -> Abort:
         task, self._task = self._task, None
         self.give_up()
-        if self._cell.mailbox is not None and _is_in_its_step(task):
-            self._cell.mailbox.take_back(self)
+        if self._endpoint.mailbox is not None and _is_in_its_step(task):
+            self._endpoint.mailbox.take_back(self)
         return Abort.SUCCEEDED
 
     def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
@@ -127,20 +127,20 @@ class Call:
         `timeout` is what the `deadline` was made of in this step; infinity if it is held already.
         """
         if timeout != math.inf:
-            self._held = self._cell.system.deadlines.add(self, timeout)
+            self._held = self._endpoint.system.deadlines.add(self, timeout)
         self._task = task
         return wait_task_rescheduled(self._abort)  # noqa: ASYNC105  # awaited by the caller, one frame nearer
 
     def hold_late(self) -> None:
         """Have it expire at its deadline, which was counted from a moment that is gone."""
         if self.deadline != math.inf:
-            self._held = self._cell.system.deadlines.add_late(self)
+            self._held = self._endpoint.system.deadlines.add_late(self)
 
     @enable_ki_protection
     async def wait(self) -> Any:
         """The answer, or the error answered with, to a question that stands in no mailbox. For one task."""
         if not self.settled:
-            self._cell.calls[self] = None
+            self._endpoint.calls[self] = None
             await self.asleep(current_task())
         return self.outcome()
 
@@ -150,12 +150,12 @@ class Call:
             raise self._error
         return self._answer
 
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+    def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
         """Nobody will handle it."""
         if self.settled:
             return
         if isinstance(error, MailboxFull):
-            cell.dead_letter(self.msg, str(error))
+            endpoint.dead_letter(self.msg, str(error))
         self.fail(error.carrying(self.msg))
 
 
@@ -167,9 +167,9 @@ class Cast:
     def __init__(self, msg: object) -> None:
         self.msg = msg
 
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
-        """Nobody will handle it (M3)."""
-        cell.dead_letter(self.msg, str(error))
+    def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
+        """Nobody will handle it."""
+        endpoint.dead_letter(self.msg, str(error))
 
 
 class Info(Cast):
@@ -179,12 +179,12 @@ class Info(Cast):
 
 
 def reply(from_: Call, value: object) -> None:
-    """Answer a call that `handle_call` left open with `NO_REPLY`, from any task (M19)."""
+    """Answer a call that `handle_call` left open with `NO_REPLY`, from any task."""
     from_.reply(value)
 
 
 def reply_error(from_: Call, error: BaseException) -> None:
-    """Answer a call with an error, which is raised in the caller; the callee lives on (M10)."""
+    """Answer a call with an error, which is raised in the caller; the callee lives on."""
     from_.fail(error)
 
 
@@ -195,8 +195,8 @@ def _is_in_its_step(task: Task | None) -> bool:
         return False
 
 
-def seconds_left(timeout: float | None, task: Task, now: float, target: Cell | None = None) -> float:
-    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling (X14).
+def seconds_left(timeout: float | None, task: Task, now: float, target: Endpoint | None = None) -> float:
+    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling.
 
     Reports a call of an actor to a `target` that waits, over whatever others, for this actor.
     """
@@ -220,36 +220,36 @@ def cycle_of(task: Task) -> tuple[str, ...]:
     return () if own is None or own.task is not task else own.cycle
 
 
-def _cycle_with(own: Cell, target: Cell) -> tuple[str, ...]:
-    waits_for: dict[Cell, Cell] = {own: target}
+def _cycle_with(own: Endpoint, target: Endpoint) -> tuple[str, ...]:
+    waits_for: dict[Endpoint, Endpoint] = {own: target}
     to_do = [own]
     while to_do:
-        cell = to_do.pop()
-        for caller in _callers(cell):
+        endpoint = to_do.pop()
+        for caller in _callers(endpoint):
             if caller in waits_for:
                 continue
-            waits_for[caller] = cell
+            waits_for[caller] = endpoint
             if caller is target:
                 return _around(waits_for, target)
             to_do.append(caller)
     return ()
 
 
-def _around(waits_for: dict[Cell, Cell], target: Cell) -> tuple[str, ...]:
-    cycle, cell = [target.path], waits_for[target]
-    while cell is not target:
-        cycle.append(cell.path)
-        cell = waits_for[cell]
+def _around(waits_for: dict[Endpoint, Endpoint], target: Endpoint) -> tuple[str, ...]:
+    cycle, endpoint = [target.path], waits_for[target]
+    while endpoint is not target:
+        cycle.append(endpoint.path)
+        endpoint = waits_for[endpoint]
     return (*cycle, target.path)
 
 
-def _callers(cell: Cell) -> Iterator[Cell]:
-    """The actors that wait, each in its own task, for a call that `cell` handles or has still to handle.
+def _callers(endpoint: Endpoint) -> Iterator[Endpoint]:
+    """The actors that wait, each in its own task, for a call that `endpoint` handles or has still to handle.
 
-    Of a long queue only the beginning is looked at: whoever stands further behind waits for those before it, too.
+    Of a long queue only the beginning is looked at: a caller further behind waits for those before it, too.
     """
-    queued = () if cell.mailbox is None else cell.mailbox.first_queued(LOOKED_AT)
-    for message in (cell.handling, *queued):
+    queued = () if endpoint.mailbox is None else endpoint.mailbox.first_queued(LOOKED_AT)
+    for message in (endpoint.handling, *queued):
         task = message.sleeper if isinstance(message, Call) else None
         caller = None if task is None else task.context.get(OWN)
         if caller is not None and caller.task is task:

@@ -1,7 +1,7 @@
-"""Who wants to know that an incarnation ended: monitors, one way, each told exactly once (M25).
+"""Monitors: one-way notices of an incarnation's end, each delivered exactly once.
 
 Guarantees: a monitor gets one `Down`, at once if the target is dead or unknown already; several monitors of one
-target are independent; a closed monitor gets none. A monitor stays with the incarnation it was made for (M32).
+target are independent; a closed monitor gets none. A monitor stays with the incarnation it was made for.
 
 Not here: notices to an actor's own mailbox (`Actor.monitor`, same `Down`).
 """
@@ -16,30 +16,30 @@ import trio
 
 from proctor.runtime.addresses import AnyAddress
 from proctor.runtime.exits import NoProc
-from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.endpoint import Endpoint
 from proctor.runtime.messaging.notices import Down, Watcher
 
 
 class Monitor:
-    """Waits for the end of one incarnation: `down = await monitor`, as often as wanted, by any task.
+    """Waits for the end of one incarnation: `down = await monitor`, any number of times, by any task.
 
     A context manager that closes it; `down` is the notice, `None` until it comes.
     """
 
-    def __init__(self, target: AnyAddress, cell: Cell | None) -> None:
+    def __init__(self, target: AnyAddress, endpoint: Endpoint | None) -> None:
         self.down: Down | None = None
-        self._told = trio.Event()
-        self._cell = cell
-        watch(self, target, cell)
+        self._notified = trio.Event()
+        self._endpoint = endpoint
+        watch(self, target, endpoint)
 
     def deliver(self, down: Down) -> None:
         """Take the one notice."""
         self.down = down
-        self._told.set()
+        self._notified.set()
 
     async def wait(self) -> Down:
-        """Wait for the end; returns at once if it has come. Waits for ever on a monitor that was closed before."""
-        await self._told.wait()
+        """Wait for the end; returns at once if it has come. Never returns on a monitor that was closed before."""
+        await self._notified.wait()
         assert self.down is not None
         return self.down
 
@@ -49,8 +49,8 @@ class Monitor:
     @trio.lowlevel.enable_ki_protection
     def close(self) -> None:
         """Stop watching. A notice already given stays readable."""
-        if self._cell is not None:
-            self._cell.watchers.pop(self, None)
+        if self._endpoint is not None:
+            self._endpoint.watchers.pop(self, None)
 
     def __enter__(self) -> Self:
         return self
@@ -61,9 +61,9 @@ class Monitor:
         self.close()
 
 
-def watch(watcher: Watcher, target: AnyAddress, cell: Cell | None) -> None:
-    """Have `watcher` told once of the end of `cell`, at once if it is gone or was never there."""
-    if cell is None or cell.exit is not None:
+def watch(watcher: Watcher, target: AnyAddress, endpoint: Endpoint | None) -> None:
+    """Notify `watcher` once of the end of `endpoint`, at once if it is gone or was never there."""
+    if endpoint is None or endpoint.exit is not None:
         watcher.deliver(Down(target, NoProc(target)))
     else:
-        cell.watchers[watcher] = None
+        endpoint.watchers[watcher] = None

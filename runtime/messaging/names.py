@@ -10,13 +10,13 @@ import trio
 from proctor.runtime.events import DeadLetter
 from proctor.runtime.exits import NoProc
 from proctor.runtime.messaging.deadlines import until
-from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.endpoint import Endpoint
 from proctor.runtime.messaging.refs import Address, Ref
 from proctor.runtime.messaging.tree_context import TreeContext
 
 
 class Name(Address):
-    """Whoever holds a name, or stands at a place of the tree (`/` and its path); looked up at each use (M32)."""
+    """Whoever holds a name, or stands at a place of the tree (`/` and its path); looked up at each use."""
 
     __slots__ = ("_system", "_whereis", "name")
 
@@ -27,7 +27,7 @@ class Name(Address):
 
     def missing(self) -> NoProc:
         """The same, with the name that was perhaps meant."""
-        return NoProc(self, self._system.registry.known)
+        return NoProc(self, self._system.registry.all_names)
 
     def ref(self) -> Ref:
         """The incarnation that stands there now. Raises `NoProc`."""
@@ -36,13 +36,13 @@ class Name(Address):
             raise self.missing()
         return found
 
-    def find(self) -> Cell | None:
+    def find(self) -> Endpoint | None:
         """The end point of the incarnation that stands there now."""
         found = self._whereis(self.name)
-        return None if found is None else found.cell
+        return None if found is None else found.endpoint
 
     async def wait(self, timeout: float | None = None) -> Ref:
-        """Wait, at most `timeout` seconds, for one that takes messages (X17), due or not.
+        """Wait, at most `timeout` seconds, for one that takes messages, due or not.
 
         Raises `NoProc` after that time, and as soon as the tree is ending.
         """

@@ -8,8 +8,8 @@ from __future__ import annotations
 import trio
 
 
-class Once:
-    """Not yet, then for ever."""
+class OneShotEvent:
+    """A one-shot event."""
 
     __slots__ = ("_event", "_is_set")
 

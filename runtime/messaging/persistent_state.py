@@ -1,7 +1,7 @@
 """What a child's place at its supervisor keeps over restarts, as an Erlang table owned by the supervisor would.
 
 For a child with `keep_mailbox` that is also its mail: casts that were queued when an incarnation ended, for the next
-one (X13). They become dead letters when the child comes to rest, or its spec is dropped.
+one. They become dead letters when the child comes to rest, or its spec is dropped.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proctor.runtime.exits import DeliveryError, NoProc
-from proctor.runtime.messaging.endpoint import Cell, Message
+from proctor.runtime.messaging.endpoint import Endpoint, Message
 from proctor.runtime.messaging.messages import Cast
 
 
 class Kept(dict[Any, Any]):
-    """A dictionary that lives as long as the child's spec is held, and says when it is not in use any more.
+    """A dictionary that lives as long as the child's spec is held, and runs functions when it is not in use any more.
 
     The functions are called by the supervisor, must not wait, and an error in one is an event (`kept_error`).
     """
@@ -29,23 +29,23 @@ class Kept(dict[Any, Any]):
         self._mail: _Mail | None = None
 
     def at_rest(self, fn: Callable[[], object]) -> None:
-        """Call `fn` each time the child is down and no restart is owed; also before it is dropped."""
+        """Call `fn` each time the child is down and no restart is due; also before it is dropped."""
         self.resting += (fn,)
 
     def when_dropped(self, fn: Callable[[], object]) -> None:
         """Call `fn` once, when the spec is dropped or the supervisor has ended."""
         self.dropped += (fn,)
 
-    def keep(self, cell: Cell, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
-        """Keep the casts of what `cell` has left over; all else fails with an `error` of its own."""
+    def keep(self, endpoint: Endpoint, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
+        """Keep the casts of what `endpoint` has left over; all else fails with an `error` of its own."""
         if self._mail is None:
             self._mail = _Mail()
             self.at_rest(self._mail.discard)
         for message in left:
             if type(message) is Cast:
-                self._mail.casts.append((cell, message))
+                self._mail.casts.append((endpoint, message))
             else:
-                message.undelivered(cell, error())
+                message.undelivered(endpoint, error())
 
     def take_mail(self) -> list[Message]:
         """What was kept, for the next incarnation."""
@@ -56,7 +56,7 @@ class _Mail:
     """Casts between two incarnations, and whose they were."""
 
     def __init__(self) -> None:
-        self.casts: list[tuple[Cell, Message]] = []
+        self.casts: list[tuple[Endpoint, Message]] = []
 
     def take(self) -> list[Message]:
         casts, self.casts = self.casts, []
@@ -64,5 +64,5 @@ class _Mail:
 
     def discard(self) -> None:
         casts, self.casts = self.casts, []
-        for cell, message in casts:
-            message.undelivered(cell, NoProc(cell.ref))
+        for endpoint, message in casts:
+            message.undelivered(endpoint, NoProc(endpoint.ref))

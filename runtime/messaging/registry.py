@@ -1,14 +1,14 @@
 """Names of live actors, one registry per root supervisor.
 
-Guarantees: a name has at most one live holder, an actor may hold several (M29). A name is free before anybody
-learns of its holder's exit (M30), because a cell gives its names back first of all, in the step in which it
-ends; so no entry is ever stale, look-ups return live actors only, and nothing dead blocks a registration (M31).
+Guarantees: a name has at most one live holder, an actor may hold several. A name is free before anybody
+learns of its holder's exit, because an endpoint gives its names back first of all, in the step in which it
+ends; so no entry is ever stale, look-ups return live actors only, and nothing dead blocks a registration.
 
 A holder that is stopping keeps its names but takes no messages: who waits for a name waits for its next holder, and
 so does not find the one that has just refused a message. Each wait passes through a checkpoint, whatever it finds.
 
-A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it (X17). Who owes it is
-the place of the child, told by what it keeps; when a nested supervisor ends, its parent takes over what it owed.
+A name whose child is between two incarnations is unknown, but due: `wait_out` waits for it. The name belongs to
+the place of the child, known by what it keeps; when a nested supervisor ends, its parent takes over its names.
 Once the root is ending, nothing is due.
 
 Places of the tree are names too: `/` and the path. No other name begins with `/`.
@@ -35,7 +35,7 @@ class Registry:
         self._holders: dict[str, Ref] = {}
         self.whereis: Callable[[str], Ref | None] = self._holders.get
         """The live holder of a name; bound to the table itself, since each use of a name looks it up."""
-        self.known = self._holders.keys()
+        self.all_names = self._holders.keys()
         """The names and places that there are by now."""
         self._awaited: dict[str, trio.Event] = {}
         self._due: dict[str, Kept] = {}
@@ -50,7 +50,7 @@ class Registry:
         if not ref.hold(name):
             raise NoProc(ref)
         self._holders[name] = ref
-        self._tell(name)
+        self._notify_waiters(name)
 
     @trio.lowlevel.enable_ki_protection
     def unregister(self, name: str, ref: AnyRef) -> None:
@@ -59,7 +59,7 @@ class Registry:
         if holder is not None and holder is ref:
             del self._holders[name]
             holder.let_go(name)
-            self._tell(name)
+            self._notify_waiters(name)
 
     def names(self) -> dict[str, Ref]:
         """All names with a live holder, places left out."""
@@ -70,25 +70,25 @@ class Registry:
         self._due[name] = owner
 
     def pass_on(self, name: str, owner: Kept, heir: Kept) -> bool:
-        """What was due from `owner` is due from `heir`; False if somebody else owes it by now. For supervisors."""
+        """What was due from `owner` is due from `heir`; False if it belongs to another place by now. For supervisors."""
         if self._due.get(name) is not owner:
             return False
         self._due[name] = heir
         return True
 
     def settle(self, name: str, owner: Kept) -> None:
-        """`owner` owes this name no more: who waits for it is told. For supervisors."""
+        """The name is not due from `owner` any more: its waiters are notified. For supervisors."""
         if self._due.get(name) is owner:
             del self._due[name]
-            self._tell(name)
+            self._notify_waiters(name)
 
     def end(self) -> None:
-        """The tree is ending, and starts nothing any more (S41): who waits for a name goes on without it."""
+        """The tree is ending, and starts nothing any more: who waits for a name goes on without it."""
         self._ending = True
         for name in list(self._awaited):
-            self._tell(name)
+            self._notify_waiters(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify_waiters(self, name: str) -> None:
         event = self._awaited.pop(name, None)
         if event is not None:
             event.set()
@@ -98,13 +98,13 @@ class Registry:
         return name in self._due and not (self._ending and self.receiver(name) is None)
 
     def kept(self, name: str) -> Mapping[Any, Any]:
-        """What the child that owes `name` keeps over its restarts, for readers; nothing where nobody owes it."""
+        """What the child of this name keeps over its restarts, for readers; nothing where none is due."""
         return self._due.get(name, {})
 
     def receiver(self, name: str) -> Ref | None:
         """The holder of `name`, if it takes messages: one that is stopping does not."""
         ref = self.whereis(name)
-        return ref if ref is not None and ref.cell.accepting else None
+        return ref if ref is not None and ref.endpoint.accepting else None
 
     async def wait_out(self, name: str) -> Ref:
         """Wait out a stop or restart: the first holder of `name` that takes messages. Raises `NoProc` when none is due.
@@ -114,16 +114,16 @@ class Registry:
         await trio.lowlevel.checkpoint()
         while (ref := self.receiver(name)) is None:
             if self._ending or (self.whereis(name) is None and name not in self._due):
-                raise NoProc(name, self.known)
+                raise NoProc(name, self.all_names)
             await self._next(name)
         return ref
 
     async def wait(self, name: str) -> Ref:
-        """Wait for a holder of `name` that takes messages, due or not (X17). Raises `NoProc` once the tree is ending."""
+        """Wait for a holder of `name` that takes messages, due or not. Raises `NoProc` once the tree is ending."""
         await trio.lowlevel.checkpoint()
         while (ref := self.receiver(name)) is None:
             if self._ending:
-                raise NoProc(name, self.known)
+                raise NoProc(name, self.all_names)
             await self._next(name)
         return ref
 

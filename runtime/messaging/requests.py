@@ -1,8 +1,8 @@
-"""Questions whose answers are waited for later: one by one, or several in the order in which they are answered (M21).
+"""Questions whose answers are waited for later: one by one, or several in the order in which they are answered.
 
 Guarantees: a request ends in exactly one of an answer, `NoProc`, `ActorExited`, `CallTimeout`, `MailboxFull`,
-`NoMailbox` or the error answered with, and keeps it; or it is abandoned, and what comes later is dropped (M17).
-A wait that runs out changes nothing. An answer that has come is never lost to a deadline of the same tick (T15).
+`NoMailbox` or the error answered with, and keeps it; or it is abandoned, and what comes later is dropped.
+A wait that runs out changes nothing. An answer that has come is never lost to a deadline of the same tick.
 
 A request is never waited with to be sent: a full mailbox ends it at once with `MailboxFull`, under
 `overflow="block"` too. OTP's send cannot fail, because its mailbox has no end; where there is one, who goes on at
@@ -21,7 +21,7 @@ from trio.lowlevel import checkpoint, checkpoint_if_cancelled, current_task
 from proctor.runtime.addresses import AnyAddress
 from proctor.runtime.errors import CallingSelf, CallTimeout, MailboxFull
 from proctor.runtime.messaging.deadlines import until
-from proctor.runtime.messaging.endpoint import Cell
+from proctor.runtime.messaging.endpoint import Endpoint
 from proctor.runtime.messaging.messages import Call
 
 
@@ -35,11 +35,11 @@ class Request:
         self._call: Call | None = None
         self._answer: object = None
         self._error: BaseException | None = None
-        self._told = trio.Event()
+        self._notified = trio.Event()
         self._collection: Requests | None = None
 
     async def wait(self, timeout: float | None = None) -> Any:
-        """The answer, waited for at most `timeout` seconds, as often as wanted.
+        """The answer, waited for at most `timeout` seconds, any number of times.
 
         Raises `CallTimeout` without one, and the request stays open; `CallingSelf` where that would never end;
         `trio.ClosedResourceError` when it was abandoned; else what the request ended with.
@@ -59,7 +59,7 @@ class Request:
 
     async def _wait(self) -> None:
         if not self.settled and not self.abandoned:
-            await self._told.wait()
+            await self._notified.wait()
 
     async def receive(self, timeout: float | None = None) -> Any:
         """`wait`, for the last time: without an answer the request is abandoned."""
@@ -77,13 +77,13 @@ class Request:
         return self._answer
 
     def abandon(self) -> None:
-        """No answer is wanted any more; nothing happens if there is one."""
+        """Stop waiting for the answer; nothing happens if there is one."""
         if self.settled or self.abandoned:
             return
         self.abandoned = True
         if self._call is not None:
             self._call.give_up()
-        self._tell()
+        self._notify()
 
     def opened(self, call: Call) -> None:
         """It is sent as `call`. For the runtime."""
@@ -94,20 +94,20 @@ class Request:
         self.settled = True
         self._answer = answer
         self._error = self._timed_out(self._timeout) if expired else error
-        self._tell()
+        self._notify()
 
     def _timed_out(self, timeout: float) -> CallTimeout:
         return CallTimeout(self.target, timeout).carrying(None if self._call is None else self._call.msg)
 
-    def _tell(self) -> None:
-        self._told.set()
+    def _notify(self) -> None:
+        self._notified.set()
         if self._collection is not None:
-            self._collection.told(self)
+            self._collection.on_settled(self)
 
     def join(self, collection: Requests) -> None:
-        """`collection` is told of its end. For `Requests.add`."""
+        """`collection` is notified of its end. For `Requests.add`."""
         if self._collection is not None or self.abandoned:
-            raise ValueError("a request stands in one collection, once, and is not abandoned")
+            raise ValueError("a request can be added to one collection only, and not after it was abandoned")
         self._collection = collection
 
 
@@ -116,19 +116,19 @@ class Question(Call):
 
     __slots__ = ("_request",)
 
-    def __init__(self, msg: object, cell: Cell, deadline: float, request: Request) -> None:
-        super().__init__(msg, cell, deadline)
+    def __init__(self, msg: object, endpoint: Endpoint, deadline: float, request: Request) -> None:
+        super().__init__(msg, endpoint, deadline)
         self._request = request
         request.opened(self)
 
     def send(self, timeout: float) -> None:
         """Queue it, or fail where that would wait."""
         try:
-            self._cell.deliver_nowait(self)
+            self._endpoint.deliver_nowait(self)
         except MailboxFull as error:
             self.fail(error)
         if timeout != math.inf and not self.settled:
-            self._held = self._cell.system.deadlines.add(self, timeout)
+            self._held = self._endpoint.system.deadlines.add(self, timeout)
 
     def _settle(self) -> None:
         self.give_up()
@@ -155,9 +155,9 @@ class Requests:
         request.join(self)
         self._open[request] = label
         if request.settled:
-            self.told(request)
+            self.on_settled(request)
 
-    def told(self, request: Request) -> None:
+    def on_settled(self, request: Request) -> None:
         """`request` has ended. For the runtime."""
         label = self._open.pop(request)
         if request.settled:

@@ -1,8 +1,8 @@
 """A stream from one actor to one task, with credit.
 
 Guarantees: the producer sends at most what the consumer granted: `demand` at the start, more each time half of
-it has been consumed (M22). What was sent before the end is received before the end, whichever way it ended
-(M23, M26). Closing the consumer cancels the production and frees the buffer; the actor lives on (M24).
+it has been consumed. What was sent before the end is received before the end, whichever way it ended.
+Closing the consumer cancels the production and frees the buffer; the actor lives on.
 
 Invariant: items buffered + items in the consumer's batch + credit never exceed `demand`.
 
@@ -22,7 +22,7 @@ import trio
 
 from proctor.runtime.errors import ActorExited, CallingSelf, StreamClosed, StreamError
 from proctor.runtime.exits import DeliveryError
-from proctor.runtime.messaging.endpoint import Cell, Findable
+from proctor.runtime.messaging.endpoint import Endpoint, Findable
 from proctor.runtime.messaging.notices import Down
 
 Args = TypeVarTuple("Args")
@@ -31,12 +31,12 @@ Args = TypeVarTuple("Args")
 class Sink:
     """The producing end, given to `handle_stream`. Items are sent until `end`, `fail` or the actor's exit."""
 
-    def __init__(self, msg: object, cell: Cell, demand: int) -> None:
+    def __init__(self, msg: object, endpoint: Endpoint, demand: int) -> None:
         self.msg = msg
         self.credit = demand
         self.error: BaseException | None = None
         self.ended = self.closed = False
-        self._cell = cell
+        self._endpoint = endpoint
         self._items: deque[object] = deque()
         self._nursery: trio.Nursery | None = None
         self._scope: trio.CancelScope | None = None
@@ -57,7 +57,7 @@ class Sink:
             self.send_nowait(item)
 
     def send_nowait(self, item: object) -> None:
-        """Send one item. Raises `trio.WouldBlock` without credit, `StreamClosed` when nobody takes it."""
+        """Send one item. Raises `trio.WouldBlock` without credit, `StreamClosed` when the consumer is gone."""
         if self.closed or self.ended:
             raise StreamClosed
         if not self.credit:
@@ -80,7 +80,7 @@ class Sink:
         self._finish(None)
 
     def fail(self, value: object) -> None:
-        """End the stream with `StreamError(value)` at the consumer (M23)."""
+        """End the stream with `StreamError(value)` at the consumer."""
         self._finish(StreamError(value))
 
     def produce(self, fn: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
@@ -90,7 +90,7 @@ class Sink:
         of the actor. To be used once, within `handle_stream`.
         """
         if self._scope is not None or self._nursery is None:
-            raise RuntimeError("produce is to be called once, within handle_stream")
+            raise RuntimeError("call produce once, and within handle_stream")
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._produce, self._scope, fn, args)
 
@@ -126,9 +126,9 @@ class Sink:
         """The actor begins to handle the stream: its hook runs in the scope `handler`, its tasks in `nursery`."""
         self._nursery, self._handler = nursery, handler
 
-    def undelivered(self, cell: Cell, error: DeliveryError) -> None:
+    def undelivered(self, endpoint: Endpoint, error: DeliveryError) -> None:
         """Nobody will handle the request."""
-        cell.dead_letter(self.msg, str(error))
+        endpoint.dead_letter(self.msg, str(error))
         self._finish(error.carrying(self.msg))
 
     def deliver(self, down: Down) -> None:
@@ -139,7 +139,7 @@ class Sink:
         if self.ended:
             return
         self.ended, self.error = True, error
-        self._cell.watchers.pop(self, None)
+        self._endpoint.watchers.pop(self, None)
         self._news.set()
         self._granted.set()
 
@@ -164,7 +164,7 @@ class Sink:
         self.closed = True
         self._items.clear()
         self._granted.set()
-        self._cell.watchers.pop(self, None)
+        self._endpoint.watchers.pop(self, None)
         for scope in (self._scope, self._handler):
             if scope is not None:
                 scope.cancel(reason="the consumer closed the stream")
@@ -195,16 +195,16 @@ class Stream:
         return self
 
     async def _open(self) -> Sink:
-        cell = self._target.find()
-        if cell is not None and cell.task is trio.lowlevel.current_task():
+        endpoint = self._target.find()
+        if endpoint is not None and endpoint.task is trio.lowlevel.current_task():
             raise CallingSelf(self._target).carrying(self._msg)
-        if cell is None or not cell.accepting:
+        if endpoint is None or not endpoint.accepting:
             raise self._target.missing().carrying(self._msg)
-        sink = Sink(self._msg, cell, self._demand)
-        cell.watchers[sink] = None
+        sink = Sink(self._msg, endpoint, self._demand)
+        endpoint.watchers[sink] = None
         queued = False
         try:
-            await cell.deliver(sink)
+            await endpoint.deliver(sink)
             queued = True
         finally:
             if not queued:

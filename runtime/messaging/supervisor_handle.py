@@ -18,7 +18,7 @@ ChildState: TypeAlias = Literal["starting", "running", "restarting", "stopping",
 
 
 class ChildInfo(NamedTuple):
-    """One held child, in start order (S52)."""
+    """One held child, in start order."""
 
     id: str
     ref: Ref | Literal["restarting"] | None
@@ -27,7 +27,7 @@ class ChildInfo(NamedTuple):
 
 @attrs.frozen
 class ChildCounts:
-    """`specs` held, `active` alive now, `supervisors` and `workers` by spec, dead or alive (S53)."""
+    """`specs` held, `active` alive now, `supervisors` and `workers` by spec, dead or alive."""
 
     specs: int
     active: int
@@ -39,7 +39,7 @@ class ChildCounts:
 class TreeNode:
     """One actor of a tree at one moment, with those below it in start order.
 
-    `ready`: it runs, and has not marked itself otherwise (X5).
+    `ready`: it runs, and has not marked itself otherwise.
     `incarnation` is 0 before the first start, `restarts` counts the automatic ones. `exit` is how the last
     incarnation that ended did, at `exited_at` seconds of the run's clock. `busy_for` is how many seconds ago an actor last
     waited for messages, None while it waits; `handling` the type of the message of the call that it handles.

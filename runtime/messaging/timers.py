@@ -1,10 +1,10 @@
 """What is to happen later in one tree: one task for all of it, begun when the first thing is put here.
 
 Guarantees: an alarm rings at its time or as soon after as the loop runs, unless it is over by then. Whoever woke in
-the same moment goes first: after a stall of the whole loop nobody is found late who only had no turn.
+the same moment goes first: after a stall of the whole loop no task is judged late that only had no turn.
 
 Alarms that are over and stand behind one that is not are dropped in bulk when they have doubled what is held, so that
-memory is bounded by the alarms that were wanted at once, however far off their time.
+memory is bounded by the alarms that were pending at once, however far off their time.
 
 Rings never wait, and run in the root supervisor's task of that name, which lives as long as anything in the tree.
 
@@ -30,7 +30,7 @@ class Alarm(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether it is not wanted any more."""
+        """Whether it has no effect any more."""
         ...
 
     def ring(self) -> None:

@@ -36,7 +36,7 @@ class Condition:
 
 def process_state(pid: int, parent: int | None = None) -> ProcessState:
     """Whether this process runs. With `parent`, a process that has another parent is taken for dead: the number was
-    given away again. Where the system tells nothing (not Linux), it is taken for running."""
+    given away again. Where the system shows nothing (not Linux), it is taken for running."""
     if sys.platform != "linux":
         return "running"
     stat = stat_of(pid)

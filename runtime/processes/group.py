@@ -1,8 +1,8 @@
 """The group a process leads: the signals sent to it, and what of them counts when its exit is judged.
 
-Guarantees: a signal reaches every member of the group, or by its guard the whole tree; nobody being there is no error
-(R035). Once `close`d nothing is sent: the dead leader has been reaped, and its number may be a stranger's. What was
-sent while the leader lived is what `judge` hears of; a signal to a dead leader's group explains nothing.
+Guarantees: a signal reaches every member of the group, or by its guard the whole tree; an empty group is no error.
+Once `close`d nothing is sent: the dead leader has been reaped, and its number may be a stranger's. What was
+sent while the leader lived is what `judge` takes into account; a signal to a dead leader's group explains nothing.
 
 Not here: when to send what (`stopping`), and who waits for the end (`process`).
 """
@@ -19,7 +19,7 @@ from proctor.runtime.processes.stopping import Sent
 
 class Group:
     """Where the signals of one process go. `pgid` is the leader's pid, a guard's if `guarded`; `leader_pid` is the
-    program's own. `note` is told what could not be delivered."""
+    program's own. `note` is called with what could not be delivered."""
 
     __slots__ = ("_closed", "_note", "_signals", "guarded", "leader_pid", "pgid")
 

@@ -70,7 +70,7 @@ def guard(runtime: int, report: int) -> NoReturn:
     watch = watch_runtime(runtime)
     wake = catch_signals()
     program, error = start(sys.argv[2:])
-    tell(report, f"!{error}" if error else str(program))
+    write_line(report, f"!{error}" if error else str(program))
     if error:
         os.write(2, f"proctor guard: {sys.argv[2]}: {os.strerror(error)}\n".encode(errors="replace"))
         os._exit(NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
@@ -79,11 +79,11 @@ def guard(runtime: int, report: int) -> NoReturn:
 
 
 def give_up(report: int, refusal: OSError) -> NoReturn:
-    tell(report, f"!{refusal.errno}")
-    try:  # noqa: SIM105  an import of contextlib costs more than it says
+    write_line(report, f"!{refusal.errno}")
+    try:  # noqa: SIM105  an import of contextlib costs more than it saves in lines
         os.write(2, f"proctor guard: cannot go on: {refusal.strerror}\n".encode())
     except OSError:
-        pass  # nobody reads it any more
+        pass  # no reader any more
     sweep(0, None, True)  # without a guard above it the tree could outlive the runtime
     os._exit(CANNOT_GUARD)
 
@@ -147,14 +147,14 @@ def given_environment() -> dict[bytes, bytes]:
         return {name: value for name, _, value in pairs}
 
 
-def tell(report: int, line: str) -> None:
+def write_line(report: int, line: str) -> None:
     if report == -1:
         return
     try:
         os.write(report, line.encode() + b"\n")
         os.close(report)
     except OSError:
-        pass  # nobody listens: the runtime is gone, which the watch tells
+        pass  # no reader: the runtime is gone, which the watch sees
 
 
 def let_go_of_the_pipes() -> None:
@@ -202,7 +202,7 @@ def reap(program: int, status: int | None) -> tuple[int | None, bool]:
 
 def signal_tree(number: int) -> None:
     for pid in tree(os.getpid()):
-        try:  # noqa: SIM105  an import of contextlib costs more than it says
+        try:  # noqa: SIM105  an import of contextlib costs more than it saves in lines
             os.kill(pid, number)
         except OSError:
             pass

@@ -1,4 +1,4 @@
-"""The ledger of a host: what it has started, on disk, for whoever comes after it.
+"""The ledger of a host: what it has started, on disk, for the next host.
 
     FOLDER/                 0700, one file a host, 0600
         KEY.ledger          held under a lock while its host lives
@@ -10,7 +10,7 @@ Guarantees. A host is dead when its lock is free, which the system sees to howev
 Its key is on disk before its first process is born, so that nothing can be started unnoted: what carries the key in
 its marker is the host's, what does not is a stranger, even under a number that a line names. `sweep` kills what dead
 hosts of this place have left and removes their files. Two that sweep at once share the work: a ledger is settled by
-whoever gets its lock. One that could not be settled stays for the next. Leaving the block kills what still carries
+the host that gets its lock. One that could not be settled stays for the next. Leaving the block kills what still carries
 the own key and removes the own file.
 
 A temporary folder is noted before it is made and has the key in a tag. A sweep removes the folders of dead hosts, which may
@@ -20,7 +20,7 @@ Lines serve the report. A half-written one is passed over, and a disk that refus
 They are weeded when they have become many, into a new file that replaces the old one whole.
 
 Not handled: a host that forked without exec (its child inherits the lock); hosts of other namespaces or machines on
-one folder, whose ledgers are left to them until they are old. Elsewhere than on Linux nothing is ever found.
+one folder, whose ledgers are left to them until they are old. On systems other than Linux nothing is found.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ import attrs
 import trio
 
 from proctor.runtime.processes import procfs
-from proctor.runtime.processes.orphans import SWEEP_LIMIT, Orphan, Toll, key_of, kill_marked
+from proctor.runtime.processes.orphans import SWEEP_LIMIT, Orphan, SweepResult, key_of, kill_marked
 from proctor.runtime.processes.private import make_directory, make_temporary_directory, open_private
-from proctor.runtime.processes.procfs import Place
+from proctor.runtime.processes.procfs import PidNamespace
 from proctor.runtime.processes.shortage import remedy_of
 from proctor.runtime.processes.spawning import MARKER, Command
 from proctor.runtime.processes.tags import (
@@ -112,7 +112,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._choose_key()
-        self._place = Place("-", "-", "-")
+        self._place = PidNamespace("-", "-", "-")
         self._fd = -1
         self._born = self._lines = 0
         self._room = WEEDED
@@ -226,10 +226,10 @@ class Ledger:
         return dead
 
     def _is_void(self, found: _Dead) -> bool:
-        """Nothing of it can be alive, or nobody will ever come for it."""
+        """Nothing of it can be alive, or no later host will clean it up."""
         if not found.key:
             return True
-        boots = {found.place.boot, self._place.boot} - {"-"}  # a boot nobody knows may be this one
+        boots = {found.place.boot, self._place.boot} - {"-"}  # an unknown boot may be this one
         if found.place.machine == self._place.machine and len(boots) == 2:
             return True
         return found.place != self._place and os.fstat(self._fd).st_mtime - found.written > KEPT
@@ -262,7 +262,7 @@ class Ledger:
     async def __aenter__(self) -> Self:
         await trio.lowlevel.checkpoint()
         try:
-            self._place = procfs.this_place()
+            self._place = procfs.pid_namespace()
             _own(self.folder)
             while (fd := _claim(self.path, self._title())) is None:
                 self._choose_key()
@@ -280,9 +280,9 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _LEDGER.set(self._around)
-        toll, emptied = Toll(), _Emptied()
+        toll, emptied = SweepResult(), _Emptied()
         try:
-            # shielded: whoever cancels the host wants nothing of it left
+            # shielded: a cancelled host must leave nothing behind
             with trio.CancelScope(shield=True):
                 if self._born:
                     toll = await kill_marked({self.key}, limit=_CLOSING)
@@ -330,7 +330,7 @@ def renew_folder(path: Path) -> None:
 
 
 def marked(command: Command, marker: str | None) -> tuple[Command, Callable[[int], None]]:
-    """`command` with `marker` in its environment, made one of the ledger's where a ledger is open; and whom to tell the
+    """`command` with `marker` in its environment, made one of the ledger's where a ledger is open; and the callback for the
     number of the process that it becomes."""
     ledger = _LEDGER.get()
     if ledger is not None:
@@ -349,7 +349,7 @@ def _note(ledger: Ledger | None, marker: str, pid: int) -> None:
 class _Dead:
     path: Path
     key: str
-    place: Place
+    place: PidNamespace
     entries: tuple[Entry, ...]
     written: float
     folders: tuple[Path, ...] = ()
@@ -417,11 +417,11 @@ def _parse(path: Path, text: bytes, written: float) -> _Dead | None:
             read = (_entry(line, key) for line in lines[:-1])
             entries = tuple(entry for entry in read if entry is not None)
             folders = tuple(dict.fromkeys(_folders(lines[:-1])))
-            return _Dead(path, key, Place(*place), entries, written, folders)
+            return _Dead(path, key, PidNamespace(*place), entries, written, folders)
         case [str(known), str(version), *_] if known == _TITLE and version not in ("", "1"):
             return None  # of a later proctor
         case _:
-            return _Dead(path, "", Place("", "", ""), (), written)
+            return _Dead(path, "", PidNamespace("", "", ""), (), written)
 
 
 def _fits(key: str, place: list[str]) -> bool:
@@ -507,7 +507,7 @@ def _is_alive(entry: Entry) -> bool:
 
 
 def _look_up(
-    ledgers: list[_Dead], toll: Toll, refusals: list[Exception]
+    ledgers: list[_Dead], toll: SweepResult, refusals: list[Exception]
 ) -> tuple[tuple[int, ...], tuple[Orphan, ...]] | None:
     try:
         return _looked_up(ledgers, toll)
@@ -516,8 +516,8 @@ def _look_up(
         return None
 
 
-def _looked_up(ledgers: list[_Dead], toll: Toll) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
-    """Of what lines name: the numbers that are others' now, and the processes that nobody lets us look at."""
+def _looked_up(ledgers: list[_Dead], toll: SweepResult) -> tuple[tuple[int, ...], tuple[Orphan, ...]]:
+    """Of what lines name: the numbers that are others' now, and the processes that the system hides."""
     known = {(orphan.pid, orphan.start) for orphan in (*toll.killed, *toll.left)}
     strangers, unseen = list[int](), list[Orphan]()
     for entry in _named(ledgers):

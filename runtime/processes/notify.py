@@ -1,12 +1,12 @@
-"""Readiness by a notify socket, the protocol of `sd_notify(3)`, for programs that speak it (X4, X5, X6).
+"""Readiness by a notify socket, the protocol of `sd_notify(3)`, for programs that speak it.
 
 Guarantees: the socket stands in a folder of its own, mode 0700, gone with the incarnation. A message counts only when
 its sender, as the kernel names it, is of the process's own session or descends from the process; of a sender that has
-already ended this cannot be told, and the folder's mode has to do, as it has where the kernel names nobody (not
+already ended this cannot be checked, and the folder's mode has to do, as where the kernel names no sender (not
 Linux). Descriptors that come with a message are not taken. A message that makes no sense changes nothing.
 
 `READY=1` is `started`, and later ready again; `STOPPING=1` and `RELOADING=1` not ready for now; `WATCHDOG=1` a beat;
-`EXTEND_TIMEOUT_USEC=` more time to start; `STATUS=` is on `Process.status`. What else it says is passed over.
+`EXTEND_TIMEOUT_USEC=` more time to start; `STATUS=` is on `Process.status`. Other fields are ignored.
 Where the spec has a watchdog, WATCHDOG_USEC tells the program.
 """
 
@@ -38,9 +38,9 @@ _NAMED = sys.platform == "linux"
 
 @attrs.frozen
 class Notify:
-    """Ready once it says `READY=1` on the socket that its environment names as NOTIFY_SOCKET.
+    """Ready once it sends `READY=1` on the socket that its environment names as NOTIFY_SOCKET.
 
-    `watchdog`, in seconds, is told to the program as WATCHDOG_USEC; `process` fills in that of its spec.
+    `watchdog`, in seconds, is passed to the program as WATCHDOG_USEC; `process` fills in that of its spec.
     """
 
     watchdog: float | None = None
@@ -99,9 +99,9 @@ class _Hearing:
         while True:
             self._take(process, await self._next(process), self._after)
 
-    def _take(self, process: Process, said: Mapping[str, str], change: Callable[[str, str], None]) -> None:
-        process.status = said.get("STATUS", process.status)
-        for name, value in said.items():
+    def _take(self, process: Process, fields: Mapping[str, str], change: Callable[[str, str], None]) -> None:
+        process.status = fields.get("STATUS", process.status)
+        for name, value in fields.items():
             change(name, value)
 
     def _before(self, name: str, value: str) -> None:
@@ -143,7 +143,7 @@ def _is_its_own(named: Iterable[tuple[int, int, bytes]], leader: int) -> bool:
 
 
 def belongs(pid: int, leader: int) -> bool:
-    """Whether `pid` is of the session `leader` leads, descends from it, or has ended and left no way to tell."""
+    """Whether `pid` is of the session `leader` leads, descends from it, or has ended, so that this cannot be checked."""
     try:
         if os.getsid(pid) == leader:
             return True

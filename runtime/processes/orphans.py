@@ -1,13 +1,13 @@
 """Killing what dead hosts have left: every process that carries a marker of theirs, in whatever session it hides.
 
 A marker begins with its host's key, a random word that no other host has. So a process that carries it was started
-below that host, by whomever and however long ago; whoever does not carry it is a stranger and untouched.
+below that host, by any process and at any time; a process without it is a stranger and untouched.
 
 Guarantees. A process is signalled by a descriptor that was opened before its marker was read: the number may be given
 away at any moment, the descriptor stays with who was looked at. All that are found are frozen before one is killed,
 the newest first, so that a family cannot fork away; it is looked again until nothing is found and nothing can have
 been started meanwhile (or, on a machine that never rests, nothing was found several times in a row). It ends in
-time, and what is still there is told with the reason. Neither this process nor what it descends from is touched.
+time, and what is still there is reported with the reason. Neither this process nor what it descends from is touched.
 
 Not handled: a program that has overwritten its own environment, or was given one without the marker. A guard above it
 finds these too, as long as the guard lives.
@@ -54,12 +54,12 @@ class Orphan:
     why: str = attrs.field(default="", eq=False)
 
     def __str__(self) -> str:
-        told = f"{self.name} ({self.pid})"
-        return f"{told}: {self.why}" if self.why else told
+        text = f"{self.name} ({self.pid})"
+        return f"{text}: {self.why}" if self.why else text
 
 
 @attrs.frozen
-class Toll:
+class SweepResult:
     """What became of those that were found. Not `sure`: it could not be looked everywhere in time, or not at all for
     `cause`."""
 
@@ -80,15 +80,15 @@ def find_marked(keys: Collection[str]) -> tuple[Orphan, ...]:
     return tuple(sorted(found))
 
 
-async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> Toll:
+async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> SweepResult:
     """Kill all that carry a marker with one of `keys`, and return when they are gone, or after `limit` seconds.
 
     Looking is done in a thread, which a system that does not answer cannot make us wait for. Cancelled, it leaves off.
     """
     if not keys:
-        return Toll()
+        return SweepResult()
     if sys.platform != "linux":
-        return Toll(sure=False)
+        return SweepResult(sure=False)
     hunt = _Hunt(frozenset(keys))
     sure = False
     with trio.move_on_after(limit):
@@ -126,7 +126,7 @@ class _Hunt:
         self._refused: dict[Orphan, str] = {}
 
     def round(self) -> bool:
-        """Freeze and kill those that are there. Is it sure that nobody was missed?"""
+        """Freeze and kill those that are there. Returns whether none was missed for sure."""
         last = procfs.last_pid()
         before = self.alive.copy()
         self._seen = set()
@@ -141,7 +141,7 @@ class _Hunt:
         return procfs.last_pid() == last
 
     def _freeze(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
-        line = procfs.line_above()
+        line = procfs.ancestors()
         for orphan, pidfd in self._marked(held):
             self.alive.add(orphan)
             self._seen.add(orphan)
@@ -151,10 +151,12 @@ class _Hunt:
             elif self._signal(orphan, pidfd, signal.SIGSTOP):
                 yield orphan, pidfd
 
-    def toll(self, *, sure: bool) -> Toll:
+    def toll(self, *, sure: bool) -> SweepResult:
         found, alive = self._found.copy(), self.alive.copy()  # a thread that hangs may still wake up
         left = (attrs.evolve(orphan, why=self._why(orphan)) for orphan in alive)
-        return Toll(tuple(sorted(found - alive)), tuple(sorted(left)), sure, None if sure else self.refusal)
+        return SweepResult(
+            tuple(sorted(found - alive)), tuple(sorted(left)), sure, None if sure else self.refusal
+        )
 
     def _marked(self, held: ExitStack) -> Iterator[tuple[Orphan, int]]:
         taken = 0

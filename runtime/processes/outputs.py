@@ -1,7 +1,7 @@
-"""What a process says on stdout and stderr: always read, handed on, and kept in part.
+"""The output of a process on stdout and stderr: always read, handed on, and kept in part.
 
 Guarantees: a pipe with a callback, and stderr in any case, is read from the first moment by a task of its own that only
-the end of that output ends, so the process never blocks on it; a callback that raises ends no reader (L20). stdout
+the end of that output ends, so the process never blocks on it; a callback that raises ends no reader. stdout
 without a callback is for one consumer by `receive`, and what was unread on leaving stays to be had, up to
 LEFTOVER_LIMIT. Everything that was in the pipes at the exit is handed out; where somebody else still holds a pipe
 open, what is written later than the drain allows is not. An output that the system refuses to read has ended; the one
@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 import trio
 
-from proctor.runtime.processes.pipes import Outlet, Tail
+from proctor.runtime.processes.pipes import OutputPipe, Tail
 
 LEFTOVER_LIMIT = 1024 * 1024
 
@@ -33,8 +33,8 @@ class Outputs:
 
     def __init__(
         self,
-        stdout: Outlet | None,
-        stderr: Outlet | None,
+        stdout: OutputPipe | None,
+        stderr: OutputPipe | None,
         *,
         stderr_limit: int,
         on_stdout: Listener | None,
@@ -58,7 +58,7 @@ class Outputs:
         if self._stderr is not None:
             nursery.start_soon(self._pump, self._stderr, "stderr", self._hear)
 
-    async def receive(self, stdout: Outlet) -> bytes:
+    async def receive(self, stdout: OutputPipe) -> bytes:
         """See `Process.receive`."""
         if self._closing:
             return await self._rest()
@@ -71,10 +71,10 @@ class Outputs:
         """Give the outputs so long to end, then let them end with what they hold."""
         outlets = self._outlets
         with trio.move_on_after(seconds):
-            for outlet in outlets:
-                await outlet.ended.wait()
-        for outlet in outlets:
-            outlet.expire()
+            for output_pipe in outlets:
+                await output_pipe.ended.wait()
+        for output_pipe in outlets:
+            output_pipe.expire()
 
     async def collect(self) -> None:
         """Take stdout over from its consumer, keep what is unread, and wait for the end of all."""
@@ -84,25 +84,25 @@ class Outputs:
             self._stdout.take_over()
             await self._keep(self._stdout)
             self._collected.set()
-        for outlet in self._outlets:
-            await outlet.ended.wait()
+        for output_pipe in self._outlets:
+            await output_pipe.ended.wait()
 
-    def tell(self, callback: Callable[[T], object], news: T) -> None:
+    def call(self, callback: Callable[[T], object], news: T) -> None:
         """Call the owner's `callback`, and keep its first error."""
         try:
             callback(news)
-        except Exception as error:  # noqa: BLE001  the owner's code; it ends no reader (L20)
+        except Exception as error:  # noqa: BLE001  the owner's code; it ends no reader
             self.callback_error = self.callback_error or error
 
     @property
-    def _outlets(self) -> list[Outlet]:
-        return [outlet for outlet in (self._stdout, self._stderr) if outlet is not None]
+    def _outlets(self) -> list[OutputPipe]:
+        return [output_pipe for output_pipe in (self._stdout, self._stderr) if output_pipe is not None]
 
-    async def _pump(self, outlet: Outlet, name: OutputName, take: Listener) -> None:
+    async def _pump(self, output_pipe: OutputPipe, name: OutputName, take: Listener) -> None:
         with trio.CancelScope(shield=True):
             try:
-                while data := await outlet.receive():
-                    self.tell(take, data)
+                while data := await output_pipe.receive():
+                    self.call(take, data)
             except OSError as error:
                 self._lose(name, error)
 
@@ -121,7 +121,7 @@ class Outputs:
         data, self._leftover = self._leftover, b""
         return data
 
-    async def _keep(self, stdout: Outlet) -> None:
+    async def _keep(self, stdout: OutputPipe) -> None:
         kept = bytearray()
         try:
             while data := await stdout.receive():

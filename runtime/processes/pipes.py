@@ -1,16 +1,16 @@
 """Our ends of a process's pipes, read and written without a thread and without a task of their own.
 
-`Outlet` is output of the process. It guarantees that everything that was in the pipe is handed out, then `b""` for
+`OutputPipe` is output of the process. It guarantees that everything that was in the pipe is handed out, then `b""` for
 ever. It ends at end of file; where a grandchild holds the other end open, `expire()` ends it: what is in the pipe at
 that moment is still handed out, what comes later is not. One consumer at a time.
 
 Where the system refuses to read, the pipe is closed and the refusal raised: once.
 
-`Inlet` is input of the process. Messages go out whole and in the order of their senders. A message cut short by
+`StdinPipe` is input of the process. Messages go out whole and in the order of their senders. A message cut short by
 cancellation closes the pipe, so that no other message can continue its half line.
 
 Invariant: a descriptor is used only through `self._fd`, which is -1 from the moment of closing; a number that the
-system gives to somebody else is never touched. Closing wakes whoever waits.
+system gives to somebody else is never touched. Closing wakes the waiting task.
 Neither class knows of the process: who died, and why, is the business of `process`.
 """
 
@@ -48,15 +48,15 @@ class _Descriptor:
         return self._fd == -1
 
     def close(self) -> None:
-        """Give the descriptor back and wake whoever waits on it; a second call does nothing."""
+        """Give the descriptor back and wake the tasks that wait on it; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd != -1:
             trio.lowlevel.notify_closing(fd)
             os.close(fd)
 
 
-class Outlet(_Descriptor):
-    """Output of a process: bytes until the end, then `b""` for ever."""
+class OutputPipe(_Descriptor):
+    """Output of a process: bytes until the end, then `b""` on each call."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
@@ -79,14 +79,14 @@ class Outlet(_Descriptor):
         try:
             return await self._receive(consumer)
         except OSError:
-            self.close()  # else whoever waits for the end would wait for a reader that there is no more
+            self.close()  # else a task that waits for the end would wait for a reader that is gone
             raise
         finally:
             if self._consumer is consumer:
                 self._consumer = None
 
     def take_over(self) -> None:
-        """Make whoever is receiving give up; the next to receive is the consumer."""
+        """Make the present consumer give up; the next to receive is the consumer."""
         self._consumer = None
         if not self.closed:
             trio.lowlevel.notify_closing(self._fd)
@@ -139,7 +139,7 @@ class Outlet(_Descriptor):
         return data
 
 
-class Inlet(_Descriptor):
+class StdinPipe(_Descriptor):
     """Input of a process: whole messages, one after the other."""
 
     def __init__(self, fd: int) -> None:
@@ -149,15 +149,15 @@ class Inlet(_Descriptor):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing more can be written: closed by us, or nobody holds the other end."""
+        """Whether nothing more can be written: closed by us, or the other end is closed."""
         if self.closed:
             return True
         poll = select.poll()
-        poll.register(self._fd, 0)  # POLLERR is told unasked: the last reader has gone
+        poll.register(self._fd, 0)  # POLLERR is always reported: the last reader has gone
         return bool(poll.poll(0))
 
     async def send(self, data: bytes) -> None:
-        """Write all of `data`; concurrent messages never interleave (R097).
+        """Write all of `data`; concurrent messages never interleave.
 
         Raises trio.ClosedResourceError when this end is closed, also while waiting; trio.BrokenResourceError when the
         process closed its end, now or before; OSError when the system refuses to write. Cancelled after the first byte, it closes the pipe; before it, nothing has happened.
@@ -185,23 +185,23 @@ class Inlet(_Descriptor):
         raise trio.ClosedResourceError("this end of the pipe is closed")
 
 
-def outlet(*, wide: bool = False) -> tuple[Outlet, int]:
+def output_pipe(*, wide: bool = False) -> tuple[OutputPipe, int]:
     """A pipe for output: our end, and the descriptor the process writes to; `wide` asks for READ_SIZE bytes of room."""
     read, write = os.pipe()
     try:
         if wide:
             _widen(read)
-        return Outlet(read), write
+        return OutputPipe(read), write
     except OSError:
         _give_back(read, write)
         raise
 
 
-def inlet() -> tuple[Inlet, int]:
+def stdin_pipe() -> tuple[StdinPipe, int]:
     """A pipe for input: our end, and the descriptor the process reads from."""
     read, write = os.pipe()
     try:
-        return Inlet(write), read
+        return StdinPipe(write), read
     except OSError:
         _give_back(read, write)
         raise

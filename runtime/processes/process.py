@@ -2,15 +2,15 @@
 
 `async with open_process(command) as process` guarantees: leaving the block, on any path and under any cancellation,
 the process is stopped by its ladder, its group is killed, it is reaped, its output is drained, its pipes are closed
-and no task is left, in this order (R037), which is to be seen on `process.trace`.
-The exit is what the status says (R040), the end of output what the pipe says; neither stands in for the other.
+and no task is left, in this order, which is to be seen on `process.trace`.
+The exit comes from the status, the end of output from the pipe; neither stands in for the other.
 
 Invariants. Nothing is awaited between the birth of the process and its having an owner. The dead leader stays a
 zombie until its group has been killed, so that its number cannot belong to strangers. stderr is read from the first
 moment by a task that only the end of stderr ends. A task watches for the exit where somebody could be stuck on a pipe
-without it; elsewhere it needs none: whoever asks or waits looks. After the exit everything that was in the pipes is still handed
+without it; elsewhere it needs none: each question looks. After the exit everything that was in the pipes is still handed
 out; where a grandchild holds a pipe open, what it writes later than `drain` seconds after the exit is not. The ladder
-runs once, in a task of its own, shielded: whoever waits for it may be cancelled, it may not.
+runs once, in a task of its own, shielded: a waiting caller may be cancelled, the stop may not.
 
 Guarded (Linux), the group's leader is `guard`, which takes the whole tree down, in whatever sessions it hides, also
 when the runtime dies without a word. Elsewhere, and unguarded, a descendant in a session of its own survives.
@@ -37,7 +37,7 @@ from proctor.runtime.processes.condition import Condition, process_state
 from proctor.runtime.processes.group import Group
 from proctor.runtime.processes.ledger import marked
 from proctor.runtime.processes.outputs import Outputs
-from proctor.runtime.processes.pipes import Outlet
+from proctor.runtime.processes.pipes import OutputPipe
 from proctor.runtime.processes.process_errors import (
     Context,
     NoStderr,
@@ -109,8 +109,8 @@ class Process:
         self._child = child
         self._ends = ends
         self._group = Group(child.pid, plan.guarded, self.note)
-        heard = ends.stdout is None or plan.on_stdout is not None
-        self._watched = ends.stdin is not None or not heard or not WATCHED_BY_DESCRIPTOR
+        consumed = ends.stdout is None or plan.on_stdout is not None
+        self._watched = ends.stdin is not None or not consumed or not WATCHED_BY_DESCRIPTOR
         self._detail: Shutdown | None = None
         self._exit: ExitReason | None = None
         self._ended_at: float | None = None
@@ -133,7 +133,7 @@ class Process:
 
     @property
     def exit(self) -> ExitReason | None:
-        """The reason of the exit by T19, None while it runs."""
+        """The reason of the exit, None while it runs."""
         if self._exit is None and not self._watched:
             self._look()
         return self._exit
@@ -182,17 +182,17 @@ class Process:
 
     @property
     def resident(self) -> int | None:
-        """Resident memory of the program itself in bytes (R049); None after its exit and where /proc does not say."""
+        """Resident memory of the program itself in bytes; None after its exit and where /proc does not show it."""
         return resident(self.leader_pid) if self.exit is None else None
 
     async def wait(self) -> ExitReason:
-        """Wait for the exit, by status: output may still be to be received (R040)."""
+        """Wait for the exit, by status: output may still be to be received."""
         if self._watched or self.exit is not None:
             await self._exited.wait()
         return await self._see_exit()
 
     async def receive(self) -> bytes:
-        """The next bytes of stdout, at most 256 KiB; `b""` at the end, for ever. Also after the block was left.
+        """The next bytes of stdout, at most 256 KiB; `b""` at the end, and on each call after it. Also after the block was left.
 
         One consumer: raises trio.BusyResourceError while another task, or `on_stdout`, receives. Raises NoStdout
         without a pipe, PipeFailed when the system refuses to read.
@@ -206,9 +206,9 @@ class Process:
             raise pipe_failed(error, self._context("stdout")) from error
 
     async def send(self, data: bytes) -> None:
-        """Write one whole message to stdin; messages of several tasks never interleave (R097).
+        """Write one whole message to stdin; messages of several tasks never interleave.
 
-        Raises at once (R098): ProcessGone when the process has ended or is ending, StdinClosed when stdin was closed by
+        Raises at once: ProcessGone when the process has ended or is ending, StdinClosed when stdin was closed by
         either side of a process that lives, NoStdin without a pipe. Cancelled half-way it closes stdin, so that nothing can follow half a message.
         """
         stdin = self._ends.stdin
@@ -227,13 +227,13 @@ class Process:
             self._note_stdin()
 
     def close_stdin(self) -> None:
-        """End the input; output still flows (R099). A message being written is cut. A second call does nothing."""
+        """End the input; output still flows. A message being written is cut. A second call does nothing."""
         if self._ends.stdin is not None:
             self._ends.stdin.close()
         self._note_stdin()
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the group; no error when nobody is there (R035). SIGKILL is `kill`."""
+        """Send a signal to the group; no error when the group is empty. SIGKILL is `kill`."""
         if signum == SIGKILL:
             self.kill()
         else:
@@ -298,7 +298,7 @@ class Process:
         self.note("drained")
         self._ends.close()
         self.note("closed")
-        # shielded, and told of no error: the body's own is to leave bare, neither in the group of a nursery that the
+        # shielded, and without the error: the body's own is to leave bare, neither in the group of a nursery that the
         # caller cannot see nor replaced by a cancellation that came meanwhile
         if self._nursery.child_tasks:
             self._nursery.cancel_scope.shield = True
@@ -307,13 +307,13 @@ class Process:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._raise_lost()
 
-    async def _hear_guard(self, report: Outlet) -> None:
+    async def _hear_guard(self, report: OutputPipe) -> None:
         try:
             self._group.leader_pid = await hear_guard(
                 report, self.command, self._context("guard"), lambda: process_state(self.pid) == "stopped"
             )
         except BaseException:
-            self.kill()  # nobody has seen the program, and nobody will
+            self.kill()  # no caller has seen the program, and none will
             await self.__aexit__(None, None, None)
             raise
 
@@ -340,8 +340,8 @@ class Process:
     async def _exit_behind_refusal(self) -> ExitReason | None:
         self._look()
         if self._exit is None and self._is_ending():
-            # the kernel closes the pipes of a dying process before it shows the status: whoever writes in between
-            # would be told of the pipe, which explains nothing (T19)
+            # the kernel closes the pipes of a dying process before it shows the status: a write in between
+            # would fail with the pipe's error, which explains nothing
             with trio.move_on_after(EXIT_PATIENCE):
                 await self._exited.wait()
         return self._exit
@@ -358,11 +358,13 @@ class Process:
             return True
         return (
             stat is None or stat.exiting
-        )  # a guard has reaped it, or nobody here can tell: the wait is bounded
+        )  # a guard has reaped it, or the exit cannot be seen here: the wait is bounded
 
     async def _bring_down(self) -> None:
-        told = self._plan.on_unresponsive
-        await run_ladder(self, self._ladder, on_unresponsive=told and partial(self._outputs.tell, told))
+        callback = self._plan.on_unresponsive
+        await run_ladder(
+            self, self._ladder, on_unresponsive=callback and partial(self._outputs.call, callback)
+        )
         self._put_away()
 
     def _put_away(self) -> None:
@@ -402,7 +404,7 @@ class _Opening(AbstractAsyncContextManager[Process, None]):
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Process:
-        await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope (T6)
+        await trio.lowlevel.checkpoint_if_cancelled()  # nothing is started in a cancelled scope
         self._process = process = Process(self._plan, *spawn(self._plan.command, guarded=self._plan.guarded))
         self._plan.note_birth(process.pid)
         if self._plan.on_birth is not None:
@@ -436,8 +438,8 @@ def open_process(
     On leaving, `ladder` takes it down; a kill is its last step whether written or not. `guard` puts the guard above it
     (Linux; elsewhere the process group has to do). `success_codes` are Normal exits besides 0. `stop_signal` is what
     "terminate" sends. `stderr_limit` bytes of stderr are kept; `on_stderr(bytes)` gets all of it as it comes, and
-    `on_stdout(bytes)`, if given, all of stdout in place of `receive`. `on_unresponsive(seconds)` is told when a kill
-    does not take. `on_birth(process)` is told of the process before anything else happens to it, and must not raise.
+    `on_stdout(bytes)`, if given, all of stdout in place of `receive`. `on_unresponsive(seconds)` is called when a kill
+    does not take. `on_birth(process)` is called with the process before anything else happens to it, and must not raise.
     `drain` in seconds. `marker` goes into the environment as PROCTOR_MARKER; below an open ledger it
     ends a marker of that one's, see `open_ledger`.
 

@@ -1,4 +1,4 @@
-"""What can go wrong with an operating-system process, one type per failure (R106-R108).
+"""What can go wrong with an operating-system process, one type per failure.
 
 Every error carries `stage`, `argv0`, `pid` and `elapsed`, and its text repeats them, so that one log line is enough.
 """
@@ -101,7 +101,7 @@ class PortTaken(ProcessError):
     remedy = "end what answers on the port, or name another port"
 
     def __init__(self, host: str, port: int, *, argv0: str) -> None:
-        text = f"port {port} of {host} is answered by another process already; end that, or name another port"
+        text = f"port {port} of {host} is already in use by another process; stop that process, or choose another port"
         super().__init__(text, stage="ready", argv0=argv0, pid=None, elapsed=0.0)
         self.host, self.port = host, port
 
@@ -134,7 +134,7 @@ class NoStderr(ProcessError):
 
 
 class StdinClosed(ProcessError):
-    """stdin takes nothing more: closed by us, by the process, or after a message that was cut short (R098)."""
+    """stdin is closed: by us, by the process, or after a message that was cut short."""
 
     fault: Fault = "peer"
     remedy = "start the process again"
@@ -163,7 +163,7 @@ class PipeFailed(ProcessError):
 
 
 class ProcessGone(ProcessError):
-    """The process has ended; `exit` is its reason, `stderr` the last bytes it said there so far (R098, R100)."""
+    """The process has ended; `exit` is its reason, `stderr` the last bytes it wrote there so far."""
 
     retryable = True
     fault: Fault = "peer"
@@ -190,8 +190,8 @@ def stdin_refused(
 ) -> ProcessGone | StdinClosed:
     """The error for a message that `error` kept from being written, to a process that has ended by `reason` or lives."""
     if reason is None:
-        return StdinClosed(f"stdin takes nothing more: {error}", **context)
-    text = f"it has ended ({reason}), stdin takes nothing more"
+        return StdinClosed(f"stdin is closed: {error}", **context)
+    text = f"the process has ended ({reason}), stdin is closed"
     return ProcessGone(text, reason=reason, stderr=stderr, **context)
 
 

@@ -1,4 +1,4 @@
-"""What the system tells of a process that may be anybody's: who it is, what marker it carries, who stands above it.
+"""What the system shows of any process: who it is, what marker it carries, who stands above it.
 
 A process is known by its number and the time it started, in ticks since the boot: a number alone is given away again.
 Every answer is about one instant. What is gone, a zombie's environment and what may not be looked at are answers, not
@@ -35,7 +35,7 @@ class Stat:
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Who has this number now; None when nobody has, or the system hides others' processes."""
+    """The process with this number now; None when there is none, or the system hides others' processes."""
     read = _read_stat(pid)
     if read is None:
         return None
@@ -144,7 +144,7 @@ def last_pid() -> int:
     return int((_PROC / "loadavg").read_bytes().split()[-1])
 
 
-def line_above() -> set[int]:
+def ancestors() -> set[int]:
     """The numbers of this process and of all that it descends from."""
     line: set[int] = set()
     pid = os.getpid()
@@ -156,7 +156,7 @@ def line_above() -> set[int]:
 
 
 @attrs.frozen
-class Place:
+class PidNamespace:
     """Where numbers mean what they mean here: the machine, its boot, and the namespace of process numbers."""
 
     machine: str
@@ -164,12 +164,12 @@ class Place:
     namespace: str
 
 
-def this_place() -> Place:
-    """Our own. Boot and namespace are `-` where the system does not tell them. Raises OSError when it could not be asked:
+def pid_namespace() -> PidNamespace:
+    """Our own. Boot and namespace are `-` where the system does not show them. Raises OSError when it could not be asked:
     a place that was not looked at must not pass for another one."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink(_PROC / "self/ns/pid")
     except (*_GONE, NotADirectoryError, PermissionError):
         boot = namespace = "-"
-    return Place("".join(os.uname().nodename.split()) or "-", boot, namespace)
+    return PidNamespace("".join(os.uname().nodename.split()) or "-", boot, namespace)

@@ -1,9 +1,9 @@
-"""When a process counts as ready (X5): by what it says, by a file, by a port; by a notify socket see `notify`.
+"""When a process counts as ready: by what it says, by a file, by a port; by a notify socket see `notify`.
 
 A readiness is a frozen record in a spec; `watch` makes a `Watch` of it for one start. Guarantees: what was there before
-the start says nothing about it: a file must be new or changed, and a port that somebody answers already is a failed
+the start proves nothing: a file must be new or changed, and a port that is open already is a failed
 start (`PortTaken`). Output is looked at as it is read, so a pattern is found across reads and wherever it stands in
-the output. Where the kernel cannot tell, it is asked every POLL seconds.
+the output. What the kernel gives no notification of is polled every POLL seconds.
 
 Not here: how long it may take (`start_timeout`), and what it means when the process ends before (`program`).
 """
@@ -44,18 +44,18 @@ async def _nothing() -> None:
 @attrs.frozen(kw_only=True)
 class Watch:
     """One start, watched. `prepare` runs before the process is there, and raises where a start makes no sense;
-    `until_ready` returns when it is ready; `afterwards` runs from then to its end. `hear` gets its output, `env` goes
+    `until_ready` returns when it is ready; `afterwards` runs from then to its end. `on_output` gets its output, `env` goes
     into its environment."""
 
     until_ready: Callable[[Process], Awaitable[None]]
     prepare: Callable[[], Awaitable[None]] = _nothing
     afterwards: Callable[[Process], Awaitable[None]] | None = None
-    hear: Callable[[OutputName, bytes], None] | None = None
+    on_output: Callable[[OutputName, bytes], None] | None = None
     env: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
 
 class Readiness(Protocol):
-    """A way to tell that a process is ready. `outputs` are the pipes it has to hear."""
+    """A way to tell that a process is ready. `outputs` are the pipes it reads."""
 
     @property
     def outputs(self) -> frozenset[OutputName]:
@@ -67,8 +67,8 @@ class Readiness(Protocol):
         ...
 
 
-def _holds(wanted: bytes, data: bytes) -> bool:
-    return wanted in data
+def _holds(part: bytes, data: bytes) -> bool:
+    return part in data
 
 
 def _as_test(pattern: Pattern) -> Callable[[bytes], object]:
@@ -109,7 +109,7 @@ class Output:
     def watch(self, command: Command, report: ChildStatus) -> Generator[Watch]:
         """Watch one start."""
         search = _Search(_as_test(self.pattern), self.outputs)
-        yield Watch(until_ready=search.found, hear=search.hear)
+        yield Watch(until_ready=search.until_match, on_output=search.on_output)
 
 
 class _Search:
@@ -122,12 +122,12 @@ class _Search:
         self._news = trio.Event()
         self._over = False
 
-    def hear(self, name: OutputName, data: bytes) -> None:
+    def on_output(self, name: OutputName, data: bytes) -> None:
         if not self._over and name in self._fresh:
             self._fresh[name] += data
             self._news.set()
 
-    async def found(self, process: Process) -> None:
+    async def until_match(self, process: Process) -> None:
         try:
             while not any(self._look(name) for name in self._fresh):
                 await self._news.wait()
@@ -162,7 +162,7 @@ class File:
         before = (None, _identity(path))
 
         async def changed(process: Process) -> None:
-            while _identity(path) in before:  # noqa: ASYNC110  # nobody tells
+            while _identity(path) in before:  # noqa: ASYNC110  # no notification exists
                 await trio.sleep(POLL)
 
         yield Watch(until_ready=changed)
@@ -185,7 +185,7 @@ def _check_port(_: object, __: object, value: Any) -> None:
 class Port:
     """Ready once `port` of `host` takes a TCP connection, which is closed at once. Raises `InvalidSpec`.
 
-    A port that somebody answers before the start would say nothing: the start fails with `PortTaken`.
+    A port that is open before the start would prove nothing: the start fails with `PortTaken`.
     """
 
     port: int = attrs.field(validator=_check_port)
@@ -205,7 +205,7 @@ class Port:
                 raise PortTaken(self.host, self.port, argv0=command.argv[0])
 
         async def answered(process: Process) -> None:
-            while not await self._answers():  # noqa: ASYNC110  # nobody tells
+            while not await self._answers():  # noqa: ASYNC110  # no notification exists
                 await trio.sleep(POLL)
 
         yield Watch(prepare=free, until_ready=answered)
@@ -217,6 +217,6 @@ class Port:
             except OSError:
                 return False
             async with stream:
-                # nobody listening, a connection within the range of local ports can meet itself
+                # without a listener, a connection within the range of local ports can meet itself
                 return bool(stream.socket.getsockname() != stream.socket.getpeername())
         return False

@@ -1,6 +1,6 @@
 """Shortage: what a machine can run out of, by the error number of the system, and what to do about it.
 
-One table for all that judge a failed call: such a cause is nobody's mistake and may pass, so it is worth another try
+One table for all that judge a failed call: such a cause is no programming error and may pass, so it is worth another try
 after a pause, and at once only makes it worse.
 """
 

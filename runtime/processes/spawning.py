@@ -23,7 +23,7 @@ import attrs
 import trio
 
 from proctor.runtime.processes.group import Group
-from proctor.runtime.processes.pipes import Inlet, Outlet, inlet, outlet
+from proctor.runtime.processes.pipes import OutputPipe, StdinPipe, output_pipe, stdin_pipe
 from proctor.runtime.processes.private import open_private
 from proctor.runtime.processes.process_errors import Context, SpawnFailed, Stage, spawn_refused
 
@@ -55,7 +55,7 @@ def _without_nul(
 ) -> None:
     for text in [*value, *(value.values() if isinstance(value, Mapping) else ())]:
         if "\0" in text:
-            raise ValueError(f"{attribute.name} holds a NUL byte, which no program can be given")
+            raise ValueError(f"{attribute.name} contains a NUL byte, which the system does not allow")
 
 
 @attrs.frozen
@@ -63,7 +63,7 @@ class Command:
     """What to start: `argv`, the whole environment (nothing is inherited), the directory (None: the runtime's own).
 
     The program is looked up on the PATH of `env`. A stream set to "null" is /dev/null, to "inherit" the runtime's own,
-    to a Path that file, made with mode 0600 and appended to; stdin is never the host's (L28) nor a file. Raises
+    to a Path that file, made with mode 0600 and appended to; stdin is never the host's nor a file. Raises
     ValueError on an empty argv, a plain string as argv, or a NUL byte.
     """
 
@@ -77,12 +77,12 @@ class Command:
 
 @attrs.define
 class Ends:
-    """Our ends of a child's pipes, None where there is none. `report` is where a guard says what it started."""
+    """Our ends of a child's pipes, None where there is none. `report` is where a guard writes what it started."""
 
-    stdin: Inlet | None = None
-    stdout: Outlet | None = None
-    stderr: Outlet | None = None
-    report: Outlet | None = None
+    stdin: StdinPipe | None = None
+    stdout: OutputPipe | None = None
+    stderr: OutputPipe | None = None
+    report: OutputPipe | None = None
 
     @property
     def piped(self) -> bool:
@@ -150,7 +150,7 @@ class Child:
             await trio.lowlevel.wait_readable(self._pidfd)
             self._readable = True
         except trio.ClosedResourceError:
-            pass  # reaped by whoever saw its death first
+            pass  # reaped already
         except OSError:
             await trio.sleep(TRACED_PAUSE)  # it cannot be watched just now; it is looked at instead
         finally:
@@ -195,29 +195,29 @@ def spawn(command: Command, *, guarded: bool = False) -> tuple[Child, Ends]:
 
 
 async def hear_guard(
-    report: Outlet, command: Command, context: Context, is_stopped: Callable[[], bool]
+    report: OutputPipe, command: Command, context: Context, is_stopped: Callable[[], bool]
 ) -> int:
     """Wait until the guard has started the program and return the program's pid. `is_stopped`: whether the guard is now.
 
     Raises the SpawnFailed that `spawn` would have raised without a guard, and one when the guard stays stopped or does
     not report within `REPORT_LIMIT` seconds.
     """
-    said = b""
+    line = b""
     try:
         while data := await _receive_in_time(report, context, is_stopped):
-            said += data
+            line += data
     except OSError as error:
         raise _refused(error, command, "guard", context["pid"], context["elapsed"]) from error
-    if said.startswith(b"!"):
-        number = int(said[1:])
+    if line.startswith(b"!"):
+        number = int(line[1:])
         said_no = OSError(number, os.strerror(number))
         raise _refused(said_no, command, "guard", context["pid"], context["elapsed"]) from said_no
-    if not said.endswith(b"\n"):
+    if not line.endswith(b"\n"):
         raise SpawnFailed("the guard ended before the program was started; see its stderr", **context)
-    return int(said)
+    return int(line)
 
 
-async def _receive_in_time(report: Outlet, context: Context, is_stopped: Callable[[], bool]) -> bytes:
+async def _receive_in_time(report: OutputPipe, context: Context, is_stopped: Callable[[], bool]) -> bytes:
     stopped = 0
     for _ in range(int(REPORT_LIMIT / REPORT_LOOK)):
         with trio.move_on_after(REPORT_LOOK):
@@ -234,7 +234,7 @@ async def _receive_in_time(report: Outlet, context: Context, is_stopped: Callabl
 
 
 def resident(pid: int) -> int | None:
-    """Resident memory of a process in bytes; None where /proc does not say."""
+    """Resident memory of a process in bytes; None where /proc does not show it."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except OSError:
@@ -245,26 +245,28 @@ def resident(pid: int) -> int | None:
 def _open(ends: Ends, command: Command, guarded: bool, theirs: list[int]) -> dict[str, int]:
     given: dict[str, int] = {}
     if command.stdin == "pipe":
-        ends.stdin, given["stdin"] = inlet()
+        ends.stdin, given["stdin"] = stdin_pipe()
         theirs.append(given["stdin"])
     if command.stdout == "pipe":
-        ends.stdout, given["stdout"] = outlet(wide=True)  # this one alone: a user's pipe memory is rationed
+        ends.stdout, given["stdout"] = output_pipe(
+            wide=True
+        )  # this one alone: a user's pipe memory is rationed
         theirs.append(given["stdout"])
     if command.stderr == "pipe":
-        ends.stderr, given["stderr"] = outlet()
+        ends.stderr, given["stderr"] = output_pipe()
         theirs.append(given["stderr"])
     for name, stream in (("stdout", command.stdout), ("stderr", command.stderr)):
         if isinstance(stream, Path):
             given[name] = _append_to(stream, command)
             theirs.append(given[name])
     if guarded:
-        ends.report, given["report"] = outlet()
+        ends.report, given["report"] = output_pipe()
         theirs.append(given["report"])
     return given
 
 
 def _append_to(path: Path, command: Command) -> int:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO nobody reads refuses
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK  # a FIFO without a reader refuses
     try:
         fd = open_private(path, flags)
     except OSError as error:

@@ -1,13 +1,13 @@
-"""How a process is asked, told and made to stop: a ladder of steps, as data.
+"""How a process is stopped: a ladder of steps, as data.
 
 Guarantees: each step acts once and then waits up to its grace for the exit; the exit ends the ladder at any point. A
 ladder always ends in a kill, written or not: `run_ladder` returns only when the process is dead. A kill that does not
-take is reported every time its grace runs out and is tried again with more force; nobody calls the process dead
-before it is (T10). A step that makes no sense is passed over without waiting: stdin already closed (though its grace
+take is reported every time its grace runs out and is tried again with more force; the process is not called dead
+before it is. A step that makes no sense is passed over without waiting: stdin already closed (though its grace
 counts from that closing, for a process that is flushing its transcript), a message that can no longer be written.
 Once a kill has been sent, no polite step follows.
 
-Also here: what the exit status means given what was sent (T19), as one function over plain values.
+Also here: what the exit status means given what was sent, as one function over plain values.
 
 Not here: which process group a signal reaches and who reaps; the target of a ladder knows that. Nor any shield: the
 caller decides whether a ladder may be cancelled.
@@ -67,7 +67,7 @@ DEFAULT_LADDER: tuple[Step, ...] = (
     Step("terminate", 5.0),
     Step("kill", KILL_PATIENCE),
 )
-"""Close stdin, 5 s; the stop signal, 5 s; kill (R033, R034, L27)."""
+"""Close stdin, 5 s; the stop signal, 5 s; kill."""
 
 
 def fitted(ladder: Sequence[Step], seconds: float) -> tuple[Step, ...]:
@@ -213,7 +213,7 @@ class Sent:
 def judge(
     code: int | None, signum: int | None, sent: Sent, success_codes: AbstractSet[int] = frozenset()
 ) -> ExitReason:
-    """The reason of an exit (T19, L32): by its status and by what was sent, never by the end of its output.
+    """The reason of an exit: by its status and by what was sent, never by the end of its output.
 
     Zero and the success codes are Normal; a death by a signal we sent, or its shell form 128 + signal, is Shutdown; a death by our
     own kill is Killed; all else is ExitStatus. A SIGKILL that is not ours is the system's and stays an ExitStatus.

@@ -7,7 +7,7 @@ Guarantees: when the supervisor gives up or is killed, and its parent is to rest
 `Down`, the same `Ref` and names. The next incarnation first stops those whose spec it has not, or not unchanged, then
 adopts or starts each in its order. An orphan that ended meanwhile is started afresh.
 
-Not here: a stop on request, automatic shutdown, a start that fails. Those end the children as ever.
+Not here: a stop on request, automatic shutdown, a start that fails. Those end the children as in every supervisor.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from proctor.runtime.spec import ChildSpec, Flags
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.child_scope import Home
 from proctor.runtime.supervision.handles import AnySupervisor
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 
 
-class AdoptingCore(Core):
+class AdoptingLoop(SupervisorLoop):
     """One incarnation of a supervisor whose children outlive its failures."""
 
     def __init__(
@@ -37,18 +37,18 @@ class AdoptingCore(Core):
         children: Sequence[ChildSpec],
         flags: Flags,
         incarnation: Incarnation,
-        handle: Callable[[Core], SupervisorHandle],
+        handle: Callable[[SupervisorLoop], SupervisorHandle],
     ) -> None:
         self._home, self._parent = home, parent
         super().__init__(children, flags, incarnation.ref, incarnation.system, handle)
-        home.core = self
+        home.loop = self
 
     def receive(self, incarnation: Incarnation) -> None:
         """A child that this incarnation holds has ended."""
-        super()._hear(incarnation)
+        super()._on_child_end(incarnation)
 
-    def _hear(self, incarnation: Incarnation) -> None:
-        self._home.hear(incarnation)  # it may be another's by now
+    def _on_child_end(self, incarnation: Incarnation) -> None:
+        self._home.on_child_end(incarnation)  # it may be another's by now
 
     def _nursery(self) -> AbstractAsyncContextManager[trio.Nursery]:
         return nullcontext(self._home.nursery)
@@ -62,7 +62,7 @@ class AdoptingCore(Core):
             super().kill()
 
     def _is_to_come_back(self) -> bool:
-        parent = self._parent.core  # of now: it may have been adopted itself
+        parent = self._parent.loop  # of now: it may have been adopted itself
         slot = parent.slots.get(self.path.rpartition("/")[2])
         return slot is not None and slot.state == "running" and parent.may_start
 
@@ -94,12 +94,12 @@ class AdoptingCore(Core):
 
 async def open_home(incarnation: Incarnation, parent: AnySupervisor, timeout: float) -> Home:
     """The home of the supervisor that `incarnation` is, made at its first start."""
-    core = parent.core
-    slot = core.slots[incarnation.spec.id]
+    loop = parent.loop
+    slot = loop.slots[incarnation.spec.id]
     home = slot.orphans
     if not isinstance(home, Home):
         home = Home(timeout)
-        await core.children.nursery.start(home.run)
+        await loop.children.nursery.start(home.run)
         slot.orphans = home
         kept = slot.kept
         kept.at_rest(home.expire)

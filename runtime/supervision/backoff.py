@@ -1,9 +1,9 @@
-"""How long the restarts of one child in a row are put off, and how many there may be (X1-X3).
+"""How long the restarts of one child in a row are put off, and how many there may be.
 
 Guarantees: a delay is never above `max_delay`, however long the row; the same `chance` gives the same delay. Plain
 functions: the length of the row is kept by the child's slot, the random source by the tree.
 
-Not here: waiting (`core`), the intensity of the supervisor, which holds besides (`decide.Window`) for all exits but those
+Not here: waiting (`loop`), the intensity of the supervisor, which holds besides (`decide.Window`) for all exits but those
 for a shortage.
 """
 
@@ -17,7 +17,7 @@ from proctor.runtime.spec import Backoff
 
 
 def delay(backoff: Backoff, k: int, chance: float) -> float:
-    """The seconds before restart `k` of a row, from 0; `chance` is a random number from 0 to 1 (X1)."""
+    """The seconds before restart `k` of a row, from 0; `chance` is a random number from 0 to 1."""
     return min(backoff.max_delay, _grown(backoff, k)) * (1 - backoff.jitter * chance)
 
 
@@ -29,7 +29,7 @@ def _grown(backoff: Backoff, k: int) -> float:
 
 
 def ends_row(backoff: Backoff | None, ready_for: float) -> bool:
-    """Whether an incarnation that was ready for so many seconds ends a row of restarts (X2).
+    """Whether an incarnation that was ready for so many seconds ends a row of restarts.
 
     Without back-off being ready at all does.
     """
@@ -39,10 +39,10 @@ def ends_row(backoff: Backoff | None, ready_for: float) -> bool:
 
 
 def waits_out(backoff: Backoff | None, reason: ExitReason) -> bool:
-    """Whether a restart says nothing about the child: the machine lacked something, and the back-off waits for that."""
+    """Whether a restart is no fault of the child: the machine lacked something, and the back-off waits for that."""
     return backoff is not None and isinstance(reason, Crash) and shortage_of(reason.error) is not None
 
 
 def is_too_long(backoff: Backoff, row: int) -> bool:
-    """Whether a row of so many restarts is more than is allowed (X3)."""
+    """Whether a row of so many restarts is more than is allowed."""
     return backoff.max_in_row is not None and row > backoff.max_in_row

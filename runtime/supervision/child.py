@@ -1,20 +1,20 @@
 """One incarnation of a child: its scopes, its start, its one exit reason.
 
-Guarantees: `run` never lets a child's failure out (T4): whatever leaves the child's code becomes one `ExitReason`, in
-`_fault`, and the cell ends with it on every path, before `settled` and `ended` tell anybody. `Cancelled` is never a
-crash and never swallowed (T3): exceptions are classified outside the scope that was cancelled, where Trio has taken
-its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system (T5). A child that was stopped
-or killed before its first step never runs (T6).
+Guarantees: `run` never lets a child's failure out: whatever leaves the child's code becomes one `ExitReason`, in
+`_fault`, and the endpoint ends with it on every path, before `settled` and `ended` are set. `Cancelled` is never a
+crash and never swallowed: exceptions are classified outside the scope that was cancelled, where Trio has taken
+its own out. `KeyboardInterrupt` and `SystemExit` are no crashes: they go to the system. A child that was stopped
+or killed before its first step never runs.
 
-Two scopes (T8): a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
-those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`warden`), because its children must not be reached by a cancellation.
+Two scopes: a stop cancels *run*, a kill *kill*, which holds *run*; `terminate` runs between them. An actor's are
+those of its two nurseries, so that a sleeping one holds no more than it needs. A nested supervisor takes both requests itself (`delegate`), because its children must not be reached by a cancellation.
 
 An actor's own coroutines are caught where they are awaited, not in `_contained`: each frame in between is one more to
 pass at each of its wake-ups.
 
-Ready: `started` was called. Ending before is a start failure, in whatever way (T7).
+Ready: `started` was called. Ending before is a start failure, in whatever way.
 
-Not here: waiting for the child with a time limit (`core`), restarts.
+Not here: waiting for the child with a time limit (`loop`), restarts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from proctor.runtime.messaging import (
     Kept,
     Mailbox,
     Message,
-    Once,
+    OneShotEvent,
     Ref,
     Stoppable,
     SupervisorHandle,
@@ -73,12 +73,12 @@ from proctor.runtime.tracebacks import drop_locals
 Result = TypeVar("Result")
 
 
-class Warden(Stoppable, Protocol):
+class Delegate(Stoppable, Protocol):
     """What takes stops and kills in place of the child's scopes; a supervisor leaves the names that are still due."""
 
     @property
     def left(self) -> Mapping[str, Kept]:
-        """Each such name with who owed it."""
+        """Each such name with the place that owns it."""
         ...
 
 
@@ -90,7 +90,7 @@ class HealthWatch(Protocol):
 
 
 class Bridge:
-    """A `start` that ends by itself when asked (S74): it sets `warden` before it first waits.
+    """A `start` that ends by itself when asked: it sets `delegate` before it first waits.
 
     So no scope has to stand between it and its task, which a child that starts and ends in a millisecond would notice.
     """
@@ -121,14 +121,14 @@ class Incarnation:
         if isinstance(spec.start, type) and issubclass(spec.start, Actor):
             self.mailbox = Mailbox(spec.mailbox, spec.overflow)
         ref = open_ref(path, system, self, self.mailbox)
-        self.cell = ref.cell
-        self.cell.linked = self
+        self.endpoint = ref.endpoint
+        self.endpoint.linked = self
         self._take_over(kept)
         self.context = ActorContext(ref, spec.id, number, kept, system.registry, supervisor, self)
-        self.warden: Warden | None = None
+        self.delegate: Delegate | None = None
         self.last_words = b""
         self.actor: Actor | None = None
-        self.settled, self.ended = Once(), Once()
+        self.settled, self.ended = OneShotEvent(), OneShotEvent()
         self.has_started = self.is_ready = self.ignored = False
         self.started_at = self.ended_at = self.beaten_at = 0.0
         self.patience: trio.CancelScope | None = None
@@ -137,7 +137,7 @@ class Incarnation:
         self._clock: EndClock | None = None
         self._last_reply: tuple[Call, object] | None = None
         self._cause: Crash | None = None
-        self._verdict: Crash | None = None
+        self._failure_reason: Crash | None = None
         self._stopped: ExitReason | None = None
         self._killed = self._terminating = False
         self._run_scope: trio.CancelScope | None = None
@@ -146,12 +146,12 @@ class Incarnation:
 
     def _take_over(self, kept: Kept) -> None:
         mail = kept.take_mail()
-        error: DeliveryError = NoProc(self.cell.ref)
+        error: DeliveryError = NoProc(self.endpoint.ref)
         if self.mailbox is not None and self.spec.keep_mailbox:
-            self.cell.keeper = kept
-            mail, error = self.mailbox.preload(mail), MailboxFull(self.cell.ref)
+            self.endpoint.keeper = kept
+            mail, error = self.mailbox.preload(mail), MailboxFull(self.endpoint.ref)
         for message in mail:  # the spec has changed since: there is less room, or mail is kept no more
-            message.undelivered(self.cell, error)
+            message.undelivered(self.endpoint, error)
 
     @property
     def ref(self) -> Ref:
@@ -161,7 +161,7 @@ class Incarnation:
     @property
     def reason(self) -> ExitReason | None:
         """Why it ended; `None` before."""
-        return self.cell.exit
+        return self.endpoint.exit
 
     def owns(self, nursery: trio.Nursery) -> bool:
         """Whether tasks of `nursery` are the actor's, but not waited for by its hooks."""
@@ -173,34 +173,34 @@ class Incarnation:
 
     @trio.lowlevel.enable_ki_protection
     def started(self, value: object = None) -> None:
-        """Ready, with a value for whoever asked for the start (S8). Raises `RuntimeError` the second time."""
+        """Ready, with a value for the caller that asked for the start. Raises `RuntimeError` the second time."""
         if self.has_started:
-            raise RuntimeError(f"{self.cell.path} was started already")
-        self.has_started, self.cell.info = True, value
+            raise RuntimeError(f"{self.endpoint.path} was started already")
+        self.has_started, self.endpoint.info = True, value
         self.is_ready, self.started_at = True, trio.current_time()
         self.beaten_at = self.started_at
         self.settled.set()
 
     def extend(self, seconds: float) -> None:
-        """While starting: `start_timeout` does not end before so many seconds from now (X4)."""
+        """While starting: `start_timeout` does not end before so many seconds from now."""
         if not self.has_started and self.patience is not None:
             self.patience.deadline = max(self.patience.deadline, trio.current_time() + seconds)
 
     def beat(self) -> None:
-        """Alive, for the next `watchdog` seconds (X6)."""
+        """Alive, for the next `watchdog` seconds."""
         self.beaten_at = trio.current_time()
 
     def ready(self, is_ready: bool = True) -> None:
-        """Mark as ready or not, for who looks (X5). Raises `RuntimeError` before `started`."""
+        """Mark as ready or not, for who looks. Raises `RuntimeError` before `started`."""
         if not self.has_started:
-            raise RuntimeError(f"{self.cell.path} has not started yet")
-        if is_ready != self.is_ready and self.cell.exit is None:
+            raise RuntimeError(f"{self.endpoint.path} has not started yet")
+        if is_ready != self.is_ready and self.endpoint.exit is None:
             self.is_ready = is_ready
-            marked = ChildReady(path=self.cell.path, ref=self.ref, ready=is_ready)
+            marked = ChildReady(path=self.endpoint.path, ref=self.ref, ready=is_ready)
             self.system.events.emit(marked)
 
     async def check(self, probe: Callable[[], Awaitable[object]], timeout: float) -> BaseException | None:
-        """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed (X7)."""
+        """Try a liveness check once, in the child's context and at most `timeout` seconds: why it failed."""
         CONTEXT.set(self.context)
         time_up = TimeUp()
         self.system.timers.judge_at(trio.current_time() + timeout, time_up)
@@ -213,14 +213,14 @@ class Incarnation:
 
     @trio.lowlevel.enable_ki_protection
     def stop(self, reason: ExitReason) -> None:
-        """Ask it to end: a draining actor after what is queued if the reason is clean (M8), another at once (M7)."""
+        """Ask it to end: a draining actor after what is queued if the reason is clean, another at once."""
         if self._stopped is not None:
             return
         self._stopped = reason
         self._begin_end()
         self._end_probes()
-        if self.warden is not None:
-            self.warden.stop(reason)
+        if self.delegate is not None:
+            self.delegate.stop(reason)
         elif self.mailbox is not None and self.spec.drain and self.has_started and is_clean(reason):
             self.mailbox.refuse()
         else:
@@ -233,17 +233,17 @@ class Incarnation:
             self.mailbox.halt()
 
     def _begin_end(self) -> None:
-        self.cell.refuse()
+        self.endpoint.refuse()
         # not where a coroutine is closed after its event loop: no clock runs there
-        if self._clock is None and self.cell.exit is None and trio.lowlevel.in_trio_run():
+        if self._clock is None and self.endpoint.exit is None and trio.lowlevel.in_trio_run():
             self._clock = EndClock(self, self.own_grace, self.system.late, self.system.timers)
 
     def reply_at_end(self, call: Call, value: object) -> None:
-        """Answer `call` in the step in which it ends, after its `terminate`; not if it is killed before (M20)."""
+        """Answer `call` in the step in which it ends, after its `terminate`; not if it is killed before."""
         self._last_reply = call, value
 
     def shut_down(self, reason: ExitReason) -> None:
-        """Stop it by its `shutdown`: asked, with that time to end in, or killed if there is none (S37, S38)."""
+        """Stop it by its `shutdown`: asked, with that time to end in, or killed if there is none."""
         if self.grace != "brutal_kill":
             self.stop(reason)
         if self.grace == "brutal_kill" or self.grace == 0:
@@ -255,8 +255,8 @@ class Incarnation:
         if self._run_scope is not None:
             self._run_scope.cancel(reason=str(reason))
 
-    def hear_exit(self, signal: ExitSignal) -> bool:
-        """Take the end of one that it was linked to (M27); a supervisor does not."""
+    def take_exit_signal(self, signal: ExitSignal) -> bool:
+        """Take the end of one that it was linked to; a supervisor does not."""
         if self.spec.type == "supervisor":
             return False
         if self.actor is not None and self.actor.trap_exits and self.mailbox is not None:
@@ -265,11 +265,11 @@ class Incarnation:
             self.stop(without_directive(signal.reason))
         return True
 
-    def condemn(self, verdict: Crash) -> bool:
-        """However it ends from here, `verdict` is the reason (X6, X7); False if its end was begun already."""
+    def mark_failed(self, failure_reason: Crash) -> bool:
+        """However it ends from here, `failure_reason` is the reason; False if its end was begun already."""
         if self._stopped is not None or self._killed or self._terminating or self.reason is not None:
             return False
-        self._verdict = verdict
+        self._failure_reason = failure_reason
         return True
 
     @trio.lowlevel.enable_ki_protection
@@ -280,8 +280,8 @@ class Incarnation:
         if begins and self._clock is not None:
             self._clock.begin_kill()
         self._end_probes()
-        if self.warden is not None:
-            self.warden.kill()
+        if self.delegate is not None:
+            self.delegate.kill()
         elif self._kill_scope is not None:
             self._kill_scope.cancel(reason="killed")
 
@@ -291,16 +291,16 @@ class Incarnation:
         return self._killed
 
     def kill_overdue(self) -> None:
-        """Its time to end in is over: kill it. What had crashed before ends with its crash, which says more."""
-        self._verdict = self._verdict or self._cause
+        """Its time to end in is over: kill it. A child that crashed before ends with its crash, which is the better reason."""
+        self._failure_reason = self._failure_reason or self._cause
         self.kill()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The whole life, for a task of its own."""
-        self.cell.task = task = trio.lowlevel.current_task()
+        self.endpoint.task = task = trio.lowlevel.current_task()
         CONTEXT.set(self.context)
-        OWN.set(self.cell)
+        OWN.set(self.endpoint)
         reason = self._stopped
         try:
             try:
@@ -312,7 +312,7 @@ class Incarnation:
                 reason = await self._contained(partial(self._terminated_alone, reason))
         finally:
             # also when the scope around the supervisor was cancelled; not in a coroutine that is closed after its
-            # event loop: there is nobody to tell, and no time to ask for
+            # event loop, where no task waits and no clock runs
             if _runs(task):
                 self._end_probes()
                 self._end(self._judged(Killed() if self._killed or reason is None else normalised(reason)))
@@ -322,11 +322,11 @@ class Incarnation:
             self.watch.end_probes()
 
     def _judged(self, reason: ExitReason) -> ExitReason:
-        if self._verdict is None:
+        if self._failure_reason is None:
             return reason
-        if isinstance(reason, Crash) and reason.error is not self._verdict.error:
-            self._verdict.error.__context__ = reason.error
-        return self._verdict
+        if isinstance(reason, Crash) and reason.error is not self._failure_reason.error:
+            self._failure_reason.error.__context__ = reason.error
+        return self._failure_reason
 
     def _end(self, reason: ExitReason) -> None:
         self.ended_at = trio.current_time()
@@ -337,8 +337,8 @@ class Incarnation:
             self._clock.stop()
         if self._last_reply is not None and not self._killed:
             call, value = self._last_reply
-            call.reply(value)  # before the cell closes, which fails the calls that have no answer
-        self.cell.close(reason)
+            call.reply(value)  # before the endpoint closes, which fails the calls that have no answer
+        self.endpoint.close(reason)
         self.ended.set()
         self.settled.set()
         self._report(self)
@@ -400,7 +400,9 @@ class Incarnation:
         except KeyboardInterrupt as error:
             if not _is_unbegun(hook):
                 raise
-            self.system.interrupt(error)  # it came between the hook and us, and costs nobody a clean-up
+            self.system.interrupt(
+                error
+            )  # it came between the hook and us, and must not cost the actor its clean-up
             await hook
         return reason
 
@@ -412,8 +414,8 @@ class Incarnation:
 
     def _live(self) -> Awaitable[Ended]:
         self.actor = actor = self.spec.start()
-        actor.bind(self.context, self.cell, self._background)
-        return live(actor, self._take_args(), self.cell, self)
+        actor.bind(self.context, self.endpoint, self._background)
+        return live(actor, self._take_args(), self.endpoint, self)
 
     async def _run_function(self) -> Ended:
         returned = await _unprotected(self._begin)
@@ -435,9 +437,9 @@ class Incarnation:
             return self._fault(error, task)
 
     def _fault(self, error: BaseException, task: trio.lowlevel.Task) -> ExitReason:
-        """What it means that `error` left code of the child that ran in `task`: a crash (T4), whatever its class.
+        """What it means that `error` left code of the child that ran in `task`: a crash, whatever its class.
 
-        But an interrupt is told to the system (T5), and what is not of the child's doing is raised again: the
+        But an interrupt goes to the tree, and what is not of the child's doing is raised again: the
         cancellation of a scope around it, and whatever comes out of a coroutine that is closed after its event loop.
         """
         if not _runs(task):
@@ -482,8 +484,8 @@ class TimeUp:
 async def _ask(probe: Callable[[], Awaitable[object]], time_up: TimeUp) -> ExitReason | None:
     try:
         with time_up.scope:
-            said = await _unprotected(probe)
-            return Crash(RuntimeFault("the check returned False")) if said is False else Normal()
+            healthy = await _unprotected(probe)
+            return Crash(RuntimeFault("the check returned False")) if healthy is False else Normal()
     except Exit as error:  # ends no child from here
         return Crash(error)
     finally:

@@ -42,7 +42,7 @@ class Home:
 
     def __init__(self, timeout: float) -> None:
         self.incarnation: Incarnation | None = None
-        self.core: Serving | None = None
+        self.loop: Serving | None = None
         self._timeout = timeout
         self._children: Children | None = None
         self._orphans: dict[str, Slot] = {}
@@ -82,29 +82,29 @@ class Home:
         self._deadline = -math.inf if self._closed else trio.current_time() + self._timeout
         self._empty = trio.Event()
         self._news.set()
-        self._tell_if_empty()
+        self._check_empty()
 
     def leave(self) -> None:
         """The present incarnation has ended: what it did not come to adopt waits again."""
-        self.core = self.incarnation = None
+        self.loop = self.incarnation = None
         if self._deadline == math.inf:
             self._wait_for_adoption()
 
-    def hear(self, incarnation: Incarnation) -> None:
+    def on_child_end(self, incarnation: Incarnation) -> None:
         """A child has ended: an orphan is forgotten, what the supervisor holds is for the supervisor."""
         slot = self._orphans.get(incarnation.spec.id)
         if slot is not None and slot.incarnation is incarnation:
             if slot is not self._stopped:  # else the one who stops it waits for its end
                 self._ended(slot, incarnation)
-        elif self.core is not None:
-            self.core.receive(incarnation)
+        elif self.loop is not None:
+            self.loop.receive(incarnation)
 
     def _ended(self, slot: Slot, incarnation: Incarnation) -> None:
         assert self._children is not None
         reason = incarnation.reason or Killed()
         self._children.ended(slot, incarnation, reason, "down")
-        exited = events.ChildExited(path=incarnation.cell.path, ref=incarnation.ref, reason=reason)
-        incarnation.cell.system.events.emit(exited)
+        exited = events.ChildExited(path=incarnation.endpoint.path, ref=incarnation.ref, reason=reason)
+        incarnation.endpoint.system.events.emit(exited)
         self._forget(slot)
 
     def _forget(self, slot: Slot) -> None:
@@ -112,21 +112,21 @@ class Home:
         del self._orphans[slot.spec.id]
         self._children.slots[slot.spec.id] = slot
         self._children.drop(slot.spec.id)
-        self._tell_if_empty()
+        self._check_empty()
 
-    def _tell_if_empty(self) -> None:
+    def _check_empty(self) -> None:
         if not self._orphans:
             self._empty.set()
             self._news.set()
 
     async def prepare(self, specs: Sequence[ChildSpec]) -> None:
-        """Stop the orphans that a supervisor of `specs` does not adopt, before it starts anything (S25)."""
+        """Stop the orphans that a supervisor of `specs` does not adopt, before it starts anything."""
         if self._stopping:
             await self._empty.wait()
         self._deadline = math.inf
-        wanted = {spec.id: spec for spec in specs}
+        specs_by_id = {spec.id: spec for spec in specs}
         for slot in reversed(list(self._orphans.values())):
-            if wanted.get(slot.spec.id) != slot.spec:
+            if specs_by_id.get(slot.spec.id) != slot.spec:
                 await self._stop(slot)
 
     def take(self, spec: ChildSpec) -> Slot | None:
@@ -135,14 +135,14 @@ class Home:
         if slot is None or slot.incarnation is None or slot.incarnation.reason is not None:
             return None
         del self._orphans[spec.id]
-        self._tell_if_empty()
+        self._check_empty()
         self._emit(events.ChildAdopted, slot)
         return slot
 
     def _emit(self, kind: type[events.ChildOrphaned | events.ChildAdopted], slot: Slot) -> None:
         assert slot.incarnation is not None
-        cell = slot.incarnation.cell
-        cell.system.events.emit(kind(path=cell.path, ref=slot.incarnation.ref))
+        endpoint = slot.incarnation.endpoint
+        endpoint.system.events.emit(kind(path=endpoint.path, ref=slot.incarnation.ref))
 
     async def _stop_orphans(self) -> None:
         self._stopping = True

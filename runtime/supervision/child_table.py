@@ -30,9 +30,9 @@ class Slot:
     """The place of one child: its spec, who stands there now, and what came before.
 
     `count` numbers the incarnations, `restarts` the automatic restarts, `attempt` those in a row: since one was
-    last ready, under back-off ready for long enough (X2). `latest` is the last incarnation that was ready.
+    last ready, under back-off ready for long enough. `latest` is the last incarnation that was ready.
     `names` are due from here: its own while it is not at rest, those below a nested supervisor that is being restarted.
-    `at_rest`: it is down, and no restart of it is owed. `window` counts its restarts where those are counted for each
+    `at_rest`: it is down, and no restart of it is due. `window` counts its restarts where those are counted for each
     child. `kept` is what `Actor.kept` shows: it goes with the slot.
     """
 
@@ -52,14 +52,14 @@ class Slot:
     orphans: OrphanHolder | None = None
 
     def change(self, spec: ChildSpec) -> None:
-        """Another spec, for the next start; a temporary child that runs needs no arguments any more (S16)."""
+        """Another spec, for the next start; a temporary child that runs needs no arguments any more."""
         begun = spec.restart == "temporary" and self.incarnation is not None
         if self.incarnation is not None:
             self.incarnation.grace, self.incarnation.own_grace = spec.grace, spec.own_grace
         self.spec = attrs.evolve(spec, args=()) if begun else spec
 
     def begin(self, incarnation: Incarnation) -> None:
-        """A new incarnation starts. A temporary child's arguments are not retained (S16)."""
+        """A new incarnation starts. A temporary child's arguments are not retained."""
         self.incarnation, self.state, self.at_rest = incarnation, "starting", False
         if self.spec.restart == "temporary" and self.spec.args:
             self.spec = incarnation.spec = attrs.evolve(self.spec, args=())
@@ -71,7 +71,7 @@ class Slot:
         self.state = "running"
 
     def ended(self, reason: ExitReason | None, state: ChildState) -> None:
-        """The incarnation ended; nobody stands here."""
+        """The incarnation ended; the slot is empty."""
         ended = self.incarnation
         if ended is not None and ended.ref is self.latest:  # a start that was too late was none
             ready_for = ended.ended_at - ended.started_at

@@ -1,16 +1,16 @@
 """The children of one supervisor: held, started, stopped, dropped.
 
-Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind
-(S8, S11); a start that is aborted or takes too long is ended first (D5, X4): a worker is killed, a supervisor stops its
-children that are ready (S10, S72). `stop` returns when the child is dead, whatever that takes: asked, then killed by
-its clock (`grace`) when its time is over (S36-S39), then waited for (S44). Events follow the
-state they describe (X11).
+Guarantees: `start` returns when the child is ready or ignores, or raises when it has ended and left nothing behind;
+a start that is aborted or takes too long is ended first: a worker is killed, a supervisor stops its
+children that are ready. `stop` returns when the child is dead, whatever that takes: asked, then killed by
+its clock (`grace`) when its time is over, then waited for. Events follow the
+state they describe.
 
 Invariants: a slot's `incarnation` is set from the start of the child until the supervisor has seen its end.
 `awaited` are the children that are waited for right now, each with the event that ends the wait. Down children are
 held for a later start unless `forgetful`.
 
-Not here: which child is started or stopped, and when (`core`, `decide`).
+Not here: which child is started or stopped, and when (`loop`, `decide`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import trio
 from proctor.runtime import events
 from proctor.runtime.errors import AlreadyRegistered, AlreadyStarted, StartError, StartTimeout
 from proctor.runtime.exits import Crash, ExitReason, Killed, Shutdown
-from proctor.runtime.messaging import ChildState, Kept, Once, SupervisorHandle, wait_in_time
+from proctor.runtime.messaging import ChildState, Kept, OneShotEvent, SupervisorHandle, wait_in_time
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.child import Incarnation
@@ -33,18 +33,18 @@ from proctor.runtime.supervision.tree import Tree
 
 
 class Children:
-    """What a supervisor holds. `nursery` is where they run, set by its loop; `hear` is told of each end."""
+    """What a supervisor holds. `nursery` is where they run, set by its loop; `on_end` is called at each end."""
 
     nursery: trio.Nursery
 
     def __init__(
-        self, path: str, system: Tree, handle: SupervisorHandle, hear: Callable[[Incarnation], None]
+        self, path: str, system: Tree, handle: SupervisorHandle, on_end: Callable[[Incarnation], None]
     ) -> None:
         self.slots: dict[str, Slot] = {}
-        self.awaited: dict[Incarnation, Once] = {}
+        self.awaited: dict[Incarnation, OneShotEvent] = {}
         self.forgetful = False
         self.left: dict[str, Kept] = {}
-        self._path, self._system, self._handle, self._hear = path, system, handle, hear
+        self._path, self._system, self._handle, self._on_end = path, system, handle, on_end
         self._aborted = self._killed = False
         self._starting: Incarnation | None = None
 
@@ -73,15 +73,15 @@ class Children:
         return any(not self.awaited[child].is_set() for child in waited_for() if child in self.awaited)
 
     async def start(self, slot: Slot) -> Incarnation:
-        """Start a new incarnation and wait until it is ready or has ended (S7, S8). Raises `StartError`, held down."""
+        """Start a new incarnation and wait until it is ready or has ended. Raises `StartError`, held down."""
         slot.count += 1
         spec = slot.spec
         incarnation = Incarnation(
-            spec, self.path_of(spec), self._system, slot.kept, slot.count, self._handle, self._hear
+            spec, self.path_of(spec), self._system, slot.kept, slot.count, self._handle, self._on_end
         )
         self._register(slot, incarnation)
         slot.begin(incarnation)
-        self.nursery.start_soon(incarnation.run, name=incarnation.cell.path)
+        self.nursery.start_soon(incarnation.run, name=incarnation.endpoint.path)
         late = await self._await_start(incarnation, spec.start_timeout)
         if late is not None:
             self._not_started(slot, incarnation, late)
@@ -89,7 +89,7 @@ class Children:
             slot.running()
             self._settle(slot, slot.names - {slot.spec.name})  # they did not come back with it
             started = events.ChildStarted(
-                path=incarnation.cell.path, ref=incarnation.ref, incarnation=slot.count
+                path=incarnation.endpoint.path, ref=incarnation.ref, incarnation=slot.count
             )
             self._system.events.emit(started)
             self._watch(slot, incarnation)
@@ -118,7 +118,7 @@ class Children:
                 registry.expect(slot.spec.name, slot.kept)
                 slot.names |= {slot.spec.name}
         except AlreadyRegistered as error:
-            incarnation.cell.close(Killed())
+            incarnation.endpoint.close(Killed())
             taken = AlreadyStarted(slot.spec.id, error.ref)
             slot.ended(taken.reason, "down")
             self._system.events.emit(events.StartFailed(path=ref.path, reason=taken.reason))
@@ -130,7 +130,7 @@ class Children:
         took = await self._settled(incarnation, limit)
         self._starting = None
         late: ExitReason | None = None
-        if not incarnation.settled.is_set():  # from here on it cannot become ready, whatever it says
+        if not incarnation.settled.is_set():  # from here on it cannot become ready any more
             too_slow = None if self._aborted else took
             await self._abort(incarnation)
             if too_slow is None:
@@ -143,7 +143,7 @@ class Children:
 
     async def _abort(self, incarnation: Incarnation) -> None:
         # children of a supervisor that are ready already get their own `shutdown`, within that of the supervisor
-        is_partly_ready = incarnation.spec.type == "supervisor" and incarnation.warden is not None
+        is_partly_ready = incarnation.spec.type == "supervisor" and incarnation.delegate is not None
         await self._end(incarnation, by_force=not is_partly_ready)
 
     async def _settled(self, incarnation: Incarnation, limit: float | None) -> float | None:
@@ -160,14 +160,14 @@ class Children:
         self.come_to_rest(slot)
 
     def come_to_rest(self, slot: Slot) -> None:
-        """The child is down and no restart is owed: a temporary one is dropped, another held (S9, S49)."""
+        """The child is down and no restart is due: a temporary one is dropped, another held."""
         if slot.spec.restart == "temporary":
             self.drop(slot.spec.id)
         else:
             self.rest(slot)
 
     def rest(self, slot: Slot) -> None:
-        """Hold a child that is down, and tell what it kept; a forgetful supervisor drops it (S67)."""
+        """Hold a child that is down, and run what it left with `at_rest`; a forgetful supervisor drops it."""
         slot.at_rest = True
         if self.forgetful:
             self.drop(slot.spec.id)
@@ -175,7 +175,7 @@ class Children:
             self._call(slot, slot.kept.resting)
 
     def leave(self) -> None:
-        """The supervisor ends, after its children: forget them. Names that are due stay so for its parent (X17)."""
+        """The supervisor ends, after its children: forget them. Names that are due stay so for its parent."""
         for slot in self.slots.values():
             self.left.update(dict.fromkeys(slot.names, slot.kept))
             slot.names = frozenset()
@@ -206,9 +206,9 @@ class Children:
         self._inherit(slot, incarnation)
 
     def _inherit(self, slot: Slot, incarnation: Incarnation) -> None:
-        if incarnation.warden is None:
+        if incarnation.delegate is None:
             return
-        for name, owner in incarnation.warden.left.items():
+        for name, owner in incarnation.delegate.left.items():
             if self._system.registry.pass_on(name, owner, slot.kept):
                 slot.names |= {name}
 
@@ -218,19 +218,19 @@ class Children:
         raise StartError(slot.spec.id, reason)
 
     async def stop_all(self, slots: Iterable[Slot]) -> None:
-        """Stop children one after another, each dead before the next is asked (S36)."""
+        """Stop children one after another, each dead before the next is asked."""
         for slot in list(slots):
             await self.stop(slot)
 
     async def stop_together(self, slots: Iterable[Slot]) -> None:
-        """Stop children all at once, each by its own `shutdown` (S65)."""
+        """Stop children all at once, each by its own `shutdown`."""
         async with trio.open_nursery() as nursery:
             for slot in list(slots):
                 nursery.start_soon(self.stop, slot)
 
     @trio.lowlevel.enable_ki_protection
     async def stop(self, slot: Slot) -> None:
-        """Stop a child by its `shutdown`, and wait for its death, however long that takes (S38, S44)."""
+        """Stop a child by its `shutdown`, and wait for its death, however long that takes."""
         incarnation = slot.incarnation
         if incarnation is None:
             slot.state = "down"
@@ -253,7 +253,7 @@ class Children:
     def _stopped(self, slot: Slot, incarnation: Incarnation) -> None:
         reason = incarnation.reason or Killed()
         self.ended(slot, incarnation, reason, "down")
-        path, ref = incarnation.cell.path, incarnation.ref
+        path, ref = incarnation.endpoint.path, incarnation.ref
         self._system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         spec = slot.spec
         if not self._killed and decide.is_shutdown_error(spec.restart, spec.grace, reason):

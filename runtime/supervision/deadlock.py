@@ -1,7 +1,7 @@
-"""Whose end has to wait for the current task (S56): for whom waiting there would be waiting for itself.
+"""Whose end has to wait for the current task: for whom waiting there would be waiting for itself.
 
 A task counts for the child in whose task it runs or that waits for it, and so for every supervisor above. What an
-actor runs in its own nurseries does not count: that is cancelled when the actor ends, and holds nobody up.
+actor runs in its own nurseries does not count: that is cancelled when the actor ends, and delays no end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _living_in(task: trio.lowlevel.Task) -> Incarnation | None:
     if stand_in is not None and stand_in.task is task:
         return stand_in.incarnation
     context = task.context.get(CONTEXT)
-    control = None if context is None else context.ref.cell.control
-    if isinstance(control, Incarnation) and control.cell.task is task:
+    control = None if context is None else context.ref.endpoint.control
+    if isinstance(control, Incarnation) and control.endpoint.task is task:
         return control
     return None

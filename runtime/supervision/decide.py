@@ -2,9 +2,9 @@
 
 Guarantees: `RESTARTS` has a cell for every restart kind and exit class, and nothing else decides whether a
 child comes back. A plan names each child at most once per phase; it stops in reverse order, starts in order,
-and never starts a temporary bystander. `Window` counts as S30 says, in continuous time (D1).
+and never starts a temporary bystander. `Window` counts in continuous time.
 
-Not here: when a plan is carried out, what happens if a start in it fails (`core`), back-off.
+Not here: when a plan is carried out, what happens if a start in it fails (`loop`), back-off.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ ON_REQUEST: frozenset[ExitClass] = frozenset({"shutdown", "final", "tree"})
 DIRECTED: frozenset[ExitClass] = frozenset({"final", "tree"})
 """What decides about the restart itself, instead of leaving that to the restart kind."""
 
-# S14, S15, S16
 RESTARTS: Mapping[tuple[Restart, ExitClass], Action] = {
     ("permanent", "normal"): "restart",
     ("permanent", "shutdown"): "restart",
@@ -74,7 +73,7 @@ RESTARTS: Mapping[tuple[Restart, ExitClass], Action] = {
 
 
 def exit_class(reason: ExitReason) -> ExitClass:
-    """The column of `RESTARTS` for a reason; exit status 0 is normal (T19)."""
+    """The column of `RESTARTS` for a reason; exit status 0 is normal."""
     return CLASSES[type(normalised(reason))]
 
 
@@ -84,7 +83,7 @@ def after_exit(restart: Restart, reason: ExitReason, table: RestartTable = RESTA
 
 
 def after_failed_restart(restart: Restart, reason: ExitReason, table: RestartTable = RESTARTS) -> Action:
-    """What becomes of a child that ended before it was ready again: it is tried again (S28), unless it refuses."""
+    """What becomes of a child that ended before it was ready again: it is tried again, unless it refuses."""
     how = exit_class(reason)
     return table[restart, how] if how in DIRECTED else "restart"
 
@@ -95,12 +94,12 @@ def is_final(reason: ExitReason | None) -> bool:
 
 
 def is_reported(restart: Restart, reason: ExitReason) -> bool:
-    """Whether an exit is also reported as `child_terminated` (S19)."""
+    """Whether an exit is also reported as `child_terminated`."""
     return restart == "permanent" or exit_class(reason) not in CLEAN
 
 
 def is_shutdown_error(restart: Restart, grace: Grace, reason: ExitReason) -> bool:
-    """Whether a stop on request ended otherwise than asked for (S37, S39)."""
+    """Whether a stop on request ended otherwise than asked for."""
     how = exit_class(reason)
     as_asked = how == "killed" if grace == "brutal_kill" else how in ON_REQUEST
     return not as_asked and (restart == "permanent" or how not in CLEAN)
@@ -131,7 +130,7 @@ class Plan:
 
 
 def group_plan(strategy: Strategy, members: Sequence[Member], exited: str) -> Plan:
-    """The restart of `exited`, under its strategy, among `members` in start order (S21-S24)."""
+    """The restart of `exited`, under its strategy, among `members` in start order."""
     group = _GROUPS[strategy](members, [member.id for member in members].index(exited))
     others = [member for member in group if member.id != exited]
     return Plan(
@@ -157,7 +156,7 @@ class Peer:
 
 
 def ends_supervisor(auto_shutdown: AutoShutdown, significant: bool, others: Iterable[Peer]) -> bool:
-    """Whether the end, without a restart, of a child shuts its supervisor down (S58-S60)."""
+    """Whether the end, without a restart, of a child shuts its supervisor down."""
     if not significant or auto_shutdown == "never":
         return False
     if auto_shutdown == "any_significant":
@@ -167,7 +166,7 @@ def ends_supervisor(auto_shutdown: AutoShutdown, significant: bool, others: Iter
 
 @attrs.define
 class Window:
-    """The automatic restarts of the last `period` seconds, each with the exit that caused it (S30)."""
+    """The automatic restarts of the last `period` seconds, each with the exit that caused it."""
 
     intensity: int
     period: float

@@ -1,9 +1,9 @@
-"""A supervisor of children that come and go: one_for_one, keyed by `Ref` (S63).
+"""A supervisor of children that come and go: one_for_one, keyed by `Ref`.
 
-Guarantees: a child that is not to be restarted is forgotten, whatever its kind and whoever ended it (S66, S67), so
-that finished children cost nothing (S68); all that it holds runs or is to be restarted, which is what `max_children`
-counts (S64). Its children are stopped all together, each by its own `shutdown` (S65). Starting, restarting and
-terminating are done one at a time, as in every supervisor (S55).
+Guarantees: a child that is not to be restarted is forgotten, whatever its kind and the cause of its end, so
+that finished children cost nothing; all that it holds runs or is to be restarted, which is what `max_children`
+counts. Its children are stopped all together, each by its own `shutdown`. Starting, restarting and
+terminating are done one at a time, as in every supervisor.
 
 Ids need not be unique, places in the tree must be: a child whose id is taken is held under the id and a number, as
 in `worker-2`. That is its `id` from then on, over restarts too.
@@ -29,7 +29,7 @@ from proctor.runtime.messaging import Ref
 from proctor.runtime.spec import AutoShutdown, ChildSpec, DynamicFlags, check_significance
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.handles import AnySupervisor
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.supervisor import following, nested_spec, run_nested
 from proctor.runtime.supervision.tree import Tree
@@ -37,13 +37,13 @@ from proctor.runtime.supervision.tree import Tree
 Handle = TypeVar("Handle", bound="DynamicSupervisor")
 
 
-class DynamicCore(Core):
+class DynamicLoop(SupervisorLoop):
     """One incarnation of a dynamic supervisor."""
 
     def __init__(
         self,
         flags: DynamicFlags,
-        handle: Callable[[DynamicCore], AnySupervisor],
+        handle: Callable[[DynamicLoop], AnySupervisor],
         ref: Ref,
         system: Tree,
     ) -> None:
@@ -53,14 +53,14 @@ class DynamicCore(Core):
         self._numbers = count(2)
 
     async def start_child(self, spec: ChildSpec) -> Incarnation:
-        """S63, S64, S67."""
+        """Start a child, in a place of its own."""
         check_significance(spec, self.flags.auto_shutdown)
         if self._limit is not None and len(self.slots) >= self._limit:
             raise MaxChildren(self.path, self._limit)
         return await super().start_child(self._placed(spec))
 
     async def start(self, spec: ChildSpec) -> Ref:
-        """Ask for a start; a child whose starter is cancelled meanwhile is stopped, as nobody has its `Ref`."""
+        """Ask for a start; a child whose starter is cancelled meanwhile is stopped, since its `Ref` reaches no caller."""
         return (await self.ask(partial(self.start_child, spec), self._withdraw)).ref
 
     async def _withdraw(self, incarnation: Incarnation) -> None:
@@ -78,12 +78,12 @@ class DynamicCore(Core):
         return attrs.evolve(spec, id=id, args=(*self._extra, *spec.args))
 
     async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
-        """S73."""
+        """Go on with other flags."""
         await super().change(specs, given)
         self._limit = given.get("max_children", self._limit)
 
     async def terminate(self, ref: AnyRef) -> tuple[LateStop, ...]:
-        """S66."""
+        """Stop a child and forget it."""
         slot = self.slots.get(ref.path.rpartition("/")[2])
         if slot is None or slot.latest is not ref:
             raise NotFound(ref.path)
@@ -94,27 +94,27 @@ class DynamicCore(Core):
 
 
 class DynamicSupervisor(AnySupervisor):
-    """The handle on a supervisor whose children come and go, each known by its `Ref` (S63)."""
+    """The handle on a supervisor whose children come and go, each known by its `Ref`."""
 
-    def __init__(self, core: DynamicCore) -> None:
-        super().__init__(core)
-        self._dynamic = core
+    def __init__(self, loop: DynamicLoop) -> None:
+        super().__init__(loop)
+        self._dynamic = loop
 
-    def follow(self, core: Core) -> None:
+    def follow(self, loop: SupervisorLoop) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
-        super().follow(core)
-        self._dynamic = cast("DynamicCore", core)
+        super().follow(loop)
+        self._dynamic = cast("DynamicLoop", loop)
 
     async def start_child(self, spec: ChildSpec) -> Ref:
-        """Start a child, of any id (S63); of a start that ignores, the `Ref` has ended already (S67).
+        """Start a child, of any id; of a start that ignores, the `Ref` has ended already.
 
         Cancelled, it leaves no child: one that is being started is stopped when it is ready. Raises `InvalidSpec`,
-        `MaxChildren` (S64), `StartError`; `AlreadyStarted` if the spec's `name` is taken.
+        `MaxChildren`, `StartError`; `AlreadyStarted` if the spec's `name` is taken.
         """
         return await self._dynamic.start(spec)
 
     async def terminate_child(self, ref: AnyRef) -> tuple[LateStop, ...]:
-        """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it (S66).
+        """Stop the child whose last incarnation is `ref`, also while it is restarting, and forget it.
 
         Returns what did not end in time, of the child and of what is below it: see `late`.
 
@@ -123,7 +123,7 @@ class DynamicSupervisor(AnySupervisor):
         """
         if not isinstance(ref, Ref):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a child of {self.path!r} is known by the Ref of its start, got {ref!r}")
-        return await self._core.ask(partial(self._dynamic.terminate, ref))
+        return await self._loop.ask(partial(self._dynamic.terminate, ref))
 
     async def change(
         self,
@@ -132,7 +132,7 @@ class DynamicSupervisor(AnySupervisor):
         intensity: int | None = None,
         period: float | None = None,
     ) -> None:
-        """Go on with other flags, those given (S73); `max_children=None` sets no limit any more.
+        """Go on with other flags, those given; `max_children=None` sets no limit any more.
 
         Nothing is started or stopped: children above a lower limit stay, and no more are started until there is room.
         Raises `InvalidSpec`, and then nothing has changed. Of a nested supervisor this holds until it is restarted.
@@ -141,7 +141,7 @@ class DynamicSupervisor(AnySupervisor):
         given: dict[str, object] = {name: value for name, value in flags.items() if value is not None}
         if max_children != "as it is":
             given["max_children"] = max_children
-        await self._core.ask(partial(self._core.change, (), given))
+        await self._loop.ask(partial(self._loop.change, (), given))
 
 
 @attrs.frozen
@@ -149,13 +149,13 @@ class NestedDynamic:
     """The `start` of a dynamic supervisor that is a child."""
 
     flags: DynamicFlags
-    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor
+    handle: Callable[[DynamicLoop], AnySupervisor] = DynamicSupervisor
 
     async def __call__(self, *, task_status: Incarnation) -> None:
         """Run it in the child's task."""
         handle = following(task_status, self.handle)
-        core = DynamicCore(self.flags, handle, task_status.ref, task_status.system)
-        await run_nested(core, task_status)
+        loop = DynamicLoop(self.flags, handle, task_status.ref, task_status.system)
+        await run_nested(loop, task_status)
 
 
 def dynamic_supervisor_spec(
@@ -170,7 +170,7 @@ def dynamic_supervisor_spec(
 ) -> ChildSpec:
     """A dynamic supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
-    Its handle is `above.supervisor(path, DynamicSupervisor)`. `auto_shutdown` is `"never"` (S5).
+    Its handle is `above.supervisor(path, DynamicSupervisor)`. `auto_shutdown` is `"never"`.
     """
     flags = DynamicFlags(
         intensity=intensity,
@@ -204,7 +204,7 @@ def open_dynamic_supervisor(
     period: float = ...,
     auto_shutdown: AutoShutdown = ...,
     name: str | None = ...,
-    handle: Callable[[DynamicCore], Handle],
+    handle: Callable[[DynamicLoop], Handle],
     seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Handle]: ...
 
@@ -217,15 +217,15 @@ def open_dynamic_supervisor(
     period: float = 5.0,
     auto_shutdown: AutoShutdown = "never",
     name: str | None = None,
-    handle: Callable[[DynamicCore], AnySupervisor] = DynamicSupervisor,
+    handle: Callable[[DynamicLoop], AnySupervisor] = DynamicSupervisor,
     seed: int | None = None,
 ) -> AbstractAsyncContextManager[AnySupervisor]:
     """A root dynamic supervisor for the length of an `async with`; `name` is the first part of every path in its tree.
 
     At most `max_children` run or wait for a restart at a time. `extra_arguments` come before each spec's own, at
-    restarts too. `period` is in seconds; `auto_shutdown` is `"never"` (S5). `handle` builds what the `with` gives, a
-    `DynamicSupervisor` or one of its subclasses. The same `seed` gives the same random delays of back-off (X16).
-    Raises `InvalidSpec` before anything starts; leaving raises `MaxRestartsExceeded` (S35).
+    restarts too. `period` is in seconds; `auto_shutdown` is `"never"`. `handle` builds what the `with` gives, a
+    `DynamicSupervisor` or one of its subclasses. The same `seed` gives the same random delays of back-off.
+    Raises `InvalidSpec` before anything starts; leaving raises `MaxRestartsExceeded`.
     """
     flags = DynamicFlags(
         intensity=intensity,
@@ -234,5 +234,5 @@ def open_dynamic_supervisor(
         max_children=max_children,
         extra_arguments=extra_arguments,
     )
-    opened = open_root(partial(DynamicCore, flags, handle), name or "root", seed=seed)
+    opened = open_root(partial(DynamicLoop, flags, handle), name or "root", seed=seed)
     return cast("AbstractAsyncContextManager[AnySupervisor]", opened)

@@ -1,14 +1,14 @@
-"""The clock of an incarnation's end: its `shutdown` runs from the moment at which the end begins, whoever began it.
+"""The clock of an incarnation's end: its `shutdown` runs from the moment at which the end begins, whatever began it.
 
-Guarantees: one that has not ended when its grace is over is killed (S38), and one that has not ended 5 seconds after a
-kill is reported (T10). Both are events that say where its tasks were waiting. Whoever stops that part of the tree gets
+Guarantees: one that has not ended when its grace is over is killed, and one that has not ended 5 seconds after a
+kill is reported. Both are events that say where its tasks were waiting. The stop of that part of the tree returns
 them too: `LateStops` keeps them while the child lives, so a stop that comes later knows of it as well. There is one
 clock for an incarnation: a supervisor that stops a child whose end has begun grants it no second grace.
 
 A child that its supervisor kills without asking, or without waiting, has no such time only from that moment: where its
 end begins in another way it has the time that a child has by default.
 
-Not here: what ends an incarnation (`child`), and what its supervisor does afterwards (`core`).
+Not here: what ends an incarnation (`child`), and what its supervisor does afterwards (`loop`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Protocol, Self
 import trio
 
 from proctor.runtime.events import ChildOverdue, ChildUnresponsive, LateStop
-from proctor.runtime.messaging import Cell, Timers
+from proctor.runtime.messaging import Endpoint, Timers
 
 if TYPE_CHECKING:
     from types import FrameType
 
 KILL_PATIENCE = 5.0
-"""Seconds after which a child that was killed and lives is reported (T10)."""
+"""Seconds after which a child that was killed and lives is reported."""
 TASKS_SHOWN = 10
 """Tasks of a child that a report names at most."""
 FRAMES_SHOWN = 5
@@ -37,7 +37,7 @@ FRAMES_SHOWN = 5
 class Ending(Protocol):
     """An incarnation whose end has begun."""
 
-    cell: Cell
+    endpoint: Endpoint
 
     @property
     def is_killed(self) -> bool:
@@ -78,20 +78,20 @@ class EndClock:
         child = self._incarnation
         if child is None or child.is_killed:
             return
-        path, ref = child.cell.path, child.cell.ref
-        overdue = ChildOverdue(path=path, ref=ref, grace=self._grace, doing=_doing(child.cell.task))
-        self._tell(child, overdue)
+        path, ref = child.endpoint.path, child.endpoint.ref
+        overdue = ChildOverdue(path=path, ref=ref, grace=self._grace, doing=_doing(child.endpoint.task))
+        self._publish(child, overdue)
         child.kill_overdue()
 
     def _report(self) -> None:
         child = self._incarnation
         if child is not None:
-            path, ref = child.cell.path, child.cell.ref
-            self._tell(child, ChildUnresponsive(path=path, ref=ref, doing=_doing(child.cell.task)))
+            path, ref = child.endpoint.path, child.endpoint.ref
+            self._publish(child, ChildUnresponsive(path=path, ref=ref, doing=_doing(child.endpoint.task)))
 
-    def _tell(self, child: Ending, event: LateStop) -> None:
-        numbered = child.cell.system.events.number(event)
-        child.cell.system.events.publish(numbered)
+    def _publish(self, child: Ending, event: LateStop) -> None:
+        numbered = child.endpoint.system.events.number(event)
+        child.endpoint.system.events.publish(numbered)
         self._late.add(self, numbered)
 
 
@@ -119,7 +119,7 @@ class LateStops:
         self._reports: dict[StopReport, None] = {}
 
     def add(self, clock: EndClock, event: LateStop) -> None:
-        """One more, for whoever collects it."""
+        """Add an event to the open reports."""
         self._living.setdefault(clock, []).append(event)
         for report in self._reports:
             report.add(event)

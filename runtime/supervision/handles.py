@@ -12,11 +12,11 @@ from trio_util import wait_any
 from proctor.runtime.errors import ActorExited, WouldDeadlock
 from proctor.runtime.events import EventKind, LateStop, Subscription
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
-from proctor.runtime.messaging import Cell, ChildCounts, ChildInfo, Name, Ref, Registry, TreeNode
+from proctor.runtime.messaging import ChildCounts, ChildInfo, Endpoint, Name, Ref, Registry, TreeNode
 from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy
 from proctor.runtime.supervision.child_table import Slot, child_info, counts
 from proctor.runtime.supervision.deadlock import waited_for
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 
 Handle = TypeVar("Handle", bound="AnySupervisor")
 T = TypeVar("T")
@@ -28,57 +28,57 @@ class AnySupervisor:
     The handle on a nested supervisor follows its restarts, and those of the supervisors above it, as a name does. Between
     two incarnations it raises `NoProc`; `wait_ready` waits for the next one. Its `ref` stays with an incarnation.
 
-    Its async methods are requests, done one at a time in order, without a time-out of their own (S54, S55); each
+    Its async methods are requests, done one at a time in order, without a time-out of their own; each
     raises `NoProc` if the supervisor is gone, `ActorExited` if it ends before answering, and `WouldDeadlock` when
-    asked by a child that it is waiting for (S56).
+    asked by a child that it is waiting for.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, loop: SupervisorLoop) -> None:
+        self._loop = loop
         self._followed = trio.Event()
 
     @property
-    def core(self) -> Core:
+    def loop(self) -> SupervisorLoop:
         """The incarnation that it stands for now. For the runtime."""
-        return self._core
+        return self._loop
 
-    def follow(self, core: Core) -> None:
+    def follow(self, loop: SupervisorLoop) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
-        self._core = core
+        self._loop = loop
         followed, self._followed = self._followed, trio.Event()
         followed.set()
 
     @property
     def ref(self) -> Ref:
         """The supervisor as an actor: to monitor, to end."""
-        return self._core.ref
+        return self._loop.ref
 
     @property
     def path(self) -> str:
         """Where it stands in the tree."""
-        return self._core.path
+        return self._loop.path
 
     @property
     def registry(self) -> Registry:
         """The names of the whole tree."""
-        return self._core.system.registry
+        return self._loop.system.registry
 
     async def which_children(self) -> tuple[ChildInfo, ...]:
-        """`(id, ref | None | "restarting", type)` of each held spec, in start order (S52, D3)."""
-        slots = self._core.slots
-        return await self._core.ask(partial(_later, lambda: tuple(map(child_info, slots.values()))))
+        """`(id, ref | None | "restarting", type)` of each held spec, in start order."""
+        slots = self._loop.slots
+        return await self._loop.ask(partial(_later, lambda: tuple(map(child_info, slots.values()))))
 
     async def count_children(self) -> ChildCounts:
-        """How many specs are held and how many children live (S53)."""
-        return await self._core.ask(partial(_later, lambda: counts(list(self._core.slots.values()))))
+        """How many specs are held and how many children live."""
+        return await self._loop.ask(partial(_later, lambda: counts(list(self._loop.slots.values()))))
 
     def name(self, name: str) -> Name:
-        """Whoever holds `name` in this tree, looked up at each use (M32)."""
-        return Name(name, self._core.system)
+        """Whoever holds `name` in this tree, looked up at each use."""
+        return Name(name, self._loop.system)
 
     def child(self, path: str) -> Name:
         """Whoever stands at `path` below this supervisor, as in `fixers/fixer`; looked up at each use."""
-        return Name(f"/{self.path}/{path}", self._core.system)
+        return Name(f"/{self.path}/{path}", self._loop.system)
 
     @overload
     def supervisor(self, path: str) -> Supervisor: ...
@@ -91,58 +91,58 @@ class AnySupervisor:
 
         Raises `NoProc` where none runs now, and `TypeError` if it is of another kind.
         """
-        core = self._core
+        loop = self._loop
         for id in path.split("/"):
-            core = _nested(core.slots.get(id)) or _nobody(f"{self.path}/{path}")
-        if not isinstance(core.handle, kind or Supervisor):
-            raise TypeError(f"supervisor {core.path!r} is a {type(core.handle).__name__}")
-        return core.handle
+            loop = _nested(loop.slots.get(id)) or _nobody(f"{self.path}/{path}")
+        if not isinstance(loop.handle, kind or Supervisor):
+            raise TypeError(f"supervisor {loop.path!r} is a {type(loop.handle).__name__}")
+        return loop.handle
 
     def events(self, buffer: int = 1000, kinds: Iterable[EventKind] | None = None) -> Subscription:
-        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest (T20).
+        """The events of the whole tree from now on; holds at most `buffer`, then drops the oldest.
 
-        With `kinds` only those, such as `("dead_letter",)` for whoever keeps what was not delivered: the others take no
+        With `kinds` only those, such as `("dead_letter",)` for a consumer that keeps what was not delivered: the others take no
         room. Raises `ValueError` for a kind that does not exist.
         """
-        return self._core.system.events.subscribe(buffer, kinds)
+        return self._loop.system.events.subscribe(buffer, kinds)
 
     def tree(self) -> TreeNode:
         """This supervisor and all below it, as they are now."""
-        core = self._core
-        state = "down" if core.cell.exit is not None else "running"
+        loop = self._loop
+        state = "down" if loop.endpoint.exit is not None else "running"
         return TreeNode(
-            path=core.path,
-            id=core.path.rpartition("/")[2],
+            path=loop.path,
+            id=loop.path.rpartition("/")[2],
             type="supervisor",
             state="running" if state == "running" else "down",
             ready=state == "running",
             incarnation=1,
-            ref=core.ref,
-            exit=core.cell.exit,
-            children=_below(core),
+            ref=loop.ref,
+            exit=loop.endpoint.exit,
+            children=_below(loop),
         )
 
     async def stop(self, reason: ExitReason | None = None) -> tuple[LateStop, ...]:
-        """Stop this supervisor and all below it, in order, and wait for that (S36, S42): what did not end in time.
+        """Stop this supervisor and all below it, in order, and wait for that: what did not end in time.
 
-        It ends with `reason`, whatever that is: `Normal()` too, by which `ref.exit` would do nothing (M28). Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
+        It ends with `reason`, whatever that is: `Normal()` too, by which `ref.exit` would do nothing. Raises `WouldDeadlock`, and stops nothing, inside a child that would have to end first: `ref.exit` asks without
         waiting.
         """
         self._refuse_inside()
-        core = self._core  # the parent may have restarted it by the time its end is seen here
+        loop = self._loop  # the parent may have restarted it by the time its end is seen here
         if isinstance(reason, Killed):
-            core.cell.control.kill()
+            loop.endpoint.control.kill()
         else:
-            core.cell.control.stop(reason or Shutdown())
+            loop.endpoint.control.stop(reason or Shutdown())
         await self.wait_stopped()
-        return core.late
+        return loop.late
 
     @property
     def late(self) -> tuple[LateStop, ...]:
         """What did not end in time when this supervisor stopped: a `ChildOverdue` for each child that was killed after
         its `shutdown` time, a `ChildUnresponsive` for each that did not end by a kill. Also after the `async with`.
         """
-        return self._core.late
+        return self._loop.late
 
     async def wait_stopped(self) -> ExitReason:
         """Wait until it and all below it have ended: why. Raises `WouldDeadlock` as `stop` does."""
@@ -167,7 +167,7 @@ class AnySupervisor:
 
     async def _serves(self) -> bool:
         try:
-            await self._core.ask(partial(_later, lambda: None))
+            await self._loop.ask(partial(_later, lambda: None))
         except (NoProc, ActorExited):
             return False
         return True
@@ -188,27 +188,27 @@ class Supervisor(AnySupervisor):
     """
 
     async def start_child(self, spec: ChildSpec) -> Ref:
-        """Start a child and hold its spec (S47); of a start that ignores, the `Ref` has ended already.
+        """Start a child and hold its spec; of a start that ignores, the `Ref` has ended already.
 
         Cancelled while the child starts, it leaves it: the child is known by its id.
-        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent` (S48), `StartError`.
+        Raises `InvalidSpec`, `AlreadyStarted`, `AlreadyPresent`, `StartError`.
         """
-        return (await self._core.ask(partial(self._core.start_child, spec))).ref
+        return (await self._loop.ask(partial(self._loop.start_child, spec))).ref
 
     async def terminate_child(self, id: str) -> tuple[LateStop, ...]:
-        """Stop a child and keep its spec, a temporary one's excepted (S49). Raises `NotFound`.
+        """Stop a child and keep its spec, a temporary one's excepted. Raises `NotFound`.
 
         Returns what did not end in time, of the child and of what is below it: see `late`.
         """
-        return await self._core.ask(partial(self._core.terminate_child, self._checked(id)))
+        return await self._loop.ask(partial(self._loop.terminate_child, self._checked(id)))
 
     async def restart_child(self, id: str) -> Ref:
-        """Start a child that is down (S50). Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
-        return (await self._core.ask(partial(self._core.restart_child, self._checked(id)))).ref
+        """Start a child that is down. Raises `Running`, `Restarting`, `NotFound`, `StartError`."""
+        return (await self._loop.ask(partial(self._loop.restart_child, self._checked(id)))).ref
 
     async def delete_child(self, id: str) -> None:
-        """Forget a child that is down (S51). Raises `Running`, `Restarting`, `NotFound`."""
-        await self._core.ask(partial(self._core.delete_child, self._checked(id)))
+        """Forget a child that is down. Raises `Running`, `Restarting`, `NotFound`."""
+        await self._loop.ask(partial(self._loop.delete_child, self._checked(id)))
 
     async def change(
         self,
@@ -221,7 +221,7 @@ class Supervisor(AnySupervisor):
         stop_order: StopOrder | None = None,
         give_up: GiveUp | None = None,
     ) -> None:
-        """Go on with other flags, those given, and other specs of `children`, known by their ids (S73).
+        """Go on with other flags, those given, and other specs of `children`, known by their ids.
 
         Nothing is started or stopped. A held child gets its new spec for its next start; what the supervisor does
         about it (`restart`, `shutdown`, `significant`) holds at once. New children are added down, in their place of
@@ -237,12 +237,12 @@ class Supervisor(AnySupervisor):
             "give_up": give_up,
         }
         given = {name: value for name, value in flags.items() if value is not None}
-        await self._core.ask(partial(self._core.change, tuple(children or ()), given))
+        await self._loop.ask(partial(self._loop.change, tuple(children or ()), given))
 
     async def get_childspec(self, id: str) -> ChildSpec:
-        """The spec as held, with defaults filled in (S1). Raises `NotFound`."""
-        held = partial(self._core.held, self._checked(id))
-        return (await self._core.ask(partial(_later, held))).spec
+        """The spec as held, with defaults filled in. Raises `NotFound`."""
+        held = partial(self._loop.held, self._checked(id))
+        return (await self._loop.ask(partial(_later, held))).spec
 
     def _checked(self, id: str) -> str:
         if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -254,25 +254,25 @@ async def _later(look: Callable[[], T]) -> T:
     return look()
 
 
-def _nested(slot: Slot | None) -> Core | None:
-    warden = None if slot is None or slot.incarnation is None else slot.incarnation.warden
-    return warden if isinstance(warden, Core) and warden.cell.exit is None else None
+def _nested(slot: Slot | None) -> SupervisorLoop | None:
+    delegate = None if slot is None or slot.incarnation is None else slot.incarnation.delegate
+    return delegate if isinstance(delegate, SupervisorLoop) and delegate.endpoint.exit is None else None
 
 
-def _nobody(path: str) -> Core:
+def _nobody(path: str) -> SupervisorLoop:
     raise NoProc(path)
 
 
-def _below(core: Core | None) -> tuple[TreeNode, ...]:
-    return () if core is None else tuple(_node(core, slot) for slot in core.slots.values())
+def _below(loop: SupervisorLoop | None) -> tuple[TreeNode, ...]:
+    return () if loop is None else tuple(_node(loop, slot) for slot in loop.slots.values())
 
 
-def _node(core: Core, slot: Slot) -> TreeNode:
+def _node(loop: SupervisorLoop, slot: Slot) -> TreeNode:
     incarnation, state = slot.incarnation, slot.state
-    if state == "running" and incarnation is not None and not incarnation.cell.accepting:
+    if state == "running" and incarnation is not None and not incarnation.endpoint.accepting:
         state = "stopping"  # not by the supervisor's doing
     return TreeNode(
-        path=f"{core.path}/{slot.spec.id}",
+        path=f"{loop.path}/{slot.spec.id}",
         id=slot.spec.id,
         type=slot.spec.type,
         state=state,
@@ -282,11 +282,11 @@ def _node(core: Core, slot: Slot) -> TreeNode:
         ref=None if incarnation is None else incarnation.ref,
         exit=slot.exit,
         exited_at=slot.exited_at,
-        busy_for=None if incarnation is None else incarnation.cell.busy_for(),
-        handling=None if incarnation is None else _handled_by(incarnation.cell),
+        busy_for=None if incarnation is None else incarnation.endpoint.busy_for(),
+        handling=None if incarnation is None else _handled_by(incarnation.endpoint),
         children=_below(_nested(slot)),
     )
 
 
-def _handled_by(cell: Cell) -> str | None:
-    return None if cell.handling is None else type(cell.handling.msg).__qualname__
+def _handled_by(endpoint: Endpoint) -> str | None:
+    return None if endpoint.handling is None else type(endpoint.handling.msg).__qualname__

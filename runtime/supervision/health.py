@@ -1,13 +1,13 @@
-"""A ready child under a watchdog and a liveness probe, and what follows when it fails them (X6, X7).
+"""A ready child under a watchdog and a liveness probe, and what follows when it fails them.
 
 Guarantees: a child that did not beat for `watchdog` seconds, or failed its probe `failures` times in a row, is asked
 to stop, killed when its `shutdown` time is over, and ends with that failure as its reason; its supervisor serves
-meanwhile and treats the end as any exit. A child that is being stopped, or ends by itself, is condemned no more. One probe at a time per incarnation;
+meanwhile and treats the end as any exit. A child that is being stopped, or ends by itself, is marked as failed no more. One probe at a time per incarnation;
 no probe outlives the request to stop by more than a shield of its own, and none holds it up.
 
 A watchdog costs one alarm per child, put at the last beat's end and moved on when it rings; a probe costs a task.
 
-Not here: waiting for the end, restarting (`core`).
+Not here: waiting for the end, restarting (`loop`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Watch:
         if spec.watchdog is not None:
             self._at(self._incarnation.beaten_at + spec.watchdog, partial(self._look, spec.watchdog))
         if spec.probe is not None:
-            nursery.start_soon(self._probe, spec.probe, name=f"{self._incarnation.cell.path}: probe")
+            nursery.start_soon(self._probe, spec.probe, name=f"{self._incarnation.endpoint.path}: probe")
 
     def end_probes(self) -> None:
         """The child is asked to stop, or has ended."""
@@ -46,7 +46,7 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether nothing is left to watch."""
-        return not self._incarnation.cell.accepting
+        return not self._incarnation.endpoint.accepting
 
     def _at(self, time: float, step: Callable[[], None]) -> None:
         self._timers.judge_at(time, Step(self, step))
@@ -56,16 +56,16 @@ class Watch:
         if due > trio.current_time():
             self._at(due, partial(self._look, seconds))
         else:
-            self._condemn(Crash(WatchdogTimeout(seconds)))
+            self._fail(Crash(WatchdogTimeout(seconds)))
 
-    def _condemn(self, verdict: Crash) -> None:
-        if self._incarnation.condemn(verdict):
-            self._incarnation.shut_down(verdict)
+    def _fail(self, failure_reason: Crash) -> None:
+        if self._incarnation.mark_failed(failure_reason):
+            self._incarnation.shut_down(failure_reason)
 
     @trio.lowlevel.enable_ki_protection
     async def _probe(self, probe: Probe) -> None:
         with self._probing:
-            self._condemn(Crash(await self._failed(probe)))
+            self._fail(Crash(await self._failed(probe)))
 
     async def _failed(self, probe: Probe) -> ProbeFailed:
         row, due = 0, trio.current_time()

@@ -1,13 +1,12 @@
 """A supervisor's one inbox, and the loop that carries out what `decide` says.
 
-Guarantees: one thing at a time (S55): an exit, a request or a retry is handled when the one before is done.
-Exits come before requests (M6), but after each restart a request has its turn: a child that crashes as fast as it is
-restarted keeps nobody waiting. A stop or kill is a flag, seen before either, and ends a wait for a start at once (D5,
-S43). Once ending, nothing is started (S41, T6). A stop phase is complete before the first start (S25).
-An exit counts only for the incarnation that its slot holds (S17), so what died during a stop phase is consumed by it
-(S29).
+Guarantees: one thing at a time: an exit, a request or a retry is handled when the one before is done.
+Exits come before requests, but after each restart a request has its turn: a child that crashes as fast as it is
+restarted delays no request. A stop or kill is a flag, seen before either, and ends a wait for a start at once. Once ending, nothing is started. A stop phase is complete before the first start.
+An exit counts only for the incarnation that its slot holds, so what died during a stop phase is consumed by it.
 
-`run` must not be cancelled: its owner turns a cancellation into `stop` (T1, T2).
+
+`run` must not be cancelled: its owner turns a cancellation into `stop`.
 
 Not here: how a child is started and stopped (`children`), who owns the loop's task (`supervisor`), what a child does in its own task (`child`).
 """
@@ -49,7 +48,7 @@ from proctor.runtime.supervision.tree import Tree
 T = TypeVar("T")
 
 
-class Core:
+class SupervisorLoop:
     """One incarnation of a supervisor."""
 
     def __init__(
@@ -58,15 +57,15 @@ class Core:
         flags: Flags,
         ref: Ref,
         system: Tree,
-        handle: Callable[[Core], SupervisorHandle],
+        handle: Callable[[SupervisorLoop], SupervisorHandle],
     ) -> None:
         self.flags = flags
-        self.ref, self.cell = ref, ref.cell
+        self.ref, self.endpoint = ref, ref.endpoint
         self.system = system
         self.path = ref.path
         self.failure: StartError | MaxRestartsExceeded | TreeTerminated | None = None
         self.handle = handle(self)
-        self.children = Children(ref.path, system, self.handle, self._hear)
+        self.children = Children(ref.path, system, self.handle, self._on_child_end)
         self.slots = self.children.slots
         self._first = children
         self._window = decide.Window(flags.intensity, flags.period)
@@ -76,12 +75,12 @@ class Core:
         self._reason: ExitReason | None = None
         self._killed = self._restarted = False
         self.was_ready = False
-        """Whether all its first children were ready, while nobody had stopped it."""
+        """Whether all its first children were ready, before any stop."""
         self._report: StopReport | None = None
-        self.cell.watchers[self] = None
+        self.endpoint.watchers[self] = None
 
     def stop(self, reason: ExitReason) -> None:
-        """End in order, with `reason` (S42); a start under way is aborted."""
+        """End in order, with `reason`; a start under way is aborted."""
         self._end_with(reason)
         self.children.abort_start()
         self._news.set()
@@ -90,16 +89,16 @@ class Core:
         if self._reason is None:
             self._reason = reason
             self._report = self.system.late.report(self.path)
-            self.cell.control.ending()
+            self.endpoint.control.ending()
 
     def kill(self) -> None:
-        """End at once: all children are killed (S45)."""
+        """End at once: all children are killed."""
         self._killed = True
         self.stop(Killed())
         self.children.kill()
 
     def deliver(self, down: Down) -> None:
-        """The supervisor's own end, told by its cell."""
+        """The supervisor's own end, reported by its endpoint."""
         if self._report is not None:
             self._report.close()
         if self.was_ready:
@@ -117,7 +116,7 @@ class Core:
 
     @property
     def left(self) -> Mapping[str, Kept]:
-        """The names that were still due at its end, each with who owed it."""
+        """The names that were still due at its end, each with the place that owns it."""
         return self.children.left
 
     @trio.lowlevel.enable_ki_protection
@@ -130,11 +129,11 @@ class Core:
         `work` returned.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self.cell.exit is not None:
+        if self.endpoint.exit is not None:
             raise NoProc(self.ref)
         if self.children.waits_for_current_task():
             raise WouldDeadlock(self.path)
-        call = Call(work, self.cell, float("inf"))
+        call = Call(work, self.endpoint, float("inf"))
         self._requests.append(partial(self._answer, call, work, undo))
         self._news.set()
         result: T = await call.wait()
@@ -155,10 +154,10 @@ class Core:
             else:
                 call.reply(result)
         except SupervisionError as error:
-            if not self._ending:  # else what is told is the end, which is why
+            if not self._ending:  # else the answer is the end of the supervisor, which is the cause
                 call.fail(error)
 
-    def _hear(self, incarnation: Incarnation) -> None:
+    def _on_child_end(self, incarnation: Incarnation) -> None:
         self._exits.append(incarnation)
         self._news.set()
 
@@ -252,7 +251,7 @@ class Core:
             self._end_with(whole)
 
     def _report_exit(self, slot: Slot, incarnation: Incarnation, reason: ExitReason) -> None:
-        path, ref = incarnation.cell.path, incarnation.ref
+        path, ref = incarnation.endpoint.path, incarnation.ref
         self.system.events.emit(events.ChildExited(path=path, ref=ref, reason=reason))
         if decide.is_reported(slot.spec.restart, reason):
             self.system.events.emit(events.ChildTerminated(path=path, ref=ref, reason=reason))
@@ -270,16 +269,16 @@ class Core:
             return
         slot.attempt += 1
         slot.restarts += 1
-        put_off = self._delay(slot)
+        delay_seconds = self._delay(slot)
         path = self.children.path_of(slot.spec)
         self.system.events.emit(
-            events.ChildRestarting(path=path, attempt=slot.attempt, delay=put_off, reason=reason)
+            events.ChildRestarting(path=path, attempt=slot.attempt, delay=delay_seconds, reason=reason)
         )
         if slot.spec.backoff is None:
             self._restarted = True
             await self._carry_out(self._plan(slot))
         else:
-            self.system.timers.at(trio.current_time() + put_off, PutOff(self, slot))
+            self.system.timers.at(trio.current_time() + delay_seconds, DelayedRestart(self, slot))
 
     def _limit_exceeded(self, slot: Slot, reason: ExitReason) -> str | None:
         backoff = slot.spec.backoff
@@ -310,11 +309,11 @@ class Core:
         self._news.set()
 
     async def _restart_now(self, slot: Slot, count: int) -> None:
-        if self.owes(slot, count):
+        if self.is_restart_due(slot, count):
             await self._carry_out(self._plan(slot))
 
-    def owes(self, slot: Slot, count: int) -> bool:
-        """Whether a restart of `slot` is owed, and its incarnation `count` was the last that was tried."""
+    def is_restart_due(self, slot: Slot, count: int) -> bool:
+        """Whether a restart of `slot` is due, and its incarnation `count` was the last that was tried."""
         held = self.slots.get(slot.spec.id) is slot and slot.state == "restarting"
         return held and slot.count == count and not self._ending
 
@@ -353,7 +352,7 @@ class Core:
 
     def _wait_for_retry(self, ids: Sequence[str]) -> None:
         for id in ids:
-            self.slots[id].state = "down"  # what is owed now is one restart, that of the child that failed
+            self.slots[id].state = "down"  # one restart is due now, that of the child that failed
 
     async def _start_again(self, slot: Slot) -> bool:
         try:
@@ -363,7 +362,7 @@ class Core:
         return True
 
     def _not_started_again(self, slot: Slot, reason: ExitReason) -> bool:
-        """Whether the rest of its group is started now: a restart that is owed does that later."""
+        """Whether the rest of its group is started now: a restart that is due does that later."""
         action = decide.after_failed_restart(slot.spec.restart, reason, self.system.restarts)
         if action == "restart":
             slot.state = "restarting"
@@ -377,7 +376,7 @@ class Core:
 
     async def _retry(self, slot: Slot, count: int, reason: ExitReason) -> None:
         await trio.lowlevel.checkpoint()
-        if self.owes(slot, count):
+        if self.is_restart_due(slot, count):
             await self._restart(slot, reason)
 
     def held(self, id: str) -> Slot:
@@ -387,7 +386,7 @@ class Core:
         return self.slots[id]
 
     async def start_child(self, spec: ChildSpec) -> Incarnation:
-        """S47, S48."""
+        """Start a child and hold its spec."""
         check_significance(spec, self.flags.auto_shutdown)
         self._refuse_held(spec.id)
         self.slots[spec.id] = slot = Slot(spec)
@@ -406,7 +405,7 @@ class Core:
         raise AlreadyPresent(id)
 
     async def change(self, specs: Sequence[ChildSpec], given: Mapping[str, Any]) -> None:
-        """S73."""
+        """Go on with other flags and specs."""
         self.flags = flags = changed_flags(self.flags, given, specs, self.slots)
         self._window.intensity, self._window.period = flags.intensity, flags.period
         slots = changed_slots(self.slots, specs)
@@ -418,7 +417,7 @@ class Core:
         self._rest_those_not_due()
 
     async def terminate_child(self, id: str) -> tuple[events.LateStop, ...]:
-        """S49."""
+        """Stop a child; returns what did not end in time."""
         slot = self.held(id)
         with self.system.late.report(self.children.path_of(slot.spec)) as report:
             await self.children.stop(slot)
@@ -435,7 +434,7 @@ class Core:
                 self.children.come_to_rest(slot)
 
     async def restart_child(self, id: str) -> Incarnation:
-        """S50."""
+        """Start a child that is down."""
         slot = self._down(id)
         try:
             return await self.children.start(slot)
@@ -444,7 +443,7 @@ class Core:
             raise
 
     async def delete_child(self, id: str) -> None:
-        """S51."""
+        """Forget a child that is down."""
         self._down(id)
         self.children.drop(id)
 
@@ -457,17 +456,17 @@ class Core:
         return slot
 
 
-class PutOff:
+class DelayedRestart:
     """A restart that waits out its back-off; over when somebody started or stopped the child meanwhile."""
 
-    def __init__(self, core: Core, slot: Slot) -> None:
-        self._core, self._slot, self._count = core, slot, slot.count
+    def __init__(self, loop: SupervisorLoop, slot: Slot) -> None:
+        self._loop, self._slot, self._count = loop, slot, slot.count
 
     @property
     def over(self) -> bool:
-        """Whether the restart is owed no more."""
-        return not self._core.owes(self._slot, self._count)
+        """Whether the restart is not due any more."""
+        return not self._loop.is_restart_due(self._slot, self._count)
 
     def ring(self) -> None:
         """Tell the loop."""
-        self._core.resume(self._slot)
+        self._loop.resume(self._slot)

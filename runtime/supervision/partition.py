@@ -1,4 +1,4 @@
-"""One child many times over, each for its share of the keys (S69).
+"""One child many times over, each for its share of the keys.
 
 Guarantees: partition k stands at the place `k` below the supervisor, and a key leads to the same place as long as
 the number of partitions is the same, over restarts too. `resize` is done in the supervisor's turn: fewer partitions
@@ -37,7 +37,7 @@ from proctor.runtime.supervision import decide
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.child_table import Slot
 from proctor.runtime.supervision.handles import AnySupervisor
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.routing import PartitionStatistics, Router
 from proctor.runtime.supervision.supervisor import following, nested_spec, run_nested
@@ -46,7 +46,7 @@ from proctor.runtime.supervision.tree import Tree
 Arguments: TypeAlias = Callable[[int], Iterable[Any]]
 
 
-class PartitionCore(Core):
+class PartitionLoop(SupervisorLoop):
     """One incarnation of a partition supervisor."""
 
     def __init__(
@@ -56,7 +56,7 @@ class PartitionCore(Core):
         routing: RoutingOptions,
         ref: Ref,
         system: Tree,
-        handle: Callable[[PartitionCore], PartitionSupervisor],
+        handle: Callable[[PartitionLoop], PartitionSupervisor],
     ) -> None:
         self.partitions = len(specs)
         super().__init__(specs, flags, ref, system, lambda _: handle(self))
@@ -68,7 +68,7 @@ class PartitionCore(Core):
         return attrs.evolve(plan, start=tuple(id for id in plan.start if int(id) < self.partitions))
 
     async def resize(self, number: int) -> int:
-        """S69."""
+        """Change the number of partitions; returns the old one."""
         most, before = len(self._specs), self.partitions
         if not _is_int(number) or not 0 <= number <= most:
             raise InvalidSpec("partitions", number, f"an int from 0 to {most}", of=self.path)
@@ -103,16 +103,16 @@ class PartitionCore(Core):
 
 
 class PartitionSupervisor(AnySupervisor):
-    """The handle on a supervisor whose children are partitions of one kind (S69)."""
+    """The handle on a supervisor whose children are partitions of one kind."""
 
-    def __init__(self, core: PartitionCore) -> None:
-        super().__init__(core)
-        self._partitioned = core
+    def __init__(self, loop: PartitionLoop) -> None:
+        super().__init__(loop)
+        self._partitioned = loop
 
-    def follow(self, core: Core) -> None:
+    def follow(self, loop: SupervisorLoop) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
-        super().follow(core)
-        self._partitioned = cast("PartitionCore", core)
+        super().follow(loop)
+        self._partitioned = cast("PartitionLoop", loop)
 
     @property
     def partitions(self) -> int:
@@ -139,12 +139,12 @@ class PartitionSupervisor(AnySupervisor):
         return self._partitioned.router.statistics(self.partitions)
 
     async def resize(self, partitions: int) -> int:
-        """Have so many partitions, at most as many as at the start; returns how many there were (S69).
+        """Have so many partitions, at most as many as at the start; returns how many there were.
 
         Those above are terminated, the last first; those that were terminated are started again, in order. Raises
         `InvalidSpec`, and `StartError` if one cannot start, which changes nothing.
         """
-        return await self._core.ask(partial(self._partitioned.resize, partitions))
+        return await self._loop.ask(partial(self._partitioned.resize, partitions))
 
 
 @attrs.frozen
@@ -159,8 +159,8 @@ class NestedPartition:
         """Run it in the child's task."""
         handle = following(task_status, PartitionSupervisor)
         ref, system = task_status.ref, task_status.system
-        core = PartitionCore(self.specs, self.flags, self.routing, ref, system, handle)
-        await run_nested(core, task_status)
+        loop = PartitionLoop(self.specs, self.flags, self.routing, ref, system, handle)
+        await run_nested(loop, task_status)
 
 
 def partition_supervisor_spec(
@@ -206,18 +206,18 @@ def open_partition_supervisor(
 
     `partitions` left out is the number of processors. Their ids are "0", "1" …; `arguments(k)` are the args of
     partition k, left out: those of `spec`, the same for all. `period` is in seconds. The same `seed` gives the same
-    random delays of back-off (X16).
+    random delays of back-off.
 
     `routing` is how `route` chooses a partition, for a sticky one with at most `max_keys` keys held. When `max_queued`
     messages wait in all partitions together, `route` refuses (`shed="newest"`) or drops the oldest message of the
     longest queue (`"oldest"`): its call fails with `PoolOverloaded`, a cast is a dead letter. Raises `InvalidSpec` before anything starts; entering raises `StartError`,
-    leaving `MaxRestartsExceeded` (S35).
+    leaving `MaxRestartsExceeded`.
     """
     flags = Flags(strategy=strategy, intensity=intensity, period=period)
     specs = _specs(spec, partitions, arguments)
     options = RoutingOptions(routing=routing, max_queued=max_queued, shed=shed, max_keys=max_keys)
     opened = open_root(
-        partial(PartitionCore, specs, flags, options, handle=PartitionSupervisor), name or "root", seed=seed
+        partial(PartitionLoop, specs, flags, options, handle=PartitionSupervisor), name or "root", seed=seed
     )
     return cast("AbstractAsyncContextManager[PartitionSupervisor]", opened)
 

@@ -1,10 +1,10 @@
-"""A plain program as a supervised child: a bridge (S74) from one process to one incarnation.
+"""A plain program as a supervised child: a bridge from one process to one incarnation.
 
-Guarantees: the end of the process ends the child with the same reason (T19), and the bridge never starts it again by
+Guarantees: the end of the process ends the child with the same reason, and the bridge never starts it again by
 itself. A stop takes the process down by its ladder, whose graces are fitted into the child's `shutdown`; a kill kills
 the group, or the guarded tree, at once. The child has ended only when the group is gone, the process is reaped and its
 output is drained. Its output is always read, so it never blocks on a full pipe. An end that is neither clean nor ours
-carries the last of stderr, so that the reason says why; so does a start that took too long.
+carries the last of stderr, so that the reason shows the cause; so does a start that took too long.
 
 A start that fails raises the typed error of `process_errors`, which is the cause of the `StartError`; a process that
 ends before it is ready is a start failure with that end.
@@ -43,7 +43,7 @@ from proctor.runtime.processes import (
     spawn_refused,
 )
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervision.child import Bridge, Warden
+from proctor.runtime.supervision.child import Bridge, Delegate
 from proctor.runtime.task_status import ChildStatus
 
 Target: TypeAlias = Literal["pipe", "null", "inherit"] | str | os.PathLike[str]
@@ -68,7 +68,7 @@ def plain_environment(parent: Mapping[str, str] | None = None) -> dict[str, str]
 class Report(ChildStatus, Protocol):
     """What a child's `task_status` takes, and who watches over the start: `last_words` are for one that took too long."""
 
-    warden: Warden | None
+    delegate: Delegate | None
     last_words: bytes
 
 
@@ -88,7 +88,7 @@ class Program(Bridge):
     async def __call__(self, *, task_status: Report) -> None:
         """Run it in the child's task."""
         run = _Run(self, task_status)
-        task_status.warden = run
+        task_status.delegate = run
         try:
             await run.live()
         except ProcessError:
@@ -157,15 +157,15 @@ class _Run:
         self._end(process)
 
     def _open(self, command: Command, watch: Watch | None) -> AbstractAsyncContextManager[Process]:
-        program, hear = self._program, None if watch is None else watch.hear
+        program, to_watch = self._program, None if watch is None else watch.on_output
         return open_process(
             command,
             ladder=program.ladder,
             guard=program.guard,
             success_codes=program.success_codes,
             stop_signal=program.stop_signal,
-            on_stdout=_both(hear, "stdout", program.on_output) or _forget,
-            on_stderr=_both(hear, "stderr", program.on_stderr),
+            on_stdout=_both(to_watch, "stdout", program.on_output) or _forget,
+            on_stderr=_both(to_watch, "stderr", program.on_stderr),
             on_birth=self._born,
         )
 
@@ -208,15 +208,15 @@ def _forget(data: bytes) -> None:
 
 
 def _both(
-    hear: Callable[[OutputName, bytes], None] | None, name: OutputName, tell: Listener | None
+    to_watch: Callable[[OutputName, bytes], None] | None, name: OutputName, listener: Listener | None
 ) -> Listener | None:
-    if hear is None:
-        return tell
+    if to_watch is None:
+        return listener
 
     def listen(data: bytes) -> None:
-        hear(name, data)
-        if tell is not None:
-            tell(data)
+        to_watch(name, data)
+        if listener is not None:
+            listener(data)
 
     return listen
 
@@ -254,14 +254,14 @@ def process(
     """
     draft = ChildSpec(id, Program, **spec)
     _check_exits(id, stop_signal, success_codes)
-    heard = _heard(ready, on_output, on_stderr)
+    listened = _listened(ready, on_output, on_stderr)
     command = Command(
         tuple(argv) if not isinstance(argv, str) else argv,
         plain_environment() if env is None else env,
         None if cwd is None else os.fspath(cwd),
         stdin=stdin,
-        stdout=_stream(stdout or ("pipe" if "stdout" in heard else "null"), id, "stdout", heard),
-        stderr=_stream(stderr, id, "stderr", heard),
+        stdout=_stream(stdout or ("pipe" if "stdout" in listened else "null"), id, "stdout", listened),
+        stderr=_stream(stderr, id, "stderr", listened),
     )
     program = Program(
         command=command,
@@ -283,21 +283,21 @@ def _check_exits(id: str, stop_signal: int, success_codes: Collection[int]) -> N
         raise InvalidSpec("success_codes", success_codes, "exit statuses from 0 to 255", of=id)
 
 
-def _heard(
+def _listened(
     ready: Readiness | None, on_output: Listener | None, on_stderr: Listener | None
 ) -> frozenset[OutputName]:
-    heard = set[OutputName]() if ready is None else set(ready.outputs)
+    listened = set[OutputName]() if ready is None else set(ready.outputs)
     if on_output is not None:
-        heard.add("stdout")
+        listened.add("stdout")
     if on_stderr is not None:
-        heard.add("stderr")
-    return frozenset(heard)
+        listened.add("stderr")
+    return frozenset(listened)
 
 
 def _stream(
-    target: Target, id: str, name: OutputName, heard: frozenset[OutputName]
+    target: Target, id: str, name: OutputName, listened: frozenset[OutputName]
 ) -> Literal["pipe", "null", "inherit"] | Path:
-    if name in heard and target != "pipe":
+    if name in listened and target != "pipe":
         raise InvalidSpec(name, target, "'pipe' where it is listened to", of=id)
     match target:
         case "pipe" | "null" | "inherit":

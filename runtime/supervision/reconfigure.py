@@ -1,10 +1,10 @@
-"""What changes in a supervisor that runs on with other flags and other specs (S73).
+"""What changes in a supervisor that runs on with other flags and other specs.
 
 Guarantees: everything is checked before anything changes. The children of the new list come first, in its order, each
 in its old place's state; those it does not name keep their specs and follow, in their old order; new ones are down.
 
 What a supervisor does about a child (`restart`, `shutdown`, `significant`) holds from the next event on, what a child
-is started with from its next start. A restart that is owed to a child that has become temporary is owed no more.
+is started with from its next start. A restart that was due for a child that has become temporary is not due any more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The owner of a root supervisor's loop: what stands between it and the program around it.
 
-Guarantees (T2): a cancellation from outside reaches the body and a sentinel only; the sentinel asks for a stop, the
+Guarantees: a cancellation from outside reaches the body and a sentinel only; the sentinel asks for a stop, the
 loop stops the children in order behind a shield, and the cancellation goes on. An exception of the body comes out
-as it is, after the children have stopped. Giving up cancels the body and raises `MaxRestartsExceeded` (S35). An
-interrupt inside any child stops the whole tree in order and comes out bare; a second one kills (T5).
+as it is, after the children have stopped. Giving up cancels the body and raises `MaxRestartsExceeded`. An
+interrupt inside any child stops the whole tree in order and comes out bare; a second one kills.
 
-Invariant: `ended` is set on every path out of `serve`, so whoever waits behind the shield is released.
+Invariant: `ended` is set on every path out of `serve`, so a task that waits behind the shield is released.
 
 The shield is bounded by the children's `shutdown` times.
 """
@@ -22,32 +22,32 @@ from proctor.runtime.exits import ExitReason, Shutdown
 from proctor.runtime.messaging import Ref, SupervisorHandle, open_ref
 from proctor.runtime.protected import protected_context
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.tree import Tree
 
-ROOTS: trio.lowlevel.RunVar[dict[Core, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
+ROOTS: trio.lowlevel.RunVar[dict[SupervisorLoop, None] | None] = trio.lowlevel.RunVar("proctor.roots", None)
 """The roots of this Trio run."""
 
 
 def kill_roots() -> None:
     """Kill every tree of this Trio run."""
-    for core in tuple(ROOTS.get() or ()):
-        core.kill()
+    for loop in tuple(ROOTS.get() or ()):
+        loop.kill()
 
 
 class Root:
-    """What a root supervisor needs beside its core: who owns the loop, and the scope of the body."""
+    """What a root supervisor needs beside its loop: who owns the loop, and the scope of the body."""
 
     def __init__(
         self,
-        make: Callable[[Ref, Tree], Core],
+        make: Callable[[Ref, Tree], SupervisorLoop],
         name: str,
         system: Tree,
     ) -> None:
         self.system = system
         self.body = trio.CancelScope()
         self.settled, self.ended = trio.Event(), trio.Event()
-        self.core = make(open_ref(name, system, _ControlOfRoot(self), None), system)
+        self.loop = make(open_ref(name, system, _ControlOfRoot(self), None), system)
         system.on_interrupt = self._interrupted
         self.error: BaseException | None = None
         self._interrupts = 0
@@ -56,9 +56,9 @@ class Root:
         self._interrupts += 1
         self.body.cancel(reason="interrupted")
         if self._interrupts == 1:
-            self.core.stop(Shutdown("interrupted"))
+            self.loop.stop(Shutdown("interrupted"))
         else:
-            self.core.kill()
+            self.loop.kill()
 
     @trio.lowlevel.enable_ki_protection
     async def serve(self) -> None:
@@ -66,25 +66,25 @@ class Root:
         roots = ROOTS.get()
         if roots is None:
             ROOTS.set(roots := {})
-        roots[self.core] = None
+        roots[self.loop] = None
         try:
             with trio.CancelScope(shield=True):
                 await self._run_with_deadlines()
         finally:
-            del roots[self.core]
+            del roots[self.loop]
             self._close()
 
     async def _run_with_deadlines(self) -> None:
         async with trio.open_nursery() as nursery:
             self.system.timers.nursery = nursery
             nursery.start_soon(self.system.deadlines.run)
-            await self.core.run(self.settled.set)
+            await self.loop.run(self.settled.set)
             nursery.cancel_scope.cancel(reason="the supervisor ended")
 
     def _close(self) -> None:
-        self.core.cell.close(self.core.reason)
+        self.loop.endpoint.close(self.loop.reason)
         self.system.events.close()
-        if self.core.failure is not None:
+        if self.loop.failure is not None:
             self.body.cancel(reason="the supervisor gave up")
         self.ended.set()
         self.settled.set()
@@ -95,10 +95,10 @@ class Root:
         try:
             await trio.sleep_forever()
         finally:
-            self.core.stop(Shutdown())
+            self.loop.stop(Shutdown())
 
     async def wait(self, event: trio.Event) -> None:
-        """Wait for `event` behind a shield; an interrupt meanwhile is noted, and the second kills (T5)."""
+        """Wait for `event` behind a shield; an interrupt meanwhile is noted, and the second kills."""
         with trio.CancelScope(shield=True):
             while not event.is_set():
                 try:
@@ -109,8 +109,8 @@ class Root:
     async def wait_started(self) -> None:
         """Wait until the body may run. Raises what stands in its way."""
         await self.wait(self.settled)
-        if self.core.failure is not None:
-            raise self.core.failure from self.core.failure.__cause__
+        if self.loop.failure is not None:
+            raise self.loop.failure from self.loop.failure.__cause__
         if self.system.interrupted is not None:
             raise self.system.interrupted
         try:
@@ -119,8 +119,8 @@ class Root:
             self.system.interrupt(error)
             await self.wait(self.ended)
             raise
-        if not self.core.was_ready:  # one of its children stopped it
-            self.error = StartError(self.core.path, self.core.reason)
+        if not self.loop.was_ready:  # one of its children stopped it
+            self.error = StartError(self.loop.path, self.loop.reason)
             raise self.error
 
     @asynccontextmanager
@@ -134,7 +134,7 @@ class Root:
         except BaseException as error:  # noqa: BLE001  # raised by raise_outcome, outside the nursery's group
             self.note(error)
         finally:
-            self.core.stop(Shutdown())
+            self.loop.stop(Shutdown())
             await self.wait(self.ended)
 
     def note(self, error: BaseException) -> None:
@@ -146,7 +146,7 @@ class Root:
         """Raise what the whole came to, bare; nothing if it ended well."""
         if self.system.interrupted is not None:
             raise self.system.interrupted from None
-        failure = self.core.failure
+        failure = self.loop.failure
         if failure is not None and (self.error is None or isinstance(self.error, Exception)):
             raise failure from (
                 self.error or failure.__cause__
@@ -156,31 +156,31 @@ class Root:
 
 
 class _ControlOfRoot:
-    """The control of a root's cell: the core is made after its cell."""
+    """The control of a root's endpoint: the loop is made after its endpoint."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
 
     def stop(self, reason: ExitReason) -> None:
-        self._root.core.stop(reason)
+        self._root.loop.stop(reason)
 
     def kill(self) -> None:
-        self._root.core.kill()
+        self._root.loop.kill()
 
     def ending(self) -> None:
-        self._root.core.cell.refuse()
+        self._root.loop.endpoint.refuse()
         self._root.system.registry.end()
 
 
 @protected_context
 async def open_root(
-    make: Callable[[Ref, Tree], Core],
+    make: Callable[[Ref, Tree], SupervisorLoop],
     name: str,
     restarts: RestartTable = RESTARTS,
     seed: int | None = None,
 ) -> AsyncGenerator[SupervisorHandle, None]:
     """A root supervisor, made by `make` for its `Ref` and its tree, for the length of an `async with`."""
-    # a child started in a cancelled scope would run to its first checkpoint (T6)
+    # a child started in a cancelled scope would run to its first checkpoint
     await trio.lowlevel.checkpoint_if_cancelled()
     root = Root(make, name, Tree(restarts, seed))
     try:
@@ -189,7 +189,7 @@ async def open_root(
             outer.start_soon(root.serve)
             await root.wait_started()
             async with root.supervised():
-                yield root.core.handle
+                yield root.loop.handle
             outer.cancel_scope.cancel(reason="the supervisor ended")
     except BaseExceptionGroup as group:
         # a SIGINT that the nursery's own wait was given, all else having ended

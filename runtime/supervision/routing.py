@@ -114,7 +114,7 @@ class Router:
         queued, worker = self._queued(place), self._worker(place)
         if queued is None or worker is None:
             return None
-        return queued + (worker.cell.handling is not None)
+        return queued + (worker.endpoint.handling is not None)
 
     def _make_room(self, limit: int, number: int) -> None:
         queued = [self._queued(place) or 0 for place in range(number)]
@@ -131,7 +131,7 @@ class Router:
         if worker is None or oldest is None:
             return False
         self._dropped += 1
-        oldest.undelivered(worker.cell, overloaded)
+        oldest.undelivered(worker.endpoint, overloaded)
         return True
 
 

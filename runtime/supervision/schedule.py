@@ -124,8 +124,8 @@ class Scheduled:
 
     def _skip(self, due: float, now: float, status: Incarnation) -> float:
         following = self.timetable.after(now, due)
-        skipped = RunSkipped(path=status.cell.path, due=due, next=following)
-        status.cell.system.events.emit(skipped)
+        skipped = RunSkipped(path=status.endpoint.path, due=due, next=following)
+        status.endpoint.system.events.emit(skipped)
         return following
 
 

@@ -1,6 +1,6 @@
 """Supervisors as a program starts them: the root's `async with`, nested ones as child specs.
 
-A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` tells it. One
+A root that ends cleanly by itself (`stop`, automatic shutdown) leaves the body running: `wait_stopped` waits for that. One
 that gives up cancels the body and raises; one that is stopped before it was ready raises instead of running the body. What stands between a root and the program around it is in `root`.
 """
 
@@ -28,11 +28,11 @@ from proctor.runtime.spec import (
     Strategy,
     check_childspecs,
 )
-from proctor.runtime.supervision.adoption import AdoptingCore, open_home
+from proctor.runtime.supervision.adoption import AdoptingLoop, open_home
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable
 from proctor.runtime.supervision.handles import AnySupervisor, Supervisor
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 
 Handle = TypeVar("Handle", bound=AnySupervisor)
@@ -40,16 +40,16 @@ Handle = TypeVar("Handle", bound=AnySupervisor)
 SetUp: TypeAlias = Callable[[], Awaitable[Sequence[ChildSpec] | Ignore]]
 
 
-async def run_nested(core: Core, incarnation: Incarnation) -> NoReturn:
+async def run_nested(loop: SupervisorLoop, incarnation: Incarnation) -> NoReturn:
     """Run a supervisor in the task of the child `incarnation`. For the `start` of nested supervisors."""
     # a stop may have come in the tick in which a set-up returned: a child started in a cancelled scope would run to
     # its first checkpoint, and keep its name
     await trio.lowlevel.checkpoint_if_cancelled()
-    incarnation.warden = core
-    await core.run(incarnation.started)
-    if not incarnation.has_started and core.failure is not None:
-        raise _as_start_failure(core.failure)
-    raise Exit(core.reason)
+    incarnation.delegate = loop
+    await loop.run(incarnation.started)
+    if not incarnation.has_started and loop.failure is not None:
+        raise _as_start_failure(loop.failure)
+    raise Exit(loop.reason)
 
 
 def _as_start_failure(failure: Exception) -> Exception:
@@ -60,24 +60,24 @@ def _as_start_failure(failure: Exception) -> Exception:
 
 
 def nested_spec(id: str, start: Callable[..., Any], fields: Mapping[str, Any]) -> ChildSpec:
-    """A supervisor of any kind as a child, with further `ChildSpec` fields. Raises `InvalidSpec` (S2)."""
+    """A supervisor of any kind as a child, with further `ChildSpec` fields. Raises `InvalidSpec`."""
     spec = ChildSpec(id, start, type="supervisor", **fields)
     if spec.watchdog is not None:
         raise InvalidSpec("watchdog", spec.watchdog, "None for a supervisor", of=id)
     return spec
 
 
-def following(incarnation: Incarnation, kind: Callable[[Any], Handle]) -> Callable[[Core], Handle]:
+def following(incarnation: Incarnation, kind: Callable[[Any], Handle]) -> Callable[[SupervisorLoop], Handle]:
     """What makes the handle of a nested supervisor: the one that its path has had, or a new one of `kind`."""
-    handles, path = incarnation.system.handles, incarnation.cell.path
+    handles, path = incarnation.system.handles, incarnation.endpoint.path
 
-    def handle(core: Core) -> Handle:
+    def handle(loop: SupervisorLoop) -> Handle:
         old = handles.get(path)
         # another type: a changed spec made another kind of supervisor of it
         if isinstance(old, AnySupervisor) and type(old) is kind:
-            old.follow(core)
+            old.follow(loop)
             return cast("Handle", old)
-        handles[path] = new = kind(core)
+        handles[path] = new = kind(loop)
         return new
 
     return handle
@@ -98,13 +98,13 @@ class NestedSupervisor:
             return children
         handle = following(task_status, Supervisor)
         if self.orphan_timeout is None:
-            core = Core(children, self.flags, task_status.ref, task_status.system, handle)
+            loop = SupervisorLoop(children, self.flags, task_status.ref, task_status.system, handle)
         else:
             parent = task_status.context.supervisor
             assert isinstance(parent, AnySupervisor)
             home = await open_home(task_status, parent, self.orphan_timeout)
-            core = AdoptingCore(home, parent, children, self.flags, task_status, handle)
-        return await run_nested(core, task_status)
+            loop = AdoptingLoop(home, parent, children, self.flags, task_status, handle)
+        return await run_nested(loop, task_status)
 
     async def _set_up(self) -> Sequence[ChildSpec] | Ignore:
         if not callable(self.children):
@@ -132,12 +132,12 @@ def supervisor_spec(
     """A supervisor as a child: its own flags, and the `ChildSpec` fields `spec`. Raises `InvalidSpec`.
 
     `children` may be an async function without arguments, called at each start, before anything of it is started: it
-    returns the specs, or `IGNORE`, or raises, which is a failed start (S13).
+    returns the specs, or `IGNORE`, or raises, which is a failed start.
     With `orphans="keep"` its children outlive its giving up or being killed, for at most `orphan_timeout` seconds: its
     next incarnation adopts those whose spec is the same, with `Ref` and names, and stops the others.
     `stop_order="parallel"` stops children that do not depend on each other all together; `give_up="child"` leaves one
     of them down that is restarted too often, instead of giving up itself.
-    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed (D7). It has no
+    Its `shutdown` is infinite unless given; when a finite one expires, its whole subtree is killed. It has no
     `watchdog`: nothing in it could beat.
     """
     flags = Flags(
@@ -154,7 +154,10 @@ def supervisor_spec(
     policy = OrphanPolicy(orphans=orphans, orphan_timeout=orphan_timeout)
     if orphans == "keep" and spec.get("restart") == "temporary":
         raise InvalidSpec(
-            "orphans", orphans, "'stop' for a temporary supervisor: nobody would adopt them", of=id
+            "orphans",
+            orphans,
+            "'stop' for a temporary supervisor, which has no next incarnation to adopt them",
+            of=id,
         )
     timeout = policy.orphan_timeout if orphans == "keep" else None
     return nested_spec(id, NestedSupervisor(children, flags, timeout), spec)
@@ -187,7 +190,7 @@ def open_supervisor(
     stop_order: StopOrder = ...,
     give_up: GiveUp = ...,
     name: str | None = ...,
-    handle: Callable[[Core], Handle],
+    handle: Callable[[SupervisorLoop], Handle],
     restarts: RestartTable = ...,
     seed: int | None = ...,
 ) -> AbstractAsyncContextManager[Handle]: ...
@@ -203,7 +206,7 @@ def open_supervisor(
     stop_order: StopOrder = "reverse",
     give_up: GiveUp = "supervisor",
     name: str | None = None,
-    handle: Callable[[Core], AnySupervisor] = Supervisor,
+    handle: Callable[[SupervisorLoop], AnySupervisor] = Supervisor,
     restarts: RestartTable = RESTARTS,
     seed: int | None = None,
 ) -> AbstractAsyncContextManager[AnySupervisor]:
@@ -211,8 +214,8 @@ def open_supervisor(
 
     `period` is in seconds. `stop_order="parallel"` stops children that do not depend on each other all together, each with
     its own `shutdown`. `give_up="child"` leaves a child down that is restarted too often, and its siblings go on. `handle` builds what the `with` gives. `restarts` is the restart table, for tests of
-    the table itself. The same `seed` gives the same random delays of back-off (X16). Raises `InvalidSpec` before anything starts; entering raises `StartError` (S10), of the
-    root itself if one of its children stopped it before it was ready; leaving raises `MaxRestartsExceeded` (S35).
+    the table itself. The same `seed` gives the same random delays of back-off. Raises `InvalidSpec` before anything starts; entering raises `StartError`, of the
+    root itself if one of its children stopped it before it was ready; leaving raises `MaxRestartsExceeded`.
     """
     flags = Flags(
         strategy=strategy,
@@ -224,6 +227,6 @@ def open_supervisor(
     )
     specs = tuple(children)
     check_childspecs(specs, auto_shutdown)
-    made = partial(Core, specs, flags, handle=handle)
+    made = partial(SupervisorLoop, specs, flags, handle=handle)
     opened = open_root(made, name or "root", restarts, seed)
     return cast("AbstractAsyncContextManager[AnySupervisor]", opened)

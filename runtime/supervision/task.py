@@ -74,7 +74,7 @@ class Task(Generic[T]):
         return cast("T", value)
 
     async def wait_ended(self) -> ExitReason:
-        """Wait for its end, however that comes; the result stays where it is. By anybody, as often as wanted."""
+        """Wait for its end, however that comes; the result stays where it is. Any task may wait, any number of times."""
         with self.ref.monitor() as monitor:
             await monitor
         assert self.ref.exit_reason is not None

@@ -1,4 +1,4 @@
-"""One function over many items, each item a task of its own (S71).
+"""One function over many items, each item a task of its own.
 
 Guarantees: an item is taken when there is room for it, and its room is free again when its outcome has been handed
 out; so no more than `max_concurrency` items are ever between the source and the consumer, running or done. Items are

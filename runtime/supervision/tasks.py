@@ -1,12 +1,12 @@
-"""Functions run as children of a dynamic supervisor, with a result for whoever started them (S70).
+"""Functions run as children of a dynamic supervisor, with a result for their starter.
 
-Guarantees: a task's end is told by its exit reason, as every child's; its value is there when the reason is `Normal`,
+Guarantees: a task's end is seen by its exit reason, as every child's; its value is there when the reason is `Normal`,
 and it is delivered once. `async_` ties task and block: an abnormal end of the task, or one that somebody else asked
 for, cancels the block and is raised from it; a block left by an exception or a cancellation ends its task and waits
 for that; one left otherwise waits for the task. `async_nolink` ties nothing. A start whose caller is cancelled
 meanwhile leaves no task.
 
-A task runs in the context of its supervisor, not of its caller (T17): what it needs is passed as arguments. A stop
+A task runs in the context of its supervisor, not of its caller: what it needs is passed as arguments. A stop
 cancels it, as a kill does; a function has no hooks between the two.
 
 Not here: one task and its result (`task`), tasks over many items (`task_stream`).
@@ -36,9 +36,9 @@ from proctor.runtime.spec import (
     StreamOptions,
 )
 from proctor.runtime.supervision.child import Incarnation
-from proctor.runtime.supervision.dynamic import DynamicCore, NestedDynamic
+from proctor.runtime.supervision.dynamic import DynamicLoop, NestedDynamic
 from proctor.runtime.supervision.handles import AnySupervisor
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.runtime.supervision.root import open_root
 from proctor.runtime.supervision.supervisor import nested_spec
 from proctor.runtime.supervision.task import Task
@@ -61,16 +61,16 @@ class _Tie:
 
 
 class TaskSupervisor(AnySupervisor):
-    """The handle on a supervisor of tasks (S70): async functions that are run as its children."""
+    """The handle on a supervisor of tasks: async functions that are run as its children."""
 
-    def __init__(self, core: DynamicCore) -> None:
-        super().__init__(core)
-        self._dynamic = core
+    def __init__(self, loop: DynamicLoop) -> None:
+        super().__init__(loop)
+        self._dynamic = loop
 
-    def follow(self, core: Core) -> None:
+    def follow(self, loop: SupervisorLoop) -> None:
         """Stand for another incarnation of the same supervisor. For the runtime."""
-        super().follow(core)
-        self._dynamic = cast("DynamicCore", core)
+        super().follow(loop)
+        self._dynamic = cast("DynamicLoop", loop)
 
     async def start_child(
         self,
@@ -79,7 +79,7 @@ class TaskSupervisor(AnySupervisor):
         restart: Restart = "temporary",
         shutdown: Grace = WORKER_SHUTDOWN,
     ) -> Ref:
-        """Run `await fn(*args)` as a child whose result nobody waits for; it is restarted only if `restart` says so.
+        """Run `await fn(*args)` as a child whose result is dropped; it is restarted only if `restart` says so.
 
         Raises `MaxChildren`, and what every request raises.
         """
@@ -88,11 +88,11 @@ class TaskSupervisor(AnySupervisor):
         )
 
     async def terminate_child(self, ref: AnyRef) -> tuple[LateStop, ...]:
-        """Stop the task whose last incarnation is `ref`, and forget it (S66): what did not end in time, see `late`.
+        """Stop the task whose last incarnation is `ref`, and forget it: what did not end in time, see `late`.
 
         Raises `NotFound` if it is gone.
         """
-        return await self._core.ask(partial(self._dynamic.terminate, ref))
+        return await self._loop.ask(partial(self._dynamic.terminate, ref))
 
     async def async_nolink(
         self,
@@ -101,7 +101,7 @@ class TaskSupervisor(AnySupervisor):
         shutdown: Grace = WORKER_SHUTDOWN,
     ) -> Task[T]:
         """Run `await fn(*args)` as a task that is not tied to the caller: it outlives it, and its crash is an
-        `ActorExited` for whoever awaits it.
+        `ActorExited` for the task that awaits it.
 
         `shutdown` is what the supervisor grants it at a stop. Raises `MaxChildren`, and what every request raises.
         """
@@ -131,7 +131,7 @@ class TaskSupervisor(AnySupervisor):
         task = await self.async_nolink(fn, *args, shutdown=shutdown)
         try:
             with trio.CancelScope() as block:
-                watch(_Tie(task, block), task.ref, task.ref.cell)
+                watch(_Tie(task, block), task.ref, task.ref.endpoint)
                 yield task
                 await task.wait_ended()
         finally:
@@ -149,7 +149,7 @@ class TaskSupervisor(AnySupervisor):
         timeout: float | None = 5.0,
         on_timeout: OnTimeout = "exit",
     ) -> AbstractAsyncContextManager[TaskStream[Item, T]]:
-        """Run `await fn(item)` as a task for each of `items`, and iterate over the outcomes (S71).
+        """Run `await fn(item)` as a task for each of `items`, and iterate over the outcomes.
 
         `async with tasks.async_stream(urls, fetch) as outcomes: async for outcome in outcomes: ...`. At most
         `max_concurrency` items, left out: the number of processors, are taken and not yet handed out as outcomes;
@@ -218,8 +218,8 @@ def open_task_supervisor(
     """A root task supervisor for the length of an `async with`; leaving it ends the tasks that are left.
 
     At most `max_children` tasks at a time. `intensity` and `period`, in seconds, are for tasks that `start_child`
-    was told to restart. `seed` fixes what is random in the tree (X16). Raises `InvalidSpec`.
+    is to restart. `seed` fixes what is random in the tree. Raises `InvalidSpec`.
     """
     flags = DynamicFlags(max_children=max_children, intensity=intensity, period=period)
-    opened = open_root(partial(DynamicCore, flags, TaskSupervisor), name or "root", seed=seed)
+    opened = open_root(partial(DynamicLoop, flags, TaskSupervisor), name or "root", seed=seed)
     return cast("AbstractAsyncContextManager[TaskSupervisor]", opened)

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ledger_of_the_dead(folder: Path) -> Path:
-    place = procfs.this_place()
+    place = procfs.pid_namespace()
     folder.mkdir(parents=True)
     path = folder / f"{KEY}.ledger"
     path.write_text(f"proctor-ledger 1 {KEY} {place.machine} {place.boot} {place.namespace}\n")

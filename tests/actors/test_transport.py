@@ -121,7 +121,7 @@ async def test_a_write_after_the_end_of_the_input_fails_at_once(make: Make) -> N
     async with transport.connect():
         transport.end_input()
         transport.end_input()
-        with pytest.raises(StdinClosed, match="stdin takes nothing more"):
+        with pytest.raises(StdinClosed, match="stdin is closed"):
             await transport.write(b"late\n")
 
 

@@ -22,7 +22,7 @@ FLEET = '[[agents]]\nkind = "scripted"\nname = "a"\nscript = "{script}"\nprompt 
 @pytest.fixture
 def orphan(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that a host left, which is noted in the state folder as dead."""
-    folder, place = home / "state" / "proctor" / "hosts", procfs.this_place()
+    folder, place = home / "state" / "proctor" / "hosts", procfs.pid_namespace()
     folder.mkdir(parents=True)
     title = f"proctor-ledger 1 {KEY} {place.machine} {place.boot} {place.namespace}\n"
     (folder / f"{KEY}.ledger").write_text(title)

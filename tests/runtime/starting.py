@@ -13,7 +13,7 @@ from proctor.runtime.exits import Exit, Normal
 from proctor.runtime.processes.process import Process
 from proctor.runtime.processes.readiness import Readiness
 from proctor.runtime.spec import ChildSpec
-from proctor.runtime.supervision.child import Warden
+from proctor.runtime.supervision.child import Delegate
 from proctor.runtime.supervision.program import process
 from tests.runtime.programs import ENV
 
@@ -32,7 +32,7 @@ def program(source: str, ready: Readiness, *argv: str, **spec: Any) -> ChildSpec
 class Recorder:
     """A `task_status` that notes what it is told."""
 
-    warden: Warden | None = None
+    delegate: Delegate | None = None
     last_words: bytes = b""
     told: list[object] = attrs.field(factory=list[object])
     news: trio.Event = attrs.field(factory=trio.Event)

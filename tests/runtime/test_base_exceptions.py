@@ -119,7 +119,7 @@ async def provoke(place: str, target: Name) -> None:
     elif place == "handle_cast":
         await target.cast("now")
     elif place == "handle_info":
-        control = target.ref().cell.control
+        control = target.ref().endpoint.control
         assert isinstance(control, Incarnation)
         assert control.actor is not None
         control.actor.send_info("now")
@@ -403,7 +403,7 @@ async def main():
         ref = sup.name("a").ref()
         clock.broken = True
         # as the interpreter does it with what is left of a run that broke down, be it while another one runs
-        ref.cell.task.coro.close()
+        ref.endpoint.task.coro.close()
         await trio.sleep_forever()
 
 clock = Breaking()

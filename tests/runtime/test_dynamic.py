@@ -178,7 +178,7 @@ async def test_one_more_than_max_children_is_refused_before_it_starts() -> None:
     async with open_dynamic_supervisor(max_children=2) as sup:
         first = await sup.start_child(nameless("w", notes))
         await sup.start_child(nameless("w", notes))
-        with pytest.raises(MaxChildren, match="supervisor 'root' has 2 children, and may have no more"):
+        with pytest.raises(MaxChildren, match="supervisor 'root' has 2 children, which is its max_children"):
             await sup.start_child(nameless("w", notes))
         assert notes == ["+w", "+w-2"]
         await sup.terminate_child(first)

@@ -354,7 +354,7 @@ async def test_many_that_hang_are_stopped_together_each_by_its_own_clock(
 
 async def test_the_clock_of_one_that_has_ended_keeps_nothing_of_it(autojump_clock: MockClock) -> None:
     async with open_supervisor(intensity=10**6) as sup:
-        system = (await sup.start_child(ChildSpec("first", Hangs, (0,)))).cell.system
+        system = (await sup.start_child(ChildSpec("first", Hangs, (0,)))).endpoint.system
         for _ in range(500):
             ref = await sup.start_child(ChildSpec("a", Hangs, (0,), restart="temporary"))
             await ref.cast(Stop())

@@ -101,7 +101,7 @@ async def test_queued_calls_and_streams_fail_as_safe_to_repeat() -> None:
         await busy(sup)
 
         async def call() -> None:
-            with pytest.raises(ActorRestarting, match="had not begun with this: killed") as error:
+            with pytest.raises(ActorRestarting, match="ended before it handled the message: killed") as error:
                 await sup.name("k").call("x")
             assert error.value.reason == Killed()
             caught.append(await sup.name("k").call("again", wait_for=1))

@@ -18,7 +18,7 @@ from proctor.runtime.processes import procfs
 from proctor.runtime.processes.ledger import FOLDER, WEEDED, Swept, current_ledger, make_folder, open_ledger
 from proctor.runtime.processes.orphans import key_of
 from proctor.runtime.processes.process import MARKER, Command, Process, open_process
-from proctor.runtime.processes.procfs import Place, this_place
+from proctor.runtime.processes.procfs import PidNamespace, pid_namespace
 from proctor.runtime.processes.tags import TAG, tag_folder
 from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision.supervisor import open_supervisor
@@ -36,11 +36,11 @@ from tests.runtime.hosts import (
 )
 from tests.runtime.programs import AT_ONCE, ENV, line, python, sh
 
-HERE = this_place()
+HERE = pid_namespace()
 STAYS = "echo ready; read x"
 
 
-def title(place: Place = HERE, *, key: str = KEY, version: int = 1) -> str:
+def title(place: PidNamespace = HERE, *, key: str = KEY, version: int = 1) -> str:
     return f"proctor-ledger {version} {key} {place.machine} {place.boot} {place.namespace}\n"
 
 
@@ -296,16 +296,16 @@ MONTH = 31 * 86400.0
 @pytest.mark.parametrize(
     ("place", "age", "left"),
     [
-        (Place(HERE.machine, "another-boot", HERE.namespace), 0.0, []),
-        (Place("another-machine", "another-boot", HERE.namespace), 0.0, ["a.ledger"]),
-        (Place(HERE.machine, HERE.boot, "pid:[1]"), 0.0, ["a.ledger"]),
-        (Place("another-machine", "another-boot", HERE.namespace), MONTH, []),
-        (Place(HERE.machine, HERE.boot, "pid:[1]"), MONTH, []),
+        (PidNamespace(HERE.machine, "another-boot", HERE.namespace), 0.0, []),
+        (PidNamespace("another-machine", "another-boot", HERE.namespace), 0.0, ["a.ledger"]),
+        (PidNamespace(HERE.machine, HERE.boot, "pid:[1]"), 0.0, ["a.ledger"]),
+        (PidNamespace("another-machine", "another-boot", HERE.namespace), MONTH, []),
+        (PidNamespace(HERE.machine, HERE.boot, "pid:[1]"), MONTH, []),
     ],
     ids=["an earlier boot", "another machine", "another namespace", "long ago elsewhere", "long ago beside"],
 )
 async def test_a_ledger_of_another_place_says_nothing_about_the_processes_here(
-    folder: Path, orphan: Process, place: Place, age: float, left: list[str]
+    folder: Path, orphan: Process, place: PidNamespace, age: float, left: list[str]
 ) -> None:
     path = folder / "a.ledger"
     path.write_text(title(place) + entry(orphan.pid))
@@ -497,7 +497,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "temporary files"
 
 
-def noted(folder: Path, path: Path, place: Place = HERE) -> Path:
+def noted(folder: Path, path: Path, place: PidNamespace = HERE) -> Path:
     ledger = folder / f"{KEY}.ledger"
     ledger.write_text(f"{title(place)}folder {quote(str(path))}\n")
     return path

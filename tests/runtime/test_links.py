@@ -89,7 +89,7 @@ async def test_one_end_of_a_link_ends_the_other_with_its_reason_unless_it_is_nor
         assert b.is_alive() == (a.exit_reason == Normal())
         if not b.is_alive():
             assert b.exit_reason == a.exit_reason
-        assert not b.cell.links
+        assert not b.endpoint.links
 
 
 @pytest.mark.covers("M27")
@@ -185,7 +185,7 @@ async def test_a_second_link_is_the_same_and_one_unlink_takes_it_back() -> None:
         await settled()
         assert b.is_alive()
         assert c.exit_reason == Killed()
-        assert b.cell.links == {}
+        assert b.endpoint.links == {}
 
 
 @pytest.mark.covers("M27")
@@ -233,7 +233,7 @@ async def test_a_supervisor_treats_an_end_by_link_as_any_exit(
         assert b.exit_reason == reason
         assert sup.name("b").is_alive() == again
         if again:
-            assert sup.name("b").ref().cell.links is None
+            assert sup.name("b").ref().endpoint.links is None
 
 
 @pytest.mark.covers("M27")

@@ -280,7 +280,7 @@ async def test_the_dead_are_not_found_between_their_end_and_the_restart() -> Non
 
     async with open_supervisor([player("a", [])]) as sup:
         first = sup.name("a").ref()
-        first.cell.watchers[Looks()] = None
+        first.endpoint.watchers[Looks()] = None
         first.kill()
         assert await picture(sup) == {"a": 2}
         assert found == [None, None]

@@ -49,8 +49,8 @@ time.sleep(10)
         assert status.told == [2.5, "started", "beat", False, True, False]
         assert status.process is not None
         assert status.process.status == "bye"
-        assert status.warden is not None
-        status.warden.kill()
+        assert status.delegate is not None
+        status.delegate.kill()
 
 
 def modes(path: Path) -> list[tuple[bool, int]]:
@@ -98,8 +98,8 @@ time.sleep(10)
         await status.until(1)
         assert status.process is not None
         assert status.process.status == "child"
-        assert status.warden is not None
-        status.warden.kill()
+        assert status.delegate is not None
+        status.delegate.kill()
 
 
 @pytest.mark.covers("X5")
@@ -130,8 +130,8 @@ async def test_the_watchdog_of_the_spec_is_told_to_the_program() -> None:
         await status.until(1)
         assert status.process is not None
         assert status.process.status == "2500000"
-        assert status.warden is not None
-        status.warden.kill()
+        assert status.delegate is not None
+        status.delegate.kill()
 
 
 @pytest.mark.covers("X5")

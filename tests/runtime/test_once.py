@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import trio
 
-from proctor.runtime.messaging.one_shot import Once
+from proctor.runtime.messaging.one_shot import OneShotEvent
 from tests.runtime.stage import settled
 
 
 async def test_all_who_wait_go_on_when_it_happens() -> None:
-    once, seen = Once(), list[int]()
+    once, seen = OneShotEvent(), list[int]()
 
     async def wait(n: int) -> None:
         await once.wait()
@@ -24,7 +24,7 @@ async def test_all_who_wait_go_on_when_it_happens() -> None:
 
 
 async def test_afterwards_nobody_waits_but_a_cancellation_is_heard() -> None:
-    once = Once()
+    once = OneShotEvent()
     once.set()
     await once.wait()
     with trio.CancelScope() as scope:
@@ -34,7 +34,7 @@ async def test_afterwards_nobody_waits_but_a_cancellation_is_heard() -> None:
 
 
 async def test_one_who_gives_up_changes_nothing_for_the_others() -> None:
-    once, seen = Once(), list[str]()
+    once, seen = OneShotEvent(), list[str]()
 
     async def wait() -> None:
         await once.wait()
@@ -50,7 +50,7 @@ async def test_one_who_gives_up_changes_nothing_for_the_others() -> None:
 
 
 async def test_who_is_released_goes_on_though_it_has_not_happened() -> None:
-    once, seen = Once(), list[bool]()
+    once, seen = OneShotEvent(), list[bool]()
     once.release()
 
     async def wait() -> None:

@@ -7,20 +7,20 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from proctor.runtime.processes.pipes import SMALL_READ, Inlet, Outlet, Tail, inlet, outlet
+from proctor.runtime.processes.pipes import SMALL_READ, OutputPipe, StdinPipe, Tail, output_pipe, stdin_pipe
 
 
 @pytest.fixture
-def reading() -> tuple[Outlet, int]:
-    return outlet()
+def reading() -> tuple[OutputPipe, int]:
+    return output_pipe()
 
 
 @pytest.fixture
-def writing() -> tuple[Inlet, int]:
-    return inlet()
+def writing() -> tuple[StdinPipe, int]:
+    return stdin_pipe()
 
 
-async def test_output_is_handed_out_and_then_the_end_for_ever(reading: tuple[Outlet, int]) -> None:
+async def test_output_is_handed_out_and_then_the_end_for_ever(reading: tuple[OutputPipe, int]) -> None:
     out, fd = reading
     os.write(fd, b"last words")
     os.close(fd)
@@ -32,7 +32,7 @@ async def test_output_is_handed_out_and_then_the_end_for_ever(reading: tuple[Out
 async def test_much_is_read_at_once_only_after_a_read_that_was_full() -> None:
     ours, theirs = socket.socketpair()  # a pipe need not hold so much
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
-    out = Outlet(ours.detach())
+    out = OutputPipe(ours.detach())
     for written, read in (
         (100_000, [SMALL_READ, 100_000 - SMALL_READ]),
         (100_000, [SMALL_READ, 100_000 - SMALL_READ]),
@@ -48,7 +48,7 @@ async def test_much_is_read_at_once_only_after_a_read_that_was_full() -> None:
 
 
 async def test_expired_output_gives_what_is_in_the_pipe_and_nothing_that_comes_later(
-    reading: tuple[Outlet, int],
+    reading: tuple[OutputPipe, int],
 ) -> None:
     out, fd = reading
     os.write(fd, b"before")
@@ -59,7 +59,7 @@ async def test_expired_output_gives_what_is_in_the_pipe_and_nothing_that_comes_l
 
 
 async def test_expiry_wakes_the_consumer_of_a_pipe_that_somebody_holds_open(
-    reading: tuple[Outlet, int],
+    reading: tuple[OutputPipe, int],
 ) -> None:
     out, fd = reading
     got: list[bytes] = []
@@ -87,7 +87,7 @@ async def test_a_second_consumer_is_refused(reading: tuple[Outlet, int]) -> None
 
 
 async def test_a_cancelled_consumer_makes_room_for_the_next_and_loses_nothing(
-    reading: tuple[Outlet, int],
+    reading: tuple[OutputPipe, int],
 ) -> None:
     out, fd = reading
     with trio.CancelScope() as scope:
@@ -99,7 +99,7 @@ async def test_a_cancelled_consumer_makes_room_for_the_next_and_loses_nothing(
     out.close()
 
 
-async def test_output_taken_over_goes_to_the_next_consumer_whole(reading: tuple[Outlet, int]) -> None:
+async def test_output_taken_over_goes_to_the_next_consumer_whole(reading: tuple[OutputPipe, int]) -> None:
     out, fd = reading
 
     async def consume() -> None:
@@ -115,7 +115,7 @@ async def test_output_taken_over_goes_to_the_next_consumer_whole(reading: tuple[
         assert [await out.receive() for _ in range(2)] == [b"whole", b""]
 
 
-async def test_closing_wakes_a_waiting_sender(writing: tuple[Inlet, int]) -> None:
+async def test_closing_wakes_a_waiting_sender(writing: tuple[StdinPipe, int]) -> None:
     into, fd = writing
 
     async def send() -> None:
@@ -129,7 +129,7 @@ async def test_closing_wakes_a_waiting_sender(writing: tuple[Inlet, int]) -> Non
     os.close(fd)
 
 
-async def test_a_message_cut_by_cancellation_lets_no_other_follow(writing: tuple[Inlet, int]) -> None:
+async def test_a_message_cut_by_cancellation_lets_no_other_follow(writing: tuple[StdinPipe, int]) -> None:
     into, fd = writing
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -141,7 +141,9 @@ async def test_a_message_cut_by_cancellation_lets_no_other_follow(writing: tuple
     os.close(fd)
 
 
-async def test_a_message_cancelled_before_its_first_byte_has_not_happened(writing: tuple[Inlet, int]) -> None:
+async def test_a_message_cancelled_before_its_first_byte_has_not_happened(
+    writing: tuple[StdinPipe, int],
+) -> None:
     into, fd = writing
     first = bytes(1_000_000)
     waiting = trio.CancelScope()

@@ -173,8 +173,8 @@ async def test_a_stop_while_it_becomes_ready_goes_by_the_ladder(tmp_path: Path) 
         start = shell(script, Output("never")).start
         nursery.start_soon(ending_with, Shutdown(), start, status)
         await appears(tmp_path / "up")
-        assert status.warden is not None
-        status.warden.stop(Shutdown())
+        assert status.delegate is not None
+        status.delegate.stop(Shutdown())
     assert (tmp_path / "asked").exists()
     assert status.told == []
 
@@ -185,18 +185,18 @@ async def test_a_start_ended_before_the_process_is_there_starts_none(
     how: str, reason: object, tmp_path: Path
 ) -> None:
     def end(status: Recorder) -> None:
-        assert status.warden is not None
+        assert status.delegate is not None
         if how == "stop":
-            status.warden.stop(Shutdown("no"))
+            status.delegate.stop(Shutdown("no"))
         else:
-            status.warden.kill()
+            status.delegate.kill()
 
     status = Recorder()
     with socket.create_server(("127.0.0.1", 0), backlog=1) as server:
         start = shell(f"touch {tmp_path}/started", Port(server.getsockname()[1])).start
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ending_with, reason, start, status)
-            while status.warden is None:
+            while status.delegate is None:
                 await trio.lowlevel.checkpoint()
             end(status)
     assert os.listdir(tmp_path) == []
@@ -262,5 +262,5 @@ async def test_a_port_that_somebody_else_answers_is_a_failed_start_and_starts_no
             async with open_supervisor([shell(f"touch {tmp_path}/started", Port(port))]):
                 pass
     assert isinstance(caught.value.__cause__, PortTaken)
-    assert f"port {port} of 127.0.0.1 is answered by another process already" in str(caught.value.__cause__)
+    assert f"port {port} of 127.0.0.1 is already in use by another process" in str(caught.value.__cause__)
     assert os.listdir(tmp_path) == []

@@ -40,12 +40,12 @@ async def test_an_observer_that_ended_leaves_nothing_at_what_it_watched() -> Non
     downs: list[Down] = []
     children = [ChildSpec("w", forever), ChildSpec("o", Observer, ("w", downs))]
     async with open_supervisor(children, intensity=1000) as sup:
-        watched = sup.child("w").ref().cell
+        watched = sup.child("w").ref().endpoint
         for _ in range(50):
             await end(sup.child("o"), EXITS["killed"])
             await settled()
         assert len(watched.watchers) == 1
-        observer = sup.child("o").ref().cell
+        observer = sup.child("o").ref().endpoint
         assert len(observer.watchers) == 1
         sup.child("w").kill()
         await settled()
@@ -60,8 +60,8 @@ async def test_a_closed_watch_leaves_nothing_on_either_side() -> None:
     async with open_supervisor(children, intensity=5) as sup:
         await sup.child("o").cast("close")
         await settled()
-        assert not sup.child("w").ref().cell.watchers
-        assert not sup.child("o").ref().cell.watchers
+        assert not sup.child("w").ref().endpoint.watchers
+        assert not sup.child("o").ref().endpoint.watchers
         sup.child("w").kill()
         await settled()
         assert downs == []

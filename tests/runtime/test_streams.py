@@ -291,11 +291,11 @@ async def test_a_cancelled_opening_leaves_nothing() -> None:
             async with ref.stream("endless"):
                 raise AssertionError("not reached")
         assert scope.cancelled_caught
-        assert ref.cell.watchers == {}
+        assert ref.endpoint.watchers == {}
 
 
 async def test_a_finished_stream_leaves_no_watcher() -> None:
     async with open_supervisor([source()]) as sup:
         async with sup.name("s").stream(3) as items:
             assert [item async for item in items] == [0, 1, 2]
-        assert sup.name("s").ref().cell.watchers == {}
+        assert sup.name("s").ref().endpoint.watchers == {}

@@ -208,7 +208,7 @@ async def test_a_name_taken_meanwhile_is_waited_for_by_retries_and_its_holder_le
     async def take_the_name() -> None:
         async with open_supervisor(children, intensity=5) as sup:
             a, b = sup.name("a").ref(), sup.name("b").ref()
-            watch(TakesTheName(b, sup), a, a.cell)
+            watch(TakesTheName(b, sup), a, a.endpoint)
             a.kill()
             await trio.sleep_forever()
 
@@ -420,7 +420,7 @@ async def test_a_grandchild_that_asks_the_root_in_its_terminate_is_refused() -> 
     async with open_supervisor([inner], name="top") as sup:
         top.append(sup)
         await sup.terminate_child("s")
-    assert answers == ["supervisor 'top' waits for the actor that asks: ask from another task"]
+    assert answers == ["deadlock: supervisor 'top' waits for the calling actor; call it from another task"]
 
 
 # automatic shutdown

@@ -20,7 +20,7 @@ from proctor.runtime.processes.ledger import Swept, open_ledger
 from proctor.runtime.processes.notify import Notify
 from proctor.runtime.processes.process import Command, Process, open_process
 from proctor.runtime.processes.process_errors import ProcessError, SpawnFailed
-from proctor.runtime.processes.procfs import this_place
+from proctor.runtime.processes.procfs import pid_namespace
 from proctor.runtime.processes.stopping import Step
 from proctor.runtime.supervision.program import process as program
 from tests.runtime.hosts import marked
@@ -176,7 +176,7 @@ async def test_a_ledger_is_whole_or_refused_with_its_cause(tmp_path: Path, failu
 async def test_a_sweep_settles_a_dead_host_or_says_why_not_and_the_next_one_does(
     tmp_path: Path, failure: Failure
 ) -> None:
-    folder, place = tmp_path / "hosts", this_place()
+    folder, place = tmp_path / "hosts", pid_namespace()
     problems = list[str]()
     nth, hit = 0, True
     while hit:

@@ -24,7 +24,7 @@ from tests.runtime.stage import Notes, picture, player, settled
 
 Wait = Callable[[AnySupervisor], Awaitable[object]]
 WAITS: list[Wait] = [AnySupervisor.stop, AnySupervisor.wait_stopped]
-TEXT = "supervisor 'root' waits for the actor that asks"
+TEXT = "deadlock: supervisor 'root' waits for the calling actor"
 
 
 class Waits(Actor):

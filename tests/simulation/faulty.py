@@ -40,7 +40,7 @@ from proctor.runtime import (
 )
 from proctor.runtime.messaging.monitors import watch
 from proctor.runtime.messaging.registry import Registry
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.testing import simulate
 from tests.simulation.faults import FAULTS, REASONS, Branch, Deed, Grace, Leaf, Part, Plan
 
@@ -80,7 +80,7 @@ class Recording(Registry):
         """Watch its end."""
         if ref not in self.seen:
             self.seen[ref] = Tally()
-            watch(self.seen[ref], ref, ref.cell)
+            watch(self.seen[ref], ref, ref.endpoint)
 
 
 @attrs.define
@@ -327,10 +327,10 @@ class Trial:
         except BaseException as error:  # noqa: BLE001  # judged when all is over
             self._outcome = error
 
-    def _handle(self, core: Core) -> Supervisor:
-        core.system.registry = self._registry
-        self._registry.observe(core.ref)
-        self._root = Supervisor(core)
+    def _handle(self, loop: SupervisorLoop) -> Supervisor:
+        loop.system.registry = self._registry
+        self._registry.observe(loop.ref)
+        self._root = Supervisor(loop)
         return self._root
 
     async def _perform(self, deed: Deed) -> None:

@@ -35,7 +35,7 @@ from proctor.runtime import (
 )
 from proctor.runtime.supervision.child import Incarnation
 from proctor.runtime.supervision.decide import RESTARTS, RestartTable, exit_class
-from proctor.runtime.supervision.loop import Core
+from proctor.runtime.supervision.loop import SupervisorLoop
 from proctor.testing import simulate
 from tests.simulation.players import Boom, Played, stubborn
 from tests.simulation.program import Delays, Node, Op, Pool, Program, Tree, Worker, written
@@ -141,8 +141,8 @@ class World:
             return "interrupted"
         return "cancelled" if self._with.cancelled_caught else "clean"
 
-    def _handle(self, core: Core) -> Supervisor:
-        self._root = Supervisor(core)
+    def _handle(self, loop: SupervisorLoop) -> Supervisor:
+        self._root = Supervisor(loop)
         self._events = self._root.events(buffer=100_000)
         return self._root
 
@@ -219,8 +219,8 @@ class World:
 def _who(ref: Ref | str | None) -> Result:
     if ref is None or isinstance(ref, str):
         return ref
-    assert isinstance(ref.cell.control, Incarnation)
-    return ref.cell.control.number
+    assert isinstance(ref.endpoint.control, Incarnation)
+    return ref.endpoint.control.number
 
 
 def _nodes(tree: TreeNode) -> Result:
