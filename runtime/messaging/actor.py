@@ -3,7 +3,7 @@
 Guarantees: one hook runs at a time. The tasks of `self.nursery` have ended before `terminate` runs, those of
 `self.background` live through it.
 
-Not here: the loop that calls the hooks (`loop`).
+Not here: the loop that calls the hooks (`actor_loop`).
 """
 
 from __future__ import annotations

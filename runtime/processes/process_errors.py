@@ -191,7 +191,7 @@ def stdin_refused(
     """The error for a message that `error` kept from being written, to a process that has ended by `reason` or lives."""
     if reason is None:
         return StdinClosed(f"stdin is closed: {error}", **context)
-    text = f"the process has ended ({reason}), stdin is closed"
+    text = f"it has ended ({reason}), stdin is closed"
     return ProcessGone(text, reason=reason, stderr=stderr, **context)
 
 

@@ -19,5 +19,7 @@ def test_a_trial_notices_what_a_test_notices_and_leaves_the_tree_alone(tmp_path:
 
 def test_tests_that_do_not_read_the_module_are_no_trial(tmp_path: Path) -> None:
     blind = Target("runtime/processes/guard.py", own=("tests/runtime/test_exits.py",))
-    with pytest.raises(RuntimeError, match=r"the tests of runtime/guard\.py do not import the copy"):
+    with pytest.raises(
+        RuntimeError, match=r"the tests of runtime/processes/guard\.py do not import the copy"
+    ):
         check(Copy(tmp_path / "copy"), blind)

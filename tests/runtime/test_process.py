@@ -94,8 +94,8 @@ async def test_a_machine_without_descriptors_says_at_which_stage() -> None:
     [
         ((), {}, "give a sequence of strings"),
         ("sleep 1", {}, "give a sequence of strings"),
-        (("a\0b",), {}, "argv holds a NUL byte"),
-        (("a",), {"A": "\0"}, "env holds a NUL byte"),
+        (("a\0b",), {}, "argv contains a NUL byte"),
+        (("a",), {"A": "\0"}, "env contains a NUL byte"),
     ],
 )
 def test_a_command_that_no_system_takes_is_refused(
