@@ -76,7 +76,7 @@ async def test_expiry_wakes_the_consumer_of_a_pipe_that_somebody_holds_open(
 
 
 @pytest.mark.covers("R058")
-async def test_a_second_consumer_is_refused(reading: tuple[Outlet, int]) -> None:
+async def test_a_second_consumer_is_refused(reading: tuple[OutputPipe, int]) -> None:
     out, fd = reading
     async with trio.open_nursery() as nursery:
         nursery.start_soon(out.receive)
@@ -170,7 +170,7 @@ async def test_a_message_cancelled_before_its_first_byte_has_not_happened(
 
 
 @pytest.mark.covers("R098")
-async def test_the_far_end_closed_is_an_error_at_once(writing: tuple[Inlet, int]) -> None:
+async def test_the_far_end_closed_is_an_error_at_once(writing: tuple[StdinPipe, int]) -> None:
     into, fd = writing
     os.close(fd)
     with pytest.raises(trio.BrokenResourceError, match="the process closed its end"):
