@@ -14,7 +14,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("runtime/supervision/child.py", "Incarnation._run_before_background"): "an actor's hooks: the same, and `terminate` still runs (T8)",
     ("runtime/supervision/child.py", "Incarnation._contained"): "its other code: `terminate`, a check, a function (T4)",
     ("runtime/supervision/children.py", "Children._call"): "what a child left to be called, in the supervisor's task: an event (T4)",
-    ("runtime/processes/outputs.py", "Outputs.tell"): "the owner's callback: an error in it ends no reader (L20)",
+    ("runtime/processes/outputs.py", "Outputs.call"): "the owner's callback: an error in it ends no reader (L20)",
     ("runtime/run.py", "run"): "raised again, an interrupt in it bare (T5)",
     ("runtime/supervision/root.py", "Root.supervised"): "raised again after the children have stopped (T2)",
     ("runtime/supervision/task_stream.py", "TaskStream.feed"): "the owner's items: raised from the owner's block (S71)",
