@@ -36,9 +36,9 @@ from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported, unsupported
-from proctor.actors.structured.structured import Inquiry, inquiry_of
+from proctor.actors.structured.structured import StructuredRequest, structured_request_of
 from proctor.protocols import vocabulary as v
-from proctor.protocols.attachment import Attachment, Untaken
+from proctor.protocols.attachment import Attachment, UnsupportedAttachment
 from proctor.runtime.messaging import left, until
 from proctor.runtime.processes import ProcessError
 
@@ -109,7 +109,7 @@ async def stream(
     ends, attachments = until(timeout), attachments_of(payloads)
     refuse_unsupported(plan, attachments)
     limits = run_limits(plan) if limits is None else limits
-    if (inquiry := inquiry_of(schema)) is not None:
+    if (inquiry := structured_request_of(schema)) is not None:
         plan = inquiry.launched(plan)
     async with limits.turn(ends, parks=parks), open_run(plan, attachments=attachments) as live:
         live.begin(prompt, left(ends), inquiry, limits=limits)
@@ -198,7 +198,7 @@ class Run:
         self._attachments = attachments
         self._recordings = directory
         self._plan = plan
-        self._inquiry: Inquiry | None = None
+        self._inquiry: StructuredRequest | None = None
         self._again: str | None = None
         self._log = log
         self._workspace = workspace
@@ -243,7 +243,7 @@ class Run:
         self,
         prompt: str,
         timeout: float | None = DEADLINE,
-        inquiry: Inquiry | None = None,
+        inquiry: StructuredRequest | None = None,
         attachments: tuple[Attachment, ...] = (),
         *,
         limits: SpendLimits | None = None,
@@ -427,7 +427,7 @@ class Run:
         schema = None if self._inquiry is None else self._inquiry.turn_schema
         try:
             await self.incarnation.send(v.Prompt(self._prompt, text, attachments=attachments, schema=schema))
-        except Untaken as error:
+        except UnsupportedAttachment as error:
             raise unsupported(error) from error
         except NotExecuted as error:
             self.incarnation.note("not_sent", str(error))

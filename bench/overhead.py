@@ -189,7 +189,7 @@ def _greet(talk: Conversation, child: subprocess.Popen[bytes]) -> None:
         said = child.stdout.read(65536)
         assert said, f"it ended with status {child.wait()} before it was ready"
         talk.receive(said)
-        child.stdin.write(talk.take_owed())
+        child.stdin.write(talk.data_to_send())
 
 
 def cost(plan: Plan, count: int, starts: int) -> Cost:

@@ -1,7 +1,7 @@
-"""What goes with a prompt beside its words, before any command line has translated it.
+"""Attachments of a prompt, before a dialect translates them.
 
-An attachment that is text can be told to every model, in the prompt itself; `told` writes it so that its content cannot
-end it. Any other is bytes of a MIME type, and each dialect says which it takes (`Dialect.takes`) and how it carries them.
+Text attachments reach every model, in the prompt itself; `to_text` writes them so that their content cannot end them.
+Others are bytes of a MIME type: each dialect says which it takes (`Dialect.takes`) and how it sends them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"data:{self.mime};base64,{self.base64}"
 
 
-class Untaken(Misuse):
+class UnsupportedAttachment(Misuse):
     """This command line has no way to take an attachment; `cli` and `attachment` say which."""
 
     def __init__(self, cli: str, attachment: Attachment) -> None:
@@ -62,14 +62,16 @@ class Untaken(Misuse):
         self.attachment = attachment
 
 
-def refuse_untaken(cli: str, attachments: Iterable[Attachment], takes: Callable[[Attachment], bool]) -> None:
-    """Raises `Untaken` for the first that is no text and that `takes` does not take."""
+def refuse_unsupported_attachments(
+    cli: str, attachments: Iterable[Attachment], takes: Callable[[Attachment], bool]
+) -> None:
+    """Raises `UnsupportedAttachment` for the first that is no text and that `takes` does not take."""
     for attachment in attachments:
         if attachment.text is None and not takes(attachment):
-            raise Untaken(cli, attachment)
+            raise UnsupportedAttachment(cli, attachment)
 
 
-def told(attachment: Attachment) -> str:
+def to_text(attachment: Attachment) -> str:
     """A textual attachment as a part of a prompt: its name, its type, and its content behind a fence it does not hold."""
     content = attachment.text or ""
     longest = max((len(run) for run in _FENCE.findall(content)), default=2)
@@ -79,18 +81,21 @@ def told(attachment: Attachment) -> str:
 
 def whole_text(text: str, attachments: Sequence[Attachment]) -> str:
     """The prompt with its textual attachments behind it, for who takes nothing but text."""
-    return "\n\n".join([*([text] if text else []), *(told(a) for a in attachments if a.text is not None)])
+    return "\n\n".join([*([text] if text else []), *(to_text(a) for a in attachments if a.text is not None)])
 
 
 def parts(
-    text: str, attachments: Sequence[Attachment], said: Callable[[str], T], carried: Callable[[Attachment], T]
+    text: str,
+    attachments: Sequence[Attachment],
+    text_part: Callable[[str], T],
+    other_part: Callable[[Attachment], T],
 ) -> list[T]:
-    """The prompt as parts in their order: what is text by `said`, the rest by `carried`."""
-    own = [said(text)] if text else []
-    return [*own, *(carried(a) if a.text is None else said(told(a)) for a in attachments)]
+    """The prompt as parts in their order: what is text by `text_part`, the rest by `other_part`."""
+    own = [text_part(text)] if text else []
+    return [*own, *(other_part(a) if a.text is None else text_part(to_text(a)) for a in attachments)]
 
 
 def files(attachments: Sequence[Attachment]) -> dict[str, bytes]:
     """Names of files, no two alike, and their content, for those that are no text."""
-    carried = [a for a in attachments if a.text is None]
-    return {f"{n}-{_UNSAFE.sub('_', a.name)[-80:]}": a.data for n, a in enumerate(carried, 1)}
+    other_part = [a for a in attachments if a.text is None]
+    return {f"{n}-{_UNSAFE.sub('_', a.name)[-80:]}": a.data for n, a in enumerate(other_part, 1)}

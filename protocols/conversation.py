@@ -1,20 +1,10 @@
-"""One conversation with one CLI process: bytes in, events out; requests in, bytes out. The same engine for every CLI.
+"""The conversation with one CLI process: bytes in, events out; requests in, bytes out. One engine for every CLI.
 
-Guarantees: no bytes of a CLI make it raise; only the host's own misuse does, and then nothing is changed. Every line
-that is not blank is accounted for: it gives at least one event, or it is counted in `Memo.quiet`. The events are the
-same however the bytes were cut. A turn that ends has begun: `TurnEnded` closes a `TurnStarted` with the same id.
+Guarantees: no bytes of a CLI make it raise; only misuse by the host does, and then nothing is changed. Every line that is
+not blank gives at least one event or is counted in `Memo.quiet`. The events do not depend on how the bytes were cut. Each
+`TurnEnded` closes a `TurnStarted` with the same id. The order of events and requests is in the tables of `phases`.
 
-What may follow what is in the tables of `phases`. An event without a cell comes out as `Misplaced`, a request without
-one raises `Misuse`.
-
-Bad lines have a budget: after so many in a row that are no frames, have not the shape of one or were refused by a validator
-(`error_budget`; see `judging`), a `Notice` says so once and `exhausted` is set. Nothing that comes after it is read, so that the
-same bytes give the same events however they were cut; what to do about it is the host's decision (R071). Lines over the limit
-are outside of the budget.
-Of such a line only the control events are believed: it ends its turn, but its text is gone. `Memo.skim` tells the
-dialect, so that it adds nothing of it to what it collects; what it had collected before is told as ever.
-
-Not handled here: time, processes, and which of several prompts the host should send when.
+After `error_budget` bad lines in a row a `Notice` reports it once and `exhausted` is set: nothing more is read.
 """
 
 from __future__ import annotations
@@ -26,7 +16,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.protocols.attachment import refuse_untaken
+from proctor.protocols.attachment import refuse_unsupported_attachments
 from proctor.protocols.dialect import Dialect, Launch, Memo, Mode, Out, Phase, Run, Send, Used, parse_version
 from proctor.protocols.errors import Misuse, UnknownApproval
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized, Place
@@ -79,8 +69,10 @@ class Conversation:
     ) -> None:
         self.dialect = dialect
         cost = total_cost_usd if resumed else 0.0
-        wanted = launch or Launch(executable=(), mode=mode)
-        self.memo = Memo(mode=wanted.mode, launch=wanted, resumed=resumed, total_cost_usd=cost, prefix=prefix)
+        options = launch or Launch(executable=(), mode=mode)
+        self.memo = Memo(
+            mode=options.mode, launch=options, resumed=resumed, total_cost_usd=cost, prefix=prefix
+        )
         self.phase: Phase = "greeting"
         self.events = 0
         self.garbled = 0
@@ -94,7 +86,7 @@ class Conversation:
         self._read_lines = dialect.lines_reader
         self._error_budget = error_budget
         self._validators = tuple(validators)
-        self._owed: list[bytes] = []
+        self._to_send: list[bytes] = []
         self._opened = False
         self._blank = 0
         self._bad_run = 0
@@ -112,7 +104,7 @@ class Conversation:
 
     @property
     def closes_stdin(self) -> bool:
-        """Is stdin to be closed after the prompt? So in a one-shot run, which reads it to its end (C22)."""
+        """Is stdin to be closed after the prompt? So in a one-shot run, which reads it to its end."""
         return self.memo.mode == "oneshot"
 
     def greet(self) -> bytes:
@@ -128,11 +120,11 @@ class Conversation:
             self.phase = self._rest()
         return greeting
 
-    def take_owed(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """The replies that frames called for since the last time; to be written before anything else."""
-        owed = b"".join(self._owed)
-        self._owed.clear()
-        return owed
+        data = b"".join(self._to_send)
+        self._to_send.clear()
+        return data
 
     def send(self, request: AnyRequest) -> bytes:
         """The bytes to write for a request. Raises Misuse, and remembers nothing, when it makes no sense now."""
@@ -144,7 +136,7 @@ class Conversation:
         self._check_id(request)
         if isinstance(request, Prompt) and request.attachments:
             takes = partial(self.dialect.takes, self.memo)
-            refuse_untaken(self.dialect.name, request.attachments, takes)
+            refuse_unsupported_attachments(self.dialect.name, request.attachments, takes)
         data = self.dialect.write(self.memo, request)
         if isinstance(request, Prompt):
             self.memo.prompts.append(request.id)
@@ -156,8 +148,8 @@ class Conversation:
         return data
 
     def forget(self, request: AnyRequest) -> None:
-        """Undo the bookkeeping of a request whose bytes could not be written (C20)."""
-        self.memo.asked.pop(request.id, None)
+        """Undo the bookkeeping of a request whose bytes could not be written."""
+        self.memo.pending.pop(request.id, None)
         if request.id in self.memo.prompts:
             self.memo.prompts.remove(request.id)
         if self.phase in ("idle", "working") or isinstance(request, EndSession):
@@ -184,7 +176,7 @@ class Conversation:
             self.phase = "ended"
         return out
 
-    def overhear(self, chunk: bytes) -> list[AnyEvent]:
+    def feed_stderr(self, chunk: bytes) -> list[AnyEvent]:
         """The events of the lines of its log, on stderr, that this chunk ends. To be told before what came on stdout
         after it; nothing is said after the end of the stream."""
         read = self.dialect.read_log
@@ -199,20 +191,20 @@ class Conversation:
 
     def _read(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent], *, cut: bool) -> None:
         append = cast("Callable[[AnyEvent | Send], None]", out.append)  # no `Send` has a class in `stays`
-        for said in () if self.exhausted else self._said(lines, out):
+        for events in () if self.exhausted else self._read_frames(lines, out):
             if self._validators:
-                said = self._validated(said)
+                events = self._validated(events)
             stays = STAYS[self.phase]
-            if isinstance(said, list) and TextDelta in stays:
-                out += said
+            if isinstance(events, list) and TextDelta in stays:
+                out += events
                 continue
-            for event in said:
+            for event in events:
                 if event.__class__ in stays:
                     append(event)
                 else:
                     self._accept(event, out, cut=cut)
                     stays = STAYS[self.phase]
-            if said and said[0].__class__ is Unrecognized and is_misshapen(said):
+            if events and events[0].__class__ is Unrecognized and is_misshapen(events):
                 self.misshapen += 1
                 self._count_bad(self.memo.frame, self.memo.turn, out)
             if self.exhausted:
@@ -226,23 +218,27 @@ class Conversation:
         self._blank += sum(isinstance(line, bytes) and not line.strip() for line in rest)
         self.memo.frame += len(rest)
 
-    def _validated(self, said: Run | Out) -> Run | Out:
-        found: list[AnyEvent | Send] = []
-        for event in said:
+    def _validated(self, events: Run | Out) -> Run | Out:
+        accepted: list[AnyEvent | Send] = []
+        for event in events:
             why = refusal(event, self._validators)
             if why is None or isinstance(event, Send):
-                found.append(event)
+                accepted.append(event)
             else:
                 self.refused += 1
-                found += refused(event, why)
-        return said if len(found) == len(said) and all(map(operator.is_, found, said)) else tuple(found)
+                accepted += refused(event, why)
+        return (
+            events
+            if len(accepted) == len(events) and all(map(operator.is_, accepted, events))
+            else tuple(accepted)
+        )
 
-    def _said(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
+    def _read_frames(self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]) -> Iterator[Run | Out]:
         if Oversized in map(type, lines):
-            return self._said_one_by_one(lines, out)
+            return self._read_one_by_one(lines, out)
         return self._read_lines(self.memo, cast("Sequence[bytes]", lines))
 
-    def _said_one_by_one(
+    def _read_one_by_one(
         self, lines: Sequence[bytes | Oversized], out: list[AnyEvent]
     ) -> Iterator[Run | Out]:
         for line in lines:
@@ -250,12 +246,12 @@ class Conversation:
                 yield from self._read_lines(self.memo, (line,))
             else:
                 self.memo.frame += 1
-                self._read_skim(line, out)
+                self._read_truncated(line, out)
 
     def _accept(self, event: AnyEvent | Send, out: list[AnyEvent], *, cut: bool = False) -> None:
         match event:
             case Send():
-                self._owed.append(event.data)
+                self._to_send.append(event.data)
             case Garbled():
                 self._accept_garbled(event, out, cut=cut)
             case Unrecognized():
@@ -317,19 +313,19 @@ class Conversation:
                 )
             )
 
-    def _read_skim(self, line: Oversized, out: list[AnyEvent]) -> None:
+    def _read_truncated(self, line: Oversized, out: list[AnyEvent]) -> None:
         memo = self.memo
         offset = self._place.offset(memo.frame)
         out.append(Garbled(memo.frame, memo.turn, "oversized", head(line.head), line.size, offset))
         self.garbled += 1
         quiet, memo.quiet = memo.quiet, memo.quiet.copy()
-        memo.skim = True
-        said = self.dialect.read(memo, line.skim)
-        memo.skim = False
-        for event in said:
+        memo.truncated = True
+        events = self.dialect.read(memo, line.truncated)
+        memo.truncated = False
+        for event in events:
             if isinstance(event, UNREAD):
-                owed, notice = refuse_unread(self.dialect, memo, event)
-                self._owed.append(owed)
+                data, notice = refuse_unread(self.dialect, memo, event)
+                self._to_send.append(data)
                 self._accept(notice, out)
             elif isinstance(event, TurnEnded):
                 gone = (
@@ -343,7 +339,7 @@ class Conversation:
 
     def _remarks(self, event: Started) -> list[AnyEvent]:
         version = parse_version(event.version)
-        newest = self.dialect.newest_known
+        newest = self.dialect.newest_tested
         if version is None:
             return []
         data = {"cli": self.dialect.name, "version": event.version}
@@ -367,10 +363,10 @@ class Conversation:
         elif isinstance(request, REPLIES):
             if request.id not in self.memo.calls:
                 raise self._misuse(request, f"answers nothing: no open request has the id {request.id!r}")
-        elif request.id in self.memo.prompts or request.id in self.memo.asked:
+        elif request.id in self.memo.prompts or request.id in self.memo.pending:
             raise self._misuse(request, f"with the id {request.id!r} was sent before and is not answered yet")
         if isinstance(request, Prompt) and request.schema and not self.dialect.can("turn_schema", None):
-            raise self._misuse(request, f"with a schema of its own means nothing to {self.dialect.name}")
+            raise self._misuse(request, f"with its own schema is not supported by {self.dialect.name}")
 
     def _misuse(self, request: AnyRequest, what: str) -> Misuse:
         name = str(request.__struct_config__.tag)

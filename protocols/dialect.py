@@ -1,7 +1,6 @@
-"""What one CLI differs by, as a record of data and pure functions.
+"""The dialect of a CLI: a record of data and pure functions.
 
-A `Dialect` never waits and keeps nothing: `read` and `write` change the `Memo` they are given and nothing else, so
-two conversations can share one dialect. The engine that drives it is the same for every CLI.
+`read` and `write` change only the `Memo` that they get, so conversations can share a dialect.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class HostHook:
 
 @attrs.frozen(kw_only=True)
 class Launch:
-    """What the host asks of a new process. A dialect that cannot honour a field names it in `Command.ignored` (R019).
+    """What the host asks of a new process. A dialect that cannot honour a field names it in `Command.ignored`.
 
     `resume` names a session to go on with, `fork` copies it to a new id. `retries` bounds the CLI's own retries of
     its model's API (None: as the CLI has it). `extra` is appended to the arguments as it is. `cwd` is where the
@@ -162,19 +161,19 @@ class Memo:
 
     `turn` is the id of the newest open turn, `turns` how many there were (an id is the `prefix` and a number); `open_turns` holds more than one where a
     CLI begins a turn before it reports the end of the one before. `prompts` holds the ids of prompts sent and not
-    answered yet, in order; `asked` the requests of ours that wait for a reply, by id, with their kind; `approvals`
+    answered yet, in order; `pending` the requests of ours that wait for a reply, by id, with their kind; `approvals`
     the open questions of the CLI, by id, with the tool's input; `calls` its open `ToolRequested` and `HookCalled`, by
     id, each with the name of the tool or hook. `refused` is why the CLI will not start this session (an id it does
     not know), said without leaving: the host then ends it. `total_cost_usd` is the session's cost so far (US
     dollars), None when it has a past that we do not know; `resumed` says that it has a past. `quiet` counts the
-    frames that mean nothing to a consumer, by kind; `own` is the dialect's. `skim` says that of the line being read the
+    frames that mean nothing to a consumer, by kind; `own` is the dialect's. `truncated` says that of the line being read the
     long strings were cut: none of its text may be kept, and an event of what was kept before names that earlier line.
     """
 
     mode: Mode = "session"
     launch: Launch = Launch(executable=())
     frame: int = -1
-    skim: bool = False
+    truncated: bool = False
     greeted: bool = False
     refused: str | None = None
     session_id: str | None = None
@@ -185,7 +184,7 @@ class Memo:
     prefix: str = "t"
     open_turns: list[OpenTurn] = attrs.field(factory=list[OpenTurn])
     prompts: deque[str] = attrs.field(factory=deque[str])
-    asked: dict[str, str] = attrs.field(factory=dict[str, str])
+    pending: dict[str, str] = attrs.field(factory=dict[str, str])
     approvals: dict[str, dict[str, Any]] = attrs.field(factory=dict[str, dict[str, Any]])
     calls: dict[str, str] = attrs.field(factory=dict[str, str])
     total_cost_usd: float | None = 0.0
@@ -193,7 +192,7 @@ class Memo:
     quiet: Counter[str] = attrs.field(factory=Counter[str])
     own: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
-    def hush(self, kind: str) -> tuple[()]:
+    def ignore(self, kind: str) -> tuple[()]:
         """Count a frame that gives no event, and give none."""
         self.quiet[kind] += 1
         return ()
@@ -256,7 +255,7 @@ class Dialect:
     `read` gives of each, in order; it moves `Memo.frame`, and goes on with the next line when it is asked to. `read_log`,
     for a CLI whose log tells what its wire does not, takes a line of its stderr; most give nothing. `takes` says
     whether it can carry an attachment that is no text; before the greeting, whether it may be able to. `oldest` and
-    `newest_known` are the versions it was tested with; `capabilities` names what not all of them can, with the first
+    `newest_tested` are the versions it was tested with; `capabilities` names what not all of them can, with the first
     version known to. `schema_form` is for those that can be told a JSON schema of the answer, at the launch
     (`structured_output`) or with a prompt (`turn_schema`). In the modes of `relayed` the wire has no way to the host's
     tools: they come as the MCP server `host`. `adds` names arguments that the CLI adds to what its model is told of such a
@@ -274,7 +273,7 @@ class Dialect:
     takes: Callable[[Memo, Attachment], bool] = _text_alone
     schema_form: SchemaForm = record_schema
     oldest: Version = (0, 0, 0)
-    newest_known: Version | None = None
+    newest_tested: Version | None = None
     capabilities: Mapping[str, Version] = attrs.field(factory=dict[str, Version])
     relayed: frozenset[Mode] = frozenset()
     adds: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What can go wrong on this floor: only our own misuse. What a CLI says is never an exception, but an event."""
+"""Errors of this package: misuse by the host only. Output of a CLI never raises, it becomes events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NotUtf8(Misuse):
 
 
 class ArgumentTooLong(Misuse):
-    """A value does not fit in one argument of a process (C06). `size` and `limit` are in bytes."""
+    """A value does not fit in one argument of a process. `size` and `limit` are in bytes."""
 
     def __init__(self, field: str, size: int, limit: int) -> None:
         text = f"{field!r} takes {size} bytes, one argument holds {limit}: shorten it or pass it by a file"

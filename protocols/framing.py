@@ -38,7 +38,7 @@ class Oversized(NamedTuple):
 
     size: int
     head: bytes
-    skim: bytes
+    truncated: bytes
 
 
 class Framing:

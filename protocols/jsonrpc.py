@@ -58,7 +58,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 @attrs.frozen
-class Asked:
+class PendingRequest:
     """A request of ours on its way: its `kind`, a dialect's own word, and the host's `request` id ("" for none)."""
 
     kind: str
@@ -67,11 +67,11 @@ class Asked:
 
 
 @attrs.define
-class Ledger:
+class PendingRequests:
     """Our requests that wait for a reply, by number."""
 
     next: int = 1
-    open: dict[int, Asked] = attrs.field(factory=dict[int, Asked])
+    open: dict[int, PendingRequest] = attrs.field(factory=dict[int, PendingRequest])
 
 
 _decode = msgspec.json.Decoder(Message).decode
@@ -101,12 +101,12 @@ def result(memo: Memo, kind: type[S], message: Message, path: str) -> tuple[S, l
     return decoded(memo, kind, bytes(message.result) or b"{}", path)
 
 
-def ledger(memo: Memo) -> Ledger:
+def pending_requests(memo: Memo) -> PendingRequests:
     """The requests of a conversation that wait, made at their first use."""
-    found = memo.own.get("jsonrpc")
-    if not isinstance(found, Ledger):
-        found = memo.own["jsonrpc"] = Ledger()
-    return found
+    state = memo.own.get("jsonrpc")
+    if not isinstance(state, PendingRequests):
+        state = memo.own["jsonrpc"] = PendingRequests()
+    return state
 
 
 def ask(
@@ -121,16 +121,16 @@ def ask(
 ) -> bytes:
     """A request of ours. `request` is the host's id of it, if a host waits for the reply; `note` is kept until then.
     `tag` writes the `jsonrpc` member."""
-    own = ledger(memo)
+    own = pending_requests(memo)
     number, own.next = own.next, own.next + 1
     data = line({"id": number, "method": method, "params": params}, tag=tag)
-    own.open[number] = Asked(kind, request, note)
+    own.open[number] = PendingRequest(kind, request, note)
     if request:
-        memo.asked[request] = kind
+        memo.pending[request] = kind
     return data
 
 
-def tell(method: str, params: object = None, *, tag: bool = True) -> bytes:
+def notify(method: str, params: object = None, *, tag: bool = True) -> bytes:
     """A notification of ours."""
     frame = {"method": method} if params is None else {"method": method, "params": params}
     return line(frame, tag=tag)
@@ -146,24 +146,24 @@ def refuse(key: str, text: str, *, code: int = METHOD_NOT_FOUND, tag: bool = Tru
     return Send(line({"id": msgspec.Raw(key.encode()), "error": {"code": code, "message": text}}, tag=tag))
 
 
-def settle(memo: Memo, message: Message) -> Asked | Misplaced:
+def settle(memo: Memo, message: Message) -> PendingRequest | Misplaced:
     """What a reply is to, taken out of the ledger."""
     try:
         number = msgspec.json.decode(message.id, type=int)
     except Refusal:
         number = 0
-    asked = ledger(memo).open.pop(number, None)
-    if asked is None:
+    pending = pending_requests(memo).open.pop(number, None)
+    if pending is None:
         return Misplaced(memo.frame, memo.turn, "reply", "")
-    memo.asked.pop(asked.request, None)
-    return asked
+    memo.pending.pop(pending.request, None)
+    return pending
 
 
 def unknown(memo: Memo, message: Message, *, tag: bool = True) -> tuple[AnyEvent | Send, ...]:
     """For a method that a dialect does not model; a request is refused as well."""
     odd = Unrecognized(memo.frame, memo.turn, message.method or "untyped")
     if message.kind == "request":
-        return (refuse(message.key, f"{message.method!r} is not served by this host", tag=tag), odd)
+        return (refuse(message.key, f"{message.method!r} is not supported by this host", tag=tag), odd)
     return (odd,)
 
 

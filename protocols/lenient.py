@@ -1,11 +1,8 @@
-"""What can be made of a line that a typed decoder refused, or that was too long to be kept.
+"""Lenient decoding: of lines that a typed decoder refused, and of lines that were too long to keep.
 
-Guarantees: nothing here raises on any bytes. A line is first told apart (text, JSON, object); what JavaScript writes
-and msgspec refuses (half of a surrogate pair) is repaired; a frame of a known type in which one field changed its
-shape is decoded field by field, so that the rest of it survives and the bad field is named by its path.
-
-On what was too long to be read nothing is allowed and nothing is run: a question is denied, a tool of the host gives an
-error, a hook blocks. Where a hook has nothing to block it is passed, because the CLI waits for any answer.
+Nothing here raises on any bytes. Half surrogate pairs, which JavaScript writes, are repaired; a frame in which a field
+changed its type is decoded field by field, and the bad field is reported by its path. A truncated line allows and runs
+nothing: its question is denied, its tool call fails, its hook blocks.
 """
 
 from __future__ import annotations
@@ -31,12 +28,12 @@ from proctor.protocols.vocabulary import (
 )
 
 HEAD = 100
-"""Characters of a bad line that are shown (R070)."""
+"""Characters of a bad line that are shown."""
 
 UNREAD = (ApprovalRequested, ToolRequested, HookCalled)
 """The events that wait for an answer of the host."""
 
-WHY = "what the tool was given is too large to be judged"
+WHY = "the tool's input is too large to check"
 UNKEPT = "the answer, or a part of it, was in a line that was too long and was not kept"
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -85,8 +82,8 @@ def decoded(memo: Memo, kind: type[S], raw: bytes, path: str) -> tuple[S, list[A
     try:
         return msgspec.json.decode(repaired(raw), type=kind), []
     except Refusal:
-        found, bad = loosely(kind, raw, path)
-        return found, unrecognized(memo, bad)
+        value, bad = loosely(kind, raw, path)
+        return value, unrecognized(memo, bad)
 
 
 def unrecognized(memo: Memo, bad: list[tuple[str, str]]) -> list[AnyEvent]:

@@ -1,4 +1,4 @@
-"""When a usage limit ends, as command lines write it."""
+"""The end of a usage limit, as CLIs write it."""
 
 from __future__ import annotations
 

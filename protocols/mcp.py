@@ -1,7 +1,7 @@
-"""A server of the Model Context Protocol that a CLI is to use, as every dialect is told of it.
+"""The configuration of an MCP server for a CLI.
 
-Each dialect writes it in its own CLI's words and by its own CLI's route. What can hold a secret, the values of `env` and
-of `headers`, goes by a private file, by an environment or by a pipe, never by an argument.
+Each dialect writes it in its CLI's format. Values of `env` and `headers` may be secrets: they travel in a private file, an
+environment variable or a pipe, never in an argument.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def side_data(result: object) -> dict[str, Any]:
     """What came beside the text of a tool's result, under its names in MCP; {} for a result that has nothing of it."""
     if not isinstance(result, dict):
         return {}
-    found = cast("dict[str, Any]", result)
-    return {name: found[key] for key, name in _BESIDE.items() if found.get(key) is not None}
+    fields = cast("dict[str, Any]", result)
+    return {name: fields[key] for key, name in _BESIDE.items() if fields.get(key) is not None}
 
 
 def is_approved(servers: Servers, tool: str) -> bool:
@@ -82,7 +82,7 @@ def secrets(servers: Servers) -> tuple[str, ...]:
     values = {
         value
         for server in servers.values()
-        for held in (server.env, server.headers)
-        for value in held.values()
+        for mapping in (server.env, server.headers)
+        for value in mapping.values()
     }
     return tuple(sorted(values - {""}, key=len, reverse=True))

@@ -1,11 +1,8 @@
-"""The host's tools as a server of the Model Context Protocol, one message at a time; whatever carries it is not known here.
+"""The host's tools as an MCP server, one message at a time, over any transport.
 
-Guarantees: a request has its reply at once, but for the call of a tool that there is: that is the host's to carry out.
-An unknown method or tool is refused. `hear` raises on nothing that a client may say; what is odd comes out as events.
-
-The revision that the client names is the one that is spoken: what is used here is the same in all of them.
-
-Not here: running a tool, its deadline, and which calls are open.
+Guarantees: every request gets its reply at once, except a call of a known tool, which the host carries out. Unknown methods
+and tools are refused. `handle` does not raise on anything a client may send; protocol errors come out as events. The
+protocol revision is the client's: the messages used here are the same in all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ class Call:
 
 
 @attrs.frozen(kw_only=True)
-class Heard:
+class Handled:
     """What one message comes to. `outcome` is the reply that is owed; `call` is to be carried out; `cancelled` is the id
     of a call that nobody waits for any more, as it was written."""
 
@@ -68,24 +65,24 @@ class _Cancelled(msgspec.Struct, frozen=True, gc=False):
     call: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="requestId")
 
 
-def hear(memo: Memo, tools: Sequence[HostTool], message: Message, path: str) -> Heard:
+def handle(memo: Memo, tools: Sequence[HostTool], message: Message, path: str) -> Handled:
     """What a message of the client's comes to; `path` begins the kind of what is not recognized in it."""
     match message.kind, message.method:
         case "request", "tools/call":
-            return _hear_call(memo, tools, message)
+            return _handle_call(memo, tools, message)
         case "request", method if method in _ANSWERS:
-            return Heard(outcome={"result": _ANSWERS[method](memo, tools, message)})
+            return Handled(outcome={"result": _ANSWERS[method](memo, tools, message)})
         case "request", method:
             odd = Unrecognized(memo.frame, memo.turn, f"{path}.{method}")
-            return Heard(
-                outcome=fault(METHOD_NOT_FOUND, f"{method!r} is not served by this host"), events=(odd,)
+            return Handled(
+                outcome=fault(METHOD_NOT_FOUND, f"{method!r} is not supported by this host"), events=(odd,)
             )
         case "notification", "notifications/cancelled":
-            return _hear_cancelled(memo, message)
+            return _handle_cancelled(memo, message)
         case "notification", _:
-            return Heard()
+            return Handled()
         case _:
-            return Heard(events=(Misplaced(memo.frame, memo.turn, f"{path}.reply", ""),))
+            return Handled(events=(Misplaced(memo.frame, memo.turn, f"{path}.reply", ""),))
 
 
 def fault(code: int, text: str) -> Outcome:
@@ -100,9 +97,9 @@ def returned(answer: ToolReturn) -> Outcome:
 
 
 def _hello(memo: Memo, tools: Sequence[HostTool], message: Message) -> dict[str, Any]:
-    asked, _ = params(memo, _Hello, message)
+    hello, _ = params(memo, _Hello, message)
     server = {"name": HOST, "version": "1"}
-    return {"protocolVersion": asked.revision, "capabilities": {"tools": {}}, "serverInfo": server}
+    return {"protocolVersion": hello.revision, "capabilities": {"tools": {}}, "serverInfo": server}
 
 
 def _list(memo: Memo, tools: Sequence[HostTool], message: Message) -> dict[str, Any]:
@@ -126,18 +123,18 @@ _ANSWERS: Mapping[str, Callable[[Memo, Sequence[HostTool], Message], dict[str, A
 }
 
 
-def _hear_call(memo: Memo, tools: Sequence[HostTool], message: Message) -> Heard:
+def _handle_call(memo: Memo, tools: Sequence[HostTool], message: Message) -> Handled:
     call, odd = params(memo, _Call, message)
     if odd:
         refused = fault(INVALID_PARAMS, "the arguments were not understood")
-        return Heard(outcome=refused, events=tuple(odd))
+        return Handled(outcome=refused, events=tuple(odd))
     if call.name not in [tool.name for tool in tools]:
         why = f"unknown tool {call.name!r}"
         notice = Notice(memo.frame, memo.turn, "request_refused", why, {"kind": "tools/call"})
-        return Heard(outcome=fault(INVALID_PARAMS, why), events=(notice,))
-    return Heard(call=Call(call.name, call.arguments, call.meta.tool_call))
+        return Handled(outcome=fault(INVALID_PARAMS, why), events=(notice,))
+    return Handled(call=Call(call.name, call.arguments, call.meta.tool_call))
 
 
-def _hear_cancelled(memo: Memo, message: Message) -> Heard:
+def _handle_cancelled(memo: Memo, message: Message) -> Handled:
     cancelled, odd = params(memo, _Cancelled, message)
-    return Heard(cancelled=bytes(cancelled.call).decode("utf-8", "replace"), events=tuple(odd))
+    return Handled(cancelled=bytes(cancelled.call).decode("utf-8", "replace"), events=tuple(odd))

@@ -1,11 +1,10 @@
-"""One client of the host's tools over a wire of lines: bytes in, events out; returns in, bytes out.
+"""One MCP client of the host's tools over a stream of lines: bytes in, events out; results in, bytes out.
 
-Guarantees: no bytes of a client make it raise. Each call that was told is answered once, or withdrawn: by the client's
-cancellation, or because the client is gone. What the CLI has added to the arguments by itself is taken out, unless the
-tool has an argument of that name. An open call stands in `Memo.calls` of the conversation that it belongs to, so
-that the clock of silence knows of it. What was too long to be kept is refused and never run.
+Guarantees: no bytes of a client make it raise. Each call is answered once or withdrawn: by the client's cancellation, or
+because the client disconnected. Arguments that the CLI added are removed, unless the tool declares them. An open call stands
+in `Memo.calls`, so that the idle timeout counts it as activity. A truncated call is refused and never run.
 
-Its events come from no line of the CLI's own output, so their `frame` is `HOST`.
+The events have the `frame` `HOST`: no line of the CLI's own output caused them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from proctor.protocols.dialect import HostTool, Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.framing import MAX_LINE, Framing, Oversized
 from proctor.protocols.lenient import WHY
-from proctor.protocols.mcp_host import Call, Outcome, fault, hear, returned
+from proctor.protocols.mcp_host import Call, Outcome, fault, handle, returned
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
@@ -58,7 +57,7 @@ class ToolLine:
         self._name = name
         self._memo = Memo(frame=HOST)
         self._framing = Framing(max_line)
-        self._owed: list[bytes] = []
+        self._to_send: list[bytes] = []
         self._open: dict[str, str] = {}
         self._calls = 0
 
@@ -68,16 +67,16 @@ class ToolLine:
         out: list[AnyEvent] = []
         for line in self._framing.feed(chunk):
             if isinstance(line, Oversized):
-                out += self._read(line.skim, kept=False)
+                out += self._read(line.truncated, kept=False)
             elif line.strip():
                 out += self._read(line, kept=True)
         return out
 
-    def take_owed(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """The replies that are owed since the last time."""
-        owed = b"".join(self._owed)
-        self._owed.clear()
-        return owed
+        data = b"".join(self._to_send)
+        self._to_send.clear()
+        return data
 
     def holds(self, request: str) -> bool:
         """Does the client wait for the answer to this request?"""
@@ -98,18 +97,20 @@ class ToolLine:
         memo = self._memo
         message = jsonrpc.read(memo, line)
         if isinstance(message, Garbled):
-            return [Notice(HOST, memo.turn, "host_tools_garbled", f"no message of MCP: {message.head}")]
-        heard = hear(memo, self._tools, message, PATH)
-        if heard.call is not None:
-            return self._begin(message.key, heard.call) if kept else [self._unread(message.key, heard.call)]
-        if heard.outcome is not None:
-            self._owed.append(_line(message.key, heard.outcome))
-        cancelled = [request for request, key in self._open.items() if key == heard.cancelled]
-        return [*heard.events, *map(self._withdraw, cancelled)]
+            return [Notice(HOST, memo.turn, "host_tools_garbled", f"not an MCP message: {message.head}")]
+        handled = handle(memo, self._tools, message, PATH)
+        if handled.call is not None:
+            return (
+                self._begin(message.key, handled.call) if kept else [self._unread(message.key, handled.call)]
+            )
+        if handled.outcome is not None:
+            self._to_send.append(_line(message.key, handled.outcome))
+        cancelled = [request for request, key in self._open.items() if key == handled.cancelled]
+        return [*handled.events, *map(self._withdraw, cancelled)]
 
     def _begin(self, key: str, call: Call) -> list[AnyEvent]:
         if len(self._open) >= CALLS:
-            self._owed.append(_line(key, fault(BUSY, f"{CALLS} calls are open already")))
+            self._to_send.append(_line(key, fault(BUSY, f"{CALLS} calls are open already")))
             return [
                 Notice(HOST, self._memo.turn, "tool_refused", "too many calls are open", {"tool": call.tool})
             ]
@@ -118,11 +119,11 @@ class ToolLine:
         self._open[request] = key
         self._of.calls[request] = call.tool
         foreign = self._foreign[call.tool]
-        given = {name: value for name, value in call.arguments.items() if name not in foreign}
-        return [ToolRequested(HOST, self._memo.turn, request, call.tool, given, call.tool_call)]
+        arguments = {name: value for name, value in call.arguments.items() if name not in foreign}
+        return [ToolRequested(HOST, self._memo.turn, request, call.tool, arguments, call.tool_call)]
 
     def _unread(self, key: str, call: Call) -> Notice:
-        self._owed.append(_line(key, returned(ToolReturn("", WHY, is_error=True))))
+        self._to_send.append(_line(key, returned(ToolReturn("", WHY, is_error=True))))
         return Notice(HOST, self._memo.turn, "tool_refused", WHY, {"tool": call.tool})
 
     def _withdraw(self, request: str) -> RequestWithdrawn:

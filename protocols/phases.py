@@ -1,6 +1,6 @@
-"""What may follow what in a conversation, as two tables: phase x event, and mode x phase x request.
+"""The state machine of a conversation, as two tables: phase x event, and mode x phase x request.
 
-The cell is the next phase; `REST` stands for the phase that the open prompts and turns amount to.
+Each cell is the next phase; `REST` stands for the phase that follows from the open prompts and turns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A completion request as the one prompt that a command line takes: what was said so far, under labels.
+"""A completion request written as one prompt: the history with labels.
 
-Guarantees: all of the history is there, in its order (R138, L16); each piece of content that is text is there; where
-nothing was said, the prompt is empty. A line of content that reads like one of our labels is marked with a backslash, so
-that no message can pretend to be another.
+The whole history is there, in its order, with all text content; an empty history makes an empty prompt. A line of content
+that looks like a label is escaped with a backslash, so that no message can pretend to be another.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.protocols.attachment import Attachment, told
+from proctor.protocols.attachment import Attachment, to_text
 from proctor.protocols.dialect import HostTool
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -65,8 +64,8 @@ def prompt_of(
 ) -> str:
     """One prompt with role labels; "" where neither the history nor the prompt says anything."""
     own = Message("user", prompt)
-    said = [said for message in (*history, own) if (said := _message(message))]
-    return "\n\n".join([*_before(preamble, documents, tools), *said]) if said else ""
+    messages = [messages for message in (*history, own) if (messages := _message(message))]
+    return "\n\n".join([*_before(preamble, documents, tools), *messages]) if messages else ""
 
 
 def text_of(content: Content) -> str:
@@ -88,7 +87,7 @@ def _before(preamble: str, documents: Sequence[Document], tools: Sequence[HostTo
         yield _labelled("System", preamble)
     if documents:
         texts = (
-            told(Attachment("file", document.name, "text/plain", document.text)) for document in documents
+            to_text(Attachment("file", document.name, "text/plain", document.text)) for document in documents
         )
         yield _labelled("Documents", "\n\n".join(texts))
     if tools:

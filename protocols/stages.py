@@ -1,12 +1,11 @@
-"""The stages behind the parser: whether a line has the shape that its protocol says, and whether its owner accepts it.
+"""The stages of decoding after the parser: the shape of a frame, and its validation.
 
     parse     bytes to a JSON object                     Garbled, any reason but `refused`
     shape     a JSON object to a frame of the protocol   Unrecognized, with an `error` or of the kind `untyped`
-    meaning   what the frame says, by validators         Garbled, with the reason `refused`
+    meaning   content, checked by validators             Garbled, with the reason `refused`
 
-A line fails at the first stage that it does not pass, and says which (`stage`). A kind of frame that is not known passes:
-another version may have more. A validator is asked about what carries content (`CONTENT`); what only moves a conversation on
-is not its to refuse. The end of a turn stays an end: refused, it is one that failed.
+A line fails at the first stage that it does not pass (`stage`). An unknown kind of frame passes: another version may have
+more. Validators see only content (`CONTENT`). A refused end of a turn stays an end: the turn has failed.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ CONTENT = (TextDelta, Text, Thinking, ToolCall, ToolResult, TurnEnded)
 """The events that validators are asked about."""
 
 
-def is_misshapen(said: Sequence[object]) -> bool:
+def is_misshapen(events: Sequence[object]) -> bool:
     """Whether a line gave nothing but what does not fit its protocol; a kind of frame that is not known is no such line."""
-    return all(map(_is_unrecognized, said)) and any(map(_does_not_fit, said))
+    return all(map(_is_unrecognized, events)) and any(map(_does_not_fit, events))
 
 
 def _is_unrecognized(event: object) -> bool:

@@ -1,8 +1,7 @@
-"""The closed set of things a conversation says and is told, the same for every CLI.
+"""The events and requests of a conversation, the same for every CLI.
 
-Events come out of a conversation, requests go in. Every event names the frame it came from, a line number of the
-run's `stdout.ndjson` counted from 0 (-1 when the host itself is the source), and the turn it belongs to.
-Nothing here knows how any CLI writes these on its pipes.
+Events come out of a conversation, requests go in. Each event names its frame, a line number of the run's `stdout.ndjson`
+counted from 0 (-1 when the host itself is the source), and its turn.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _snake(name: str) -> str:
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens as the CLI counted them; None where it gave no number (R089)."""
+    """Tokens as the CLI counted them; None where it gave no number."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -167,7 +166,7 @@ class RequestWithdrawn(Event, frozen=True, gc=False, tag=_snake, omit_defaults=T
 
 
 class Steered(Event, frozen=True, gc=False, tag=_snake, omit_defaults=True):
-    """What was sent while a turn ran, a `Steer` or a `Prompt` with this id, was taken into that turn (L40)."""
+    """What was sent while a turn ran, a `Steer` or a `Prompt` with this id, was taken into that turn."""
 
     request: str
 

@@ -32,7 +32,7 @@ from proctor.actors.process.agent_process import AgentProcess, delivery_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import refuse_unsupported
-from proctor.actors.structured.structured import Inquiry
+from proctor.actors.structured.structured import StructuredRequest
 from proctor.protocols.attachment import Attachment
 from proctor.protocols.vocabulary import (
     HOST,
@@ -72,7 +72,7 @@ class PendingRequest:
     parked: bool = False
     withdrawn: bool = False
     attempts: int = 0
-    inquiry: Inquiry | None = None
+    inquiry: StructuredRequest | None = None
     admitted: bool = False
     held: AgentProcess | None = None
     written: Sent = "no"
@@ -175,7 +175,7 @@ class AgentState:
         self.transition("turn_ended", "its answer does not match the schema")
         self.put_back(pending)
 
-    def inquiry(self) -> Inquiry | None:
+    def inquiry(self) -> StructuredRequest | None:
         """The structured request that is being served, None for plain text."""
         return None if self.current is None else self.current.inquiry
 

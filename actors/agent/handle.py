@@ -42,7 +42,7 @@ from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
 from proctor.actors.recording.raw_frame import read_raw_frame
 from proctor.actors.structured.payloads import Payload, attachments_of
-from proctor.actors.structured.structured import Inquiry, inquiry_of
+from proctor.actors.structured.structured import StructuredRequest, structured_request_of
 from proctor.protocols import vocabulary as v
 from proctor.runtime.errors import ActorExited
 from proctor.runtime.exits import Crash, ExitReason, NoProc
@@ -104,7 +104,7 @@ class Agent:
         `payloads` go with the prompt, in their order; `UnsupportedPayload` is raised for one that this CLI cannot take.
         """
         check_request(prompt, timeout=timeout, payloads=payloads)
-        inquiry = None if schema is None else inquiry_of(schema)
+        inquiry = None if schema is None else structured_request_of(schema)
         async with self._stream(prompt, timeout, inquiry, payloads) as turn:
             return await turn.finish()
 
@@ -122,11 +122,17 @@ class Agent:
         all attempts.
         """
         check_request(prompt, timeout=timeout, payloads=payloads)
-        return self._stream(prompt, timeout, None if schema is None else inquiry_of(schema), payloads)
+        return self._stream(
+            prompt, timeout, None if schema is None else structured_request_of(schema), payloads
+        )
 
     @asynccontextmanager
     async def _stream(
-        self, prompt: str, timeout: float | None, inquiry: Inquiry | None, payloads: Sequence[Payload]
+        self,
+        prompt: str,
+        timeout: float | None,
+        inquiry: StructuredRequest | None,
+        payloads: Sequence[Payload],
     ) -> AsyncGenerator[Turn]:
         ends, turn = until(timeout), None
         attachments = attachments_of(payloads) if payloads else ()

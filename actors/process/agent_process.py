@@ -132,10 +132,10 @@ class AgentProcess:
         self._recording = recording = self._directory.open_incarnation()
         try:
             number, wanted = self.number, self.conversation.memo.launch
-            overhear, place = self._on_stderr, self._directory
+            feed_stderr, place = self._on_stderr, self._directory
             if wanted.attachments:
                 self._payload_files.make_folder()  # a CLI looks for its folders when it starts
-            opening = prepare_launch(self.plan, place, recording, overhear, number=number, wanted=wanted)
+            opening = prepare_launch(self.plan, place, recording, feed_stderr, number=number, wanted=wanted)
             try:
                 self.log.append(opening.notices)
                 self._logger.executable = opening.program
@@ -387,7 +387,7 @@ class AgentProcess:
             self._nursery.start_soon(self.stop, "garbled")
 
     def _on_stderr(self, data: bytes) -> None:
-        self._on_events(self.conversation.overhear(data))
+        self._on_events(self.conversation.feed_stderr(data))
 
     def _on_events(self, events: list[v.AnyEvent]) -> None:
         observers, start = self._observers, 0
@@ -401,7 +401,7 @@ class AgentProcess:
                 self._liveness.reschedule()
                 self._notify(event)
         self.log.append(events[start:] if start else events)
-        self._stdin.queue(self.conversation.take_owed())
+        self._stdin.queue(self.conversation.data_to_send())
         if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
@@ -467,7 +467,7 @@ class AgentProcess:
             await self.give_up("exit", f"{why}, and it did not exit within {seconds:g} s", by="eof")
 
     def _await_reply_to(self, request: v.AnyRequest) -> None:
-        kind, asked = type(request), self.conversation.memo.asked
+        kind, asked = type(request), self.conversation.memo.pending
         # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
         due = kind is v.Interrupt or request.id in asked
         if due and not self._liveness.awaits(kind):

@@ -41,13 +41,13 @@ def prepare_launch(
     plan: Plan,
     directory: RunDirectory,
     recording: Recording,
-    overhear: Callable[[bytes], object],
+    feed_stderr: Callable[[bytes], object],
     *,
     number: int,
     wanted: Launch,
 ) -> PreparedLaunch:
     """Prepare incarnation `number` of a plan, recorded in its agent's `directory`. Nothing is started yet. `wanted` is
-    what `Plan.opening` gave for it: the conversation was told the same. `overhear` is told of stderr where its dialect
+    what `Plan.opening` gave for it: the conversation was told the same. `feed_stderr` is told of stderr where its dialect
     reads the log that is there.
 
     Raises `NotInstalled`, `NotExecutable`, `BadOption`.
@@ -71,7 +71,7 @@ def prepare_launch(
 
     def on_stderr(data: bytes) -> None:
         recording.stderr(data)
-        overhear(data)
+        feed_stderr(data)
 
     start = Start(
         command=Command(command.argv, environment.variables, cwd),

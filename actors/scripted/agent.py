@@ -1,17 +1,11 @@
-"""The session of the scripted agent: who is asked what, in which order, and when the process leaves.
+"""The engine of the scripted agent: its session, its prompts and the end of its process.
 
-Guaranteed, in every wire: each prompt that is read gets one end of a turn, unless a fault or a signal forbids it; the
-host's requests are answered in the middle of a turn; the session is saved at the start and at the end of each turn, so
-that a resumed one finds how far it came whatever killed the process. The script's next turn is counted at the end of a
-turn: one that was cut short by a death is played again.
+Guaranteed in every wire: each prompt gets one end of a turn, unless a fault or a signal forbids it; the host's requests are
+answered during a turn; the session is saved at the start and end of each turn, so that a resumed one continues after any
+death. A turn that a death cut short is played again.
 
-What a frame looks like and what a request is called is the wire's (`wires`); this engine only knows that there are
-sessions, prompts, questions and their answers.
-
-One thread, one select. Only `pump` reads stdin, and only there a turn is cut, so no frame is left half written but by
-the fault that wants it. What a signal does is the wire's table: it leaves from the handler, with the tool that runs,
-or dies as if nobody had handled it, or cuts the turn, which `pump` sees. Not handled: hooks, slash commands; a reader
-that does not read blocks us, where a real CLI may buffer.
+One thread, one select. Only `pump` reads stdin, and only there a turn is cut, so that no frame is left half written. The wire's
+`signals` table says what a signal does. Not supported: hooks, slash commands.
 """
 
 from __future__ import annotations

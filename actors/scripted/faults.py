@@ -1,4 +1,4 @@
-"""What each fault does at its point. Those that last as long as the process are looked up where they matter."""
+"""The faults, by name. Those that last as long as the process are looked up where they matter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The scripted agent as a dialect: any wire of ours, spoken by a program of ours that plays a script.
+"""The scripted agent as a dialect: any wire, spoken by a program that plays a script.
 
-`SCRIPTED_WIRES` says what there is: for each name the dialect that reads it, the wire that the program speaks with, and how a
-process of it is held. Scripts and faults are checked when the dialect is made, by the code that the program itself
-reads them with.
+`SCRIPTED_WIRES` lists them. Scripts and faults are checked when the dialect is made, by the code of the program itself.
 """
 
 from __future__ import annotations
@@ -98,7 +96,7 @@ def scripted_dialect(
     """A dialect of `SCRIPTED_WIRES` with our program behind it; `Launch.executable` is not looked at.
 
     Raises ScriptError for a dialect that there is not, and for a mistake in the script or in a fault, before anything
-    is started (R189).
+    is started.
     """
     executable = scripted_executable(script, dialect=dialect, faults=faults, speed=speed)
     real = scripted_wire(dialect).dialect

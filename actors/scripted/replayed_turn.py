@@ -1,4 +1,4 @@
-"""A recorded turn being repeated, line by line."""
+"""A recorded turn, replayed line by line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""One turn of the scripted agent: the steps of a script, told by the wire of the wire.
+"""A turn of a script, played step by step in the agent's wire.
 
-A turn ends exactly once: by its `reply` or `end` step, the end of its steps, a fault or a refusal that ends it
-(`TurnDone`), or the host (`TurnCut`, raised only where stdin is read, between two frames). What was being said or done
-when it was cut is told the way the real CLI tells it.
+A turn ends exactly once: by its `reply` or `end` step, the end of its steps, a fault or refusal (`TurnDone`), or the host
+(`TurnCut`, raised only where stdin is read, between two frames).
 """
 
 from __future__ import annotations

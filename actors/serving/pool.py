@@ -31,7 +31,7 @@ from proctor.actors.serving.slots import Slots
 from proctor.actors.serving.warm_pool import WarmPool, WarmProcess
 from proctor.actors.specs import plan_of
 from proctor.actors.structured.payloads import Payload, attachments_of, refuse_unsupported
-from proctor.actors.structured.structured import Inquiry, inquiry_of
+from proctor.actors.structured.structured import StructuredRequest, structured_request_of
 from proctor.protocols.attachment import Attachment
 from proctor.runtime.messaging import left, until
 from proctor.runtime.spec import ChildSpec
@@ -70,7 +70,7 @@ class _PoolRequest:
 
     prompt: str
     ends: float
-    inquiry: Inquiry | None
+    inquiry: StructuredRequest | None
     attachments: tuple[Attachment, ...]
     limits: SpendLimits
 
@@ -190,7 +190,7 @@ class Pool:
         attachments = attachments_of(payloads)
         refuse_unsupported(plan, attachments)
         limits = run_limits(plan, self.book)
-        request = _PoolRequest(prompt, ends, inquiry_of(schema), attachments, limits)
+        request = _PoolRequest(prompt, ends, structured_request_of(schema), attachments, limits)
         self._slots.must_be_open()
         async with AsyncExitStack() as stack:
             live = await self._kept_ready(stack, plan, request)

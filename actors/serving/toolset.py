@@ -15,7 +15,7 @@ import trio
 
 from proctor.actors.errors import BadOption
 from proctor.actors.structured.schemas import Schema, schema_of
-from proctor.actors.structured.submit import told
+from proctor.actors.structured.submit import format_violations
 from proctor.actors.tools.tools import Tool, ToolResult
 
 PERIOD = 0.25
@@ -147,7 +147,8 @@ async def _carried_out(
     values = dict(arguments)
     if tool.checked and (wrong := schema.violations(values)):
         return ToolResult(
-            f"The arguments of {tool.name!r} do not match its schema. {told(wrong)}", is_error=True
+            f"The arguments of {tool.name!r} do not match its schema. {format_violations(wrong)}",
+            is_error=True,
         )
     try:
         return await tool.function(values, call)

@@ -86,8 +86,8 @@ def _name_length(name: Any) -> int:
 
 def _patterns(keywords: Mapping[Any, Any]) -> Iterable[str]:
     many = keywords.get("patternProperties")
-    found = [keywords.get("pattern"), *(cast("Iterable[Any]", many) if isinstance(many, Mapping) else ())]
-    return [one for one in found if isinstance(one, str)]
+    patterns = [keywords.get("pattern"), *(cast("Iterable[Any]", many) if isinstance(many, Mapping) else ())]
+    return [one for one in patterns if isinstance(one, str)]
 
 
 @attrs.frozen

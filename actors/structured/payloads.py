@@ -1,9 +1,8 @@
-"""What a caller sends beside a prompt's words: the content of a file, binary data, or JSON.
+"""Payloads: files, binary data and JSON that a caller sends along with a prompt's text.
 
-A payload is a value: what was given is what is sent, whatever happens to the file meanwhile, also when the request waits
-through a restart. What is text reaches every command line, in the prompt. The rest is carried as the dialect can: content
-blocks of the conversation, or a temporary file named in the arguments, which goes with its process (R146). What a command
-line cannot take is refused before anything is sent (R147).
+A payload is a value: it is sent as it was when it was made, whatever happens to the file meanwhile. Text reaches every
+command line, in the prompt. The rest travels as the dialect can: content blocks, or a temporary file in the arguments,
+which is deleted with its process. What a command line cannot take is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import msgspec
 from proctor.actors.errors import BadOption, UnsupportedPayload
 from proctor.actors.plan.plan import Plan
 from proctor.actors.structured.schemas import schema_of
-from proctor.actors.structured.submit import told as told_of
-from proctor.protocols.attachment import Attachment, Untaken, refuse_untaken
+from proctor.actors.structured.submit import format_violations
+from proctor.protocols.attachment import Attachment, UnsupportedAttachment, refuse_unsupported_attachments
 from proctor.protocols.dialect import Memo
 
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.ASCII | re.IGNORECASE)
@@ -70,7 +69,7 @@ Payload = FilePayload | BinaryPayload | JsonPayload
 def attachments_of(payloads: Iterable[Payload]) -> tuple[Attachment, ...]:
     """The payloads as a conversation takes them, in their order. Raises `BadOption` for what is none."""
     if isinstance(payloads, str) or not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BadOption(f"payloads are a sequence of payloads, got {payloads!r}")
+        raise BadOption(f"payloads must be a sequence of payloads, got {payloads!r}")
     return tuple(_MAKERS.get(type(payload), _refused)(payload) for payload in payloads)
 
 
@@ -79,12 +78,12 @@ def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment], live: Memo
     itself where one runs."""
     takes = partial(plan.dialect.takes, live or Memo(mode=plan.launch.mode, launch=plan.launch))
     try:
-        refuse_untaken(plan.dialect.name, attachments, takes)
-    except Untaken as error:
+        refuse_unsupported_attachments(plan.dialect.name, attachments, takes)
+    except UnsupportedAttachment as error:
         raise unsupported(error) from error
 
 
-def unsupported(error: Untaken) -> UnsupportedPayload:
+def unsupported(error: UnsupportedAttachment) -> UnsupportedPayload:
     """The same for the caller of an agent."""
     return UnsupportedPayload(error.cli, error.attachment.kind, error.attachment.mime, str(error))
 
@@ -114,30 +113,32 @@ def _of_binary(payload: BinaryPayload) -> Attachment:
 
 def _checked(mime: str) -> str:
     if _MIME.fullmatch(mime) is None:
-        raise BadOption(f"a MIME type is like 'image/png', got {mime!r}")
+        raise BadOption(f"a MIME type must look like 'image/png', got {mime!r}")
     return mime.lower()
 
 
 def _of_json(payload: JsonPayload) -> Attachment:
-    told = _dumped(payload.value)
+    text = _dumped(payload.value)
     if payload.schema is not None:
         schema = schema_of({"title": payload.name, **payload.schema})
-        if wrong := schema.violations(msgspec.json.decode(told)):
-            raise BadOption(f"the JSON payload {payload.name!r} does not match its schema. {told_of(wrong)}")
-        told = f"{told}\n\nof the JSON schema\n\n{_dumped(payload.schema)}"
-    return Attachment("json", payload.name, "application/json", told)
+        if wrong := schema.violations(msgspec.json.decode(text)):
+            raise BadOption(
+                f"the JSON payload {payload.name!r} does not match its schema. {format_violations(wrong)}"
+            )
+        text = f"{text}\n\nof the JSON schema\n\n{_dumped(payload.schema)}"
+    return Attachment("json", payload.name, "application/json", text)
 
 
 def _dumped(value: object) -> str:
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadOption(f"a JSON payload is what JSON can carry: {error}") from error
+        raise BadOption(f"a JSON payload must be a JSON value: {error}") from error
 
 
 def _refused(payload: object) -> Attachment:
-    known = ", ".join(kind.__name__ for kind in _MAKERS)
-    raise BadOption(f"a payload is one of {known}, got {payload!r}")
+    kinds = ", ".join(kind.__name__ for kind in _MAKERS)
+    raise BadOption(f"a payload must be one of {kinds}, got {payload!r}")
 
 
 _MAKERS: Mapping[type, Callable[..., Attachment]] = {

@@ -1,15 +1,9 @@
-"""What an answer is to be: a declared type or a JSON schema, and what an answer breaks of it.
+"""The schema of an answer: a declared type or a JSON schema, and the violations of a value.
 
-Guarantees: `violations` finds all that is wrong, each with its place, and never raises on what a model may have said;
-what has none makes a value of the declared type. No schema is ever fetched: a `$ref` that leads out is a `BadOption`, and so
-is a schema that would take all memory or time to check by. Of a value that is too large for that (see `extent`) less is told,
-and one that cannot be checked has this as its violation.
-
-A declared type is a msgspec Struct, an attrs or data class, a TypedDict, or what msgspec makes of these (`list[Invoice]`).
-Its schema is msgspec's; its own checks (validators, `__post_init__`) come after the schema's, and an attrs class has its
-converters run, which msgspec leaves out. A mapping is a JSON schema as it stands (draft 2020-12 unless it says so).
-
-Not here: how an agent is brought to answer so (`structured`), and an example of an answer (`examples`).
+`violations` never raises on what a model may have written; a value without any makes a value of the declared type.
+Nothing is fetched: a `$ref` that leads out is a `BadOption`, and so is a schema that costs too much to check (`limits`).
+A declared type is a msgspec Struct, an attrs or data class, a TypedDict, or what msgspec makes of these; its own checks
+(validators, `__post_init__`) run after the schema's. A mapping is a JSON schema (draft 2020-12 unless it names another).
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from proctor.actors.structured.subschemas import TooCostly
 if TYPE_CHECKING:
     import jsonschema_rs
 
-EXTRA = "a schema of the answer needs one more package: pip install 'proctor[schema]'"
+EXTRA = "a schema needs one more package: pip install 'proctor[schema]'"
 
 LONGEST = 400
 """Characters of a violation's message: the checker repeats the whole value in it."""
@@ -50,7 +44,7 @@ _PARTS = "#/$defs/"
 
 @attrs.frozen
 class Violation:
-    """One thing that is wrong: `path` is a JSON pointer (`/lines/0/price`, "" for the whole), `message` says what."""
+    """One error: `path` is a JSON pointer (`/lines/0/price`, "" for the whole), `message` describes it."""
 
     path: str
     message: str
@@ -61,7 +55,7 @@ class Violation:
 
 @attrs.frozen(eq=False)
 class Schema:
-    """What was declared, as a JSON schema. `name` is the type's, or the schema's title, or "answer"."""
+    """A declared type or mapping as a JSON schema. `name` is the type's, or the schema's title, or "answer"."""
 
     name: str
     json: Mapping[str, Any]
@@ -75,14 +69,14 @@ class Schema:
         return msgspec.json.encode(self.json).decode()
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
-        """All that is wrong with `value`, which is plain data; none when it makes a value of the declared type."""
+        """The violations of `value`, which is plain data; none when it makes a value of the declared type."""
         try:
-            found = self._checked(value)
+            violations = self._checked(value)
         except TooCostly as error:
-            found = (Violation("", f"it cannot be checked: {error}"),)
+            violations = (Violation("", f"it cannot be checked: {error}"),)
         except ValueError as error:  # no JSON: not of a model, but of a caller
-            found = (Violation("", _short(str(error))),)
-        return found or self._converted(value)[1]
+            violations = (Violation("", _short(str(error))),)
+        return violations or self._converted(value)[1]
 
     def _checked(self, value: Any) -> tuple[Violation, ...]:
         self._limits.refuse_costly(value)
@@ -90,9 +84,9 @@ class Schema:
             return ()
         match self._limits.detail(value):
             case "all":
-                return tuple(v for error in self._validator.iter_errors(value) for v in _told(error))
+                return tuple(v for error in self._validator.iter_errors(value) for v in _violations_of(error))
             case "first":
-                return (*_told(self._first_error(value)), Violation("", _FIRST))
+                return (*_violations_of(self._first_error(value)), Violation("", _FIRST))
             case "none":
                 return (Violation("", _NONE),)
 
@@ -121,9 +115,9 @@ class Schema:
         if self._type is None:
             return data, ()
         try:
-            return _initialised(msgspec.convert(data, self._type)), ()
+            return _with_converters(msgspec.convert(data, self._type)), ()
         except msgspec.ValidationError as error:
-            return None, (_placed(str(error)),)
+            return None, (_violation_of(str(error)),)
         except Exception as error:  # noqa: BLE001  # the declared class's own code: its fault is the answer's
             return None, (Violation("", _short(f"{type(error).__name__}: {error}")),)
 
@@ -220,23 +214,23 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _first_lines(text: str) -> str:
-    said, _, where = text.replace('is not a "regex"', 'is not a "regex", or too large a one').partition(
+    text, _, where = text.replace('is not a "regex"', 'is not a "regex", or too large a one').partition(
         "\n\nFailed validating"
     )
     place = where.partition("\n\n")[0].strip()
-    return _short(f"{said.strip()} ({place})" if place.startswith('"') else said.strip())
+    return _short(f"{text.strip()} ({place})" if place.startswith('"') else text.strip())
 
 
 # -- violations
 
 
-def _told(error: jsonschema_rs.ValidationError) -> Iterator[Violation]:
+def _violations_of(error: jsonschema_rs.ValidationError) -> Iterator[Violation]:
     """The violation, or those of the one branch that the value can have been meant for."""
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(error.kind, "context", None) or []
     meant = [branch for branch in branches if not _is_of_another_type(branch, error)]
     if len(meant) == 1:
         for inner in meant[0]:
-            yield from _told(inner)
+            yield from _violations_of(inner)
     else:
         yield Violation(_pointer(error.instance_path), _short(error.message))
 
@@ -258,28 +252,28 @@ def _short(message: str) -> str:
     return f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
 
 
-def _placed(said: str) -> Violation:
+def _violation_of(text: str) -> Violation:
     """A violation as msgspec tells it: `Expected … - at `$.lines[0].n``."""
-    message, _, place = said.partition(" - at `$")
+    message, _, place = text.partition(" - at `$")
     steps = place.rstrip("`").replace("[", ".").replace("]", "").split(".")[1:]
     return Violation(_pointer([*steps]), _short(message))
 
 
-def _initialised(value: Any) -> Any:
+def _with_converters(value: Any) -> Any:
     """The value with its attrs instances made by their own `__init__`, which runs their converters."""
     match value:
         case list():
-            return [*map(_initialised, cast("list[Any]", value))]  # type: ignore[redundant-cast]
+            return [*map(_with_converters, cast("list[Any]", value))]  # type: ignore[redundant-cast]
         case dict():
-            given = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
-            return {key: _initialised(one) for key, one in given.items()}
+            fields = cast("dict[Any, Any]", value)  # type: ignore[redundant-cast]
+            return {key: _with_converters(one) for key, one in fields.items()}
         case _:
-            return _made_anew(value)
+            return _constructed(value)
 
 
-def _made_anew(value: Any) -> Any:
+def _constructed(value: Any) -> Any:
     fields = [field for field in getattr(value, "__attrs_attrs__", ()) if field.init]
     kind = cast("type[Any]", value.__class__)
     if not fields:
         return value
-    return kind(**{field.alias: _initialised(getattr(value, field.name)) for field in fields})
+    return kind(**{field.alias: _with_converters(getattr(value, field.name)) for field in fields})

@@ -1,7 +1,7 @@
-"""How an agent is brought to answer in a shape: the ways there are, and which one is taken.
+"""The ways to get a structured answer out of an agent, and the choice between them.
 
-`ROUTES` is tried from its top: the first whose facts all hold is taken. The last one needs nothing, so every agent can
-be asked. What a fact means is in `_FACTS`.
+`ROUTES` is tried from its top: the first whose facts all hold is taken. The last one needs none, so every agent can
+be asked.
 """
 
 from __future__ import annotations

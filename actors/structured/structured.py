@@ -1,14 +1,9 @@
-"""An answer in a shape: how often it is asked for, what each attempt came to, and the answer that is made of them all.
+"""A request for a structured answer: the attempts, the verdict on each, and the answer made of them all.
 
-An `Inquiry` goes with one request from its caller to its end. Guarantees: what is accepted has no violations by the
-declared schema, whichever way it came, also where the CLI has checked it by itself; once something valid was handed in
-the request is answered, whatever its turn or its process comes to after that. What was wrong goes back to the agent in
-the next attempt, all of it, each with its place. There are at most so many attempts; under a bound of cost none is begun
-once it is spent. A turn that ended for another reason (a limit, an error, an interrupt) is not an attempt to repeat.
-
-What is counted is counted over all attempts: cost, tokens, turns of the model, time.
-
-Not here: who sends an attempt and when (`agent`, `runs`), and by which way (`routes`).
+Guarantees: an accepted answer has no violations of the declared schema, whichever way it came, also where the CLI has
+checked it. Once a valid answer was submitted the request is answered, whatever happens to its turn or its process. All
+errors of an attempt go back to the agent in the next. A turn that ended for another reason (a limit, an error, an
+interrupt) is not repeated. Cost, tokens, model turns and time are counted over all attempts.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.structured.schemas import Schema, Violation, schema_of
 from proctor.actors.structured.strategies import Case, Route, kept, launched_for, route_of
-from proctor.actors.structured.submit import desk_tools, told
+from proctor.actors.structured.submit import format_violations, submission_tools
 from proctor.protocols.lenient import Refusal
 from proctor.protocols.vocabulary import TurnEnded
 
@@ -42,7 +37,7 @@ _QUOTED = 4000
 
 def _count(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadOption(f"attempts must be a whole number from 1 on, got {value!r}")
+        raise BadOption(f"attempts must be a whole number of at least 1, got {value!r}")
 
 
 def _dollars(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -52,8 +47,8 @@ def _dollars(instance: object, attribute: attrs.Attribute[Any], value: object) -
 
 @attrs.frozen
 class Expected:
-    """What an answer is to be, with bounds: at most `attempts` turns (3), and none begun once those before it have cost
-    `max_cost_usd` (US dollars; None: no bound). Where the CLI tells no cost only the attempts are bounded.
+    """A declared answer with bounds: at most `attempts` turns (3), and no further one once they have cost `max_cost_usd`
+    (US dollars; None: no bound). Where the CLI reports no cost only the attempts are bounded.
 
     `declared` is a msgspec Struct, an attrs class, a TypedDict or a mapping that is a JSON schema. Raises `BadOption`.
     """
@@ -69,11 +64,11 @@ class _Accepted:
     value: Any
 
 
-class Inquiry:
-    """One request for an answer in a shape. `attempts` counts those made so far, `route` is the way of this one. `forgets`:
-    the agent remembers nothing of an attempt when it is asked for the next.
+class StructuredRequest:
+    """One request for a structured answer. `attempts` counts those made so far, `route` is the strategy in use. `forgets`:
+    the agent does not remember an attempt when it is asked for the next.
 
-    It is a `Desk`: what an agent submits in its turn is judged at once.
+    It is a `Submission`: what an agent submits during its turn is checked at once.
     """
 
     def __init__(self, expected: Expected) -> None:
@@ -81,8 +76,8 @@ class Inquiry:
         self.route: Route = "text"
         self.attempts = 0
         self.violations: tuple[Violation, ...] = ()
-        self._most = expected.attempts
-        self._dearest = expected.max_cost_usd
+        self._max_attempts = expected.attempts
+        self._max_cost = expected.max_cost_usd
         self._expense = Expense()
         self._accepted: _Accepted | None = None
         self._has_tried = False
@@ -92,7 +87,7 @@ class Inquiry:
 
     @property
     def met(self) -> bool:
-        """Was something valid handed in?"""
+        """Whether a valid answer was submitted."""
         return self._accepted is not None
 
     # -- the way there
@@ -115,15 +110,15 @@ class Inquiry:
 
         Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
         self.choose(plan, fresh=True)
-        return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, desk_tools(self)))
+        return kept(launched_for(Case(plan, self.schema, fresh=True), self.route, submission_tools(self)))
 
     @property
     def turn_schema(self) -> dict[str, Any] | None:
-        """The schema that goes with the prompt, None for none."""
+        """The schema to send with the prompt; None for none."""
         return self._form
 
     def worded(self, prompt: str) -> str:
-        """The first prompt, with what has to be said of the shape."""
+        """The first prompt, with instructions about the schema."""
         self._prompt = prompt
         return "\n\n".join(part for part in (prompt, self._wording()) if part)
 
@@ -132,50 +127,50 @@ class Inquiry:
             case "tools":
                 return _SUBMIT
             case "standing_tools":
-                return f"{_SUBMIT} What is submitted has to fit this JSON schema:\n{self.schema.text}"
+                return f"{_SUBMIT} The answer must match this JSON schema:\n{self.schema.text}"
             case "text":
                 return f"{_WRITE}\n```json\n{self.schema.text}\n```"
             case _:
                 return ""
 
     def _reminder(self) -> str:
-        return f"It has to fit this JSON schema:\n{self.schema.text}"
+        return f"It must match this JSON schema:\n{self.schema.text}"
 
     # -- attempts
 
     def submit(self, data: Any) -> Sequence[Violation]:
-        """Take what the agent hands in during its turn; what is wrong with it. Each time is an attempt."""
+        """Check an answer that the agent submits during its turn. Each submission is an attempt. The violations."""
         wrong = self._judge(data)
         self._tried(wrong)
         return wrong
 
     def judge(self, end: TurnEnded) -> str | None:
-        """A turn of this request has ended: what to ask the agent next, None when this is the end of it."""
+        """The next prompt after a turn of this request has ended; None when the request is over."""
         self._expense.add(end)
-        tried, self._has_tried = self._has_tried, False
+        was_tried, self._has_tried = self._has_tried, False
         if self.met or end.ending not in _JUDGED:
             return None
         wrong = self._read(end)
-        if self.met or not tried:
+        if self.met or not was_tried:
             self._tried(wrong)
         self._has_tried = False
-        if self.met or self.attempts >= self._most or self._is_spent:
+        if self.met or self.attempts >= self._max_attempts or self._is_spent:
             return None
-        again = f"{told(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
+        again = f"{format_violations(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
         return self._reminded(again, end.text or "") if self.forgets else again
 
-    def _reminded(self, again: str, said: str) -> str:
-        return f"{self._prompt}\n\n{_SAID}\n{said[:_QUOTED]}\n\n{again}"
+    def _reminded(self, again: str, previous: str) -> str:
+        return f"{self._prompt}\n\n{_PREVIOUS}\n{previous[:_QUOTED]}\n\n{again}"
 
     @property
     def _is_spent(self) -> bool:
-        return self._dearest is not None and (self._expense.cost_usd or 0.0) >= self._dearest
+        return self._max_cost is not None and (self._expense.cost_usd or 0.0) >= self._max_cost
 
     def _read(self, end: TurnEnded) -> tuple[Violation, ...]:
         """Judge what the turn ended with: the CLI's own structured answer, else JSON in the text."""
-        given = end.structured_output
+        output = end.structured_output
         first: tuple[Violation, ...] | None = None
-        for candidate in _values(end.text or "") if given is None else (given,):
+        for candidate in _values(end.text or "") if output is None else (output,):
             if not (wrong := self._judge(candidate)):
                 return ()
             first = first or wrong
@@ -188,7 +183,7 @@ class Inquiry:
         return wrong
 
     def _tried(self, wrong: tuple[Violation, ...]) -> None:
-        self.attempts = min(self.attempts + 1, self._most)
+        self.attempts = min(self.attempts + 1, self._max_attempts)
         self.violations = wrong
         self._has_tried = True
 
@@ -207,7 +202,7 @@ class Inquiry:
 
     def _met(self, answer: Answer, accepted: _Accepted) -> Answer:
         late = (
-            f"a valid answer was handed in; then: {answer.outcome}{answer.error and ': '}{answer.error or ''}"
+            f"a valid answer was submitted; then: {answer.outcome}{answer.error and ': '}{answer.error or ''}"
         )
         return attrs.evolve(
             answer,
@@ -220,21 +215,21 @@ class Inquiry:
 
     def _why(self) -> str:
         spent = f", ${self._expense.cost_usd:.4g} spent" if self._is_spent else ""
-        return f"no answer that fits {self.schema.name} in {self.attempts} of {self._most} attempts{spent}. {told(self.violations)}"
+        return f"no answer that matches {self.schema.name} in {self.attempts} of {self._max_attempts} attempts{spent}. {format_violations(self.violations)}"
 
 
-def inquiry_of(schema: object) -> Inquiry | None:
-    """The inquiry for a keyword `schema`: None for none, a declared type, a JSON schema, or an `Expected`.
+def structured_request_of(schema: object) -> StructuredRequest | None:
+    """The request for a keyword `schema`: None for none, a declared type, a JSON schema, or an `Expected`.
 
     Raises `BadOption`.
     """
     if schema is None:
         return None
-    return Inquiry(schema if isinstance(schema, Expected) else Expected(schema))
+    return StructuredRequest(schema if isinstance(schema, Expected) else Expected(schema))
 
 
 def _values(text: str) -> Iterator[Any]:
-    """What JSON there is in an answer's text: the whole, or what stands in its fences, the last first."""
+    """The JSON values in a text: the whole text, or its fenced blocks, the last one first."""
     for candidate in (text, *reversed(_FENCED.findall(text))):
         try:
             yield msgspec.json.decode(candidate.strip())
@@ -243,22 +238,20 @@ def _values(text: str) -> Iterator[Any]:
 
 
 _SUBMIT = (
-    "Hand in your answer by calling the tool `submit` (your list may show its name with something before it). "
-    "`validate` checks an answer without handing it in, `example` shows what one looks like. "
-    "An answer that is only written down does not count."
+    "Submit your answer by calling the tool `submit` (your tool list may show its name with a prefix). "
+    "`validate` checks an answer without submitting it, `example` shows a sample. "
+    "An answer that is only written as text does not count."
 )
 _WRITE = (
-    "Answer with one JSON value and nothing else: no words before it, none after it. "
-    "It has to fit this JSON schema:"
+    "Answer with one JSON value and nothing else: no text before it and none after it. "
+    "It must match this JSON schema:"
 )
-_AGAIN = (
-    "That was not an answer as it was asked for. Correct all of it and answer again, with the whole answer."
-)
-_SAID = "This was asked before, and the answer was:"
+_AGAIN = "Your answer does not match the schema. Fix every error and send the complete answer again."
+_PREVIOUS = "This was your previous answer to the same request:"
 _MISSING: Mapping[Route, str] = {
     "turn": "the answer is not JSON",
     "launch": "the answer is not JSON",
-    "tools": "nothing was handed in by `submit`",
-    "standing_tools": "nothing was handed in by `submit`",
+    "tools": "no answer was submitted with `submit`",
+    "standing_tools": "no answer was submitted with `submit`",
     "text": "the answer is not JSON",
 }

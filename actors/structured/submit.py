@@ -1,12 +1,8 @@
-"""Three tools by which an agent hands in an answer that fits: `submit`, `validate` and `example`.
+"""The tools `submit`, `validate` and `example`, by which an agent gives a structured answer.
 
-Guarantees: only data without a violation is accepted; whatever else is handed in comes back with all that is wrong in
-it, each with its place, and the agent may go on. `validate` says the same and hands in nothing. `example` shows data
-that fits, or says that none could be made.
-
-Made for one schema (`schema_tools`) they take the answer itself as their arguments, so that the model is told its
-shape by the CLI. Made for an agent that is asked for many things (`standing_tools`) they take it as `value`, and look
-up what the request that runs now is to be answered with.
+Only valid data is accepted; anything else comes back with all its errors and their places, and the agent may go on.
+Made for one schema (`schema_tools`) the tools take the answer as their arguments, so that the CLI shows the model the
+schema. Made for an agent with many requests (`standing_tools`) they take it as `value`, for the request that runs.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from proctor.actors.tools.tools import Tool, ToolResult
 from proctor.protocols.dialect import HostTool, record_schema
 from proctor.protocols.lenient import Refusal
 
-MOST = 50
+LISTED = 50
 """Violations that are told in one text; how many more there are is said."""
 
 VALUE = "value"
@@ -37,24 +33,24 @@ _ANY_VALUE: Mapping[str, Any] = {
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-class Desk(Protocol):
-    """Where answers are handed in: what they have to fit, and what becomes of them."""
+class Submission(Protocol):
+    """A request that takes answers while a turn runs."""
 
     @property
     def schema(self) -> Schema:
-        """What an answer has to fit."""
+        """The schema of the answer."""
         ...
 
     def submit(self, data: Any) -> Sequence[Violation]:
-        """Take the data when nothing is wrong with it; what is wrong."""
+        """Accept the data when it is valid. The violations."""
         ...
 
 
-Find = Callable[[], Desk | None]
+Find = Callable[[], Submission | None]
 
 
 @attrs.frozen
-class _Counter:
+class _SchemaSubmission:
     schema: Schema
     accept: Callable[[Any], object]
 
@@ -68,16 +64,16 @@ class _Counter:
 def schema_tools(schema: Schema, accept: Callable[[Any], object]) -> tuple[Tool, Tool, Tool]:
     """`submit`, `validate` and `example` for one schema. `accept` is called with each valid value that is submitted,
     of the declared type; what it raises, the model reads."""
-    return desk_tools(_Counter(schema, accept))
+    return submission_tools(_SchemaSubmission(schema, accept))
 
 
-def desk_tools(desk: Desk) -> tuple[Tool, Tool, Tool]:
-    """The tools for one desk: what they take is what its schema says."""
-    return _tools(lambda: desk, *_shape(desk.schema))
+def submission_tools(submission: Submission) -> tuple[Tool, Tool, Tool]:
+    """The tools for one submission: their parameters are its schema."""
+    return _tools(lambda: submission, *_shape(submission.schema))
 
 
 def standing_tools(find: Find) -> tuple[Tool, Tool, Tool]:
-    """The tools for whatever desk is open when they are called; None: no answer in a shape was asked for."""
+    """The tools for the submission that is open when they are called; None: no structured answer is expected."""
     return _tools(find, _ANY_VALUE, wrapped=True)
 
 
@@ -92,14 +88,14 @@ def _shape(schema: Schema) -> tuple[Mapping[str, Any], bool]:
 def _tools(find: Find, shape: Mapping[str, Any], wrapped: bool) -> tuple[Tool, Tool, Tool]:
     where = f" It is the argument `{VALUE}`." if wrapped else " Its members are the arguments."
     return (
-        _tool("submit", f"Hand in the answer that was asked for.{where}", shape, partial(_submit, find, wrapped)),
+        _tool("submit", f"Submit the answer.{where}", shape, partial(_submit, find, wrapped)),
         _tool(
             "validate",
-            f"Check an answer without handing it in: tells all that is wrong with it.{where}",
+            f"Check an answer without submitting it: lists all errors.{where}",
             shape,
             partial(_validate, find, wrapped),
         ),
-        _tool("example", "Show an answer of the right shape; what it says means nothing.", _NOTHING,
+        _tool("example", "Show a sample answer that matches the schema; its values mean nothing.", _NOTHING,
               partial(_example, find)),
     )  # fmt: skip
 
@@ -110,55 +106,59 @@ def _tool(name: str, description: str, shape: Mapping[str, Any], function: parti
 
 
 async def _submit(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
-    if (desk := find()) is None:
-        return _unasked()
-    if wrong := _absent(wrapped, arguments) or desk.submit(_given(desk, wrapped, arguments)):
-        return ToolResult(f"Not accepted. {told(wrong)}", is_error=True)
-    return ToolResult("Accepted. This is the answer; nothing more is needed.")
+    if (submission := find()) is None:
+        return _not_expected()
+    if wrong := _missing(wrapped, arguments) or submission.submit(_answer_in(submission, wrapped, arguments)):
+        return ToolResult(f"Not accepted. {format_violations(wrong)}", is_error=True)
+    return ToolResult("Accepted. The answer is complete.")
 
 
 async def _validate(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
-    if (desk := find()) is None:
-        return _unasked()
-    wrong = _absent(wrapped, arguments) or desk.schema.violations(_given(desk, wrapped, arguments))
-    return ToolResult(told(wrong) if wrong else "It fits. Hand it in with `submit`.")
+    if (submission := find()) is None:
+        return _not_expected()
+    wrong = _missing(wrapped, arguments) or submission.schema.violations(
+        _answer_in(submission, wrapped, arguments)
+    )
+    return ToolResult(
+        format_violations(wrong) if wrong else "The answer matches the schema. Submit it with `submit`."
+    )
 
 
 async def _example(find: Find, arguments: Mapping[str, Any]) -> ToolResult:
-    if (desk := find()) is None:
-        return _unasked()
+    if (submission := find()) is None:
+        return _not_expected()
     try:
-        example = desk.schema.example()
+        example = submission.schema.example()
     except LookupError as error:
-        return ToolResult(f"{error}; go by the schema: {desk.schema.text}", is_error=True)
+        return ToolResult(f"{error}; follow the schema: {submission.schema.text}", is_error=True)
     return ToolResult(msgspec.json.encode(example).decode())
 
 
-def _absent(wrapped: bool, arguments: Mapping[str, Any]) -> Sequence[Violation]:
+def _missing(wrapped: bool, arguments: Mapping[str, Any]) -> Sequence[Violation]:
     if not wrapped or VALUE in arguments:
         return ()
-    return (Violation("", f"the argument `{VALUE}`, which is the answer, is missing"),)
+    return (Violation("", f"the argument `{VALUE}`, the answer, is missing"),)
 
 
-def _given(desk: Desk, wrapped: bool, arguments: Mapping[str, Any]) -> Any:
+def _answer_in(submission: Submission, wrapped: bool, arguments: Mapping[str, Any]) -> Any:
     """The answer; one that came as a text of JSON, where no text fits, is what the text says."""
     if not wrapped:
         return dict(arguments)
-    given = arguments[VALUE]
-    if isinstance(given, str) and desk.schema.violations(given):
+    value = arguments[VALUE]
+    if isinstance(value, str) and submission.schema.violations(value):
         try:
-            return msgspec.json.decode(given)
+            return msgspec.json.decode(value)
         except Refusal:
-            return given
-    return given
+            return value
+    return value
 
 
-def _unasked() -> ToolResult:
-    return ToolResult("Nothing is to be handed in now: answer in words.", is_error=True)
+def _not_expected() -> ToolResult:
+    return ToolResult("No structured answer is expected now: answer in text.", is_error=True)
 
 
-def told(wrong: Sequence[Violation]) -> str:
-    """All that is wrong, a line each."""
-    lines = [f"- {violation}" for violation in wrong[:MOST]]
-    more = [f"- and {len(wrong) - MOST} more"] if len(wrong) > MOST else []
-    return "\n".join([f"What is wrong with it ({len(wrong)}):", *lines, *more])
+def format_violations(wrong: Sequence[Violation]) -> str:
+    """The violations as text, one line each."""
+    lines = [f"- {violation}" for violation in wrong[:LISTED]]
+    more = [f"- and {len(wrong) - LISTED} more"] if len(wrong) > LISTED else []
+    return "\n".join([f"Errors ({len(wrong)}):", *lines, *more])

@@ -155,23 +155,23 @@ class _Graph:
         return self._at(unquote(fragment))
 
     def _at(self, pointer: str) -> list[Any]:
-        found: Any = self._whole
+        node: Any = self._whole
         for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = self._local(cast("dict[str, Any]", found))[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key) < len(cast("list[Any]", found)):  # type: ignore[redundant-cast]
-                found = cast("list[Any]", found)[int(key)]  # type: ignore[redundant-cast]
+            if isinstance(node, dict) and key in node:
+                node = self._local(cast("dict[str, Any]", node))[key]
+            elif isinstance(node, list) and key.isdecimal() and int(key) < len(cast("list[Any]", node)):  # type: ignore[redundant-cast]
+                node = cast("list[Any]", node)[int(key)]  # type: ignore[redundant-cast]
             else:
                 return []
-        return [found]
+        return [node]
 
     def _local(self, keywords: Keywords) -> Keywords:
         for word in self._ids:
-            given = keywords.get(word)
-            if keywords is not self._whole and isinstance(given, str) and not given.startswith("#"):
+            value = keywords.get(word)
+            if keywords is not self._whole and isinstance(value, str) and not value.startswith("#"):
                 refuse(
-                    f"a part of it has the {word} {given[:80]!r}: refer to parts by '#/$defs/NAME' instead"
+                    f"a part of it has the {word} {value[:80]!r}: refer to parts by '#/$defs/NAME' instead"
                 )
         return keywords
 
@@ -195,24 +195,24 @@ def _anchors(schema: Keywords) -> dict[str, list[Any]]:
     return anchors
 
 
-def _subschemas(shape: str, given: Any) -> list[Any]:
+def _subschemas(shape: str, value: Any) -> list[Any]:
     match shape:
         case "list":
-            return _list(given)
+            return _list(value)
         case "map":
-            return [one for one in _map(given).values() if isinstance(one, dict | bool)]
+            return [one for one in _map(value).values() if isinstance(one, dict | bool)]
         case "one":
-            return [given] if isinstance(given, dict | bool) else []
+            return [value] if isinstance(value, dict | bool) else []
         case _:  # the error of a `false` is one of the whole value
-            return [given] if isinstance(given, dict) else []
+            return [value] if isinstance(value, dict) else []
 
 
-def _list(given: Any) -> list[Any]:
-    return cast("list[Any]", given) if isinstance(given, list) else []  # type: ignore[redundant-cast]
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []  # type: ignore[redundant-cast]
 
 
-def _map(given: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+def _map(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _backtracking(keywords: Keywords) -> int:

@@ -140,7 +140,7 @@ class _Client:
         with suppress(trio.BrokenResourceError):
             async for chunk in self._stream:
                 tell(self.line.receive(bytes(chunk)))
-                await self._write(self.line.take_owed())
+                await self._write(self.line.data_to_send())
 
     async def answer(self, answer: ToolReturn) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # gone: nobody waits for it

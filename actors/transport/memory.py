@@ -54,7 +54,7 @@ class Lines:
             if not chunk:
                 raise StopAsyncIteration
             self._ready.extend(
-                line if isinstance(line, bytes) else line.skim for line in self._framing.feed(chunk)
+                line if isinstance(line, bytes) else line.truncated for line in self._framing.feed(chunk)
             )
         return self._ready.popleft()
 

@@ -1,9 +1,8 @@
-"""What an Agent Client Protocol agent says, one line at a time, as events: the reading half of the dialect.
+"""The frames of an Agent Client Protocol agent, read as events.
 
-Guarantees: `read` raises on no bytes, and every line gives an event or is counted in `Memo.quiet`. A method or an
-update that is not modelled is `Unrecognized`; a request that no host of ours serves is refused at once, because the
-agent waits for the reply without a clock. Names that begin with `_` are extensions of one agent, and quiet. So is all
-that is said before the session is ready: it is the history of a session that was loaded.
+Guarantees: `read` raises on no bytes; every line gives an event or is counted in `Memo.quiet`. Unknown methods and updates are
+`Unrecognized`. Requests that this host does not support are refused at once, because the agent waits without a timeout.
+Extensions (`_name`) are ignored, and so is everything before the session is ready: the history of a loaded session.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from proctor.protocols import jsonrpc
 from proctor.protocols.acp.delta_batch import add_chunk
 from proctor.protocols.acp.handshake import read_history, read_initialized, read_opened, read_set
 from proctor.protocols.acp.profile import Profile
-from proctor.protocols.acp.state import Notes, notes
+from proctor.protocols.acp.state import SessionState, state_of
 from proctor.protocols.acp.tools import read_cancel, read_question, read_tool, silent_rejections
 from proctor.protocols.acp.turns import begin, end_turn, endless
 from proctor.protocols.acp.untyped import member, value
@@ -35,7 +34,7 @@ QUIET = frozenset(
 
 def read(profile: Profile, memo: Memo, line: bytes) -> Out:
     """The events of one line, and the replies that it calls for."""
-    notes(memo, profile)
+    state_of(memo, profile)
     message = jsonrpc.read(memo, line)
     if isinstance(message, Garbled):
         return (message,)
@@ -48,7 +47,7 @@ def read(profile: Profile, memo: Memo, line: bytes) -> Out:
         return reader(memo, message)
     if not message.method.startswith(("_", "$/")):
         return jsonrpc.unknown(memo, message)
-    memo.hush(message.method)
+    memo.ignore(message.method)
     replies = jsonrpc.unknown(memo, message)
     return tuple(reply for reply in replies if isinstance(reply, Send))
 
@@ -57,17 +56,21 @@ def _read_update(memo: Memo, message: jsonrpc.Message) -> Out:
     frame, odd = jsonrpc.params(memo, Updated, message)
     kind = frame.update.session_update
     if not memo.greeted:
-        told = (*odd, *read_history(memo, kind))
-        return told if any(not isinstance(e, Send) for e in told) else (*told, *memo.hush(f"greeting.{kind}"))
+        events = (*odd, *read_history(memo, kind))
+        return (
+            events
+            if any(not isinstance(e, Send) for e in events)
+            else (*events, *memo.ignore(f"greeting.{kind}"))
+        )
     parent = None if frame.session_id in ("", memo.session_id) else frame.session_id
     reader = _UPDATES.get(kind)
     if reader is not None:
-        said = reader(memo, frame, parent)
+        events = reader(memo, frame, parent)
     elif kind in QUIET:
-        said = ()
+        events = ()
     else:
-        said = (Unrecognized(memo.frame, memo.turn, f"session/update.{kind or 'untyped'}"),)
-    return (*odd, *said) or memo.hush(kind)
+        events = (Unrecognized(memo.frame, memo.turn, f"session/update.{kind or 'untyped'}"),)
+    return (*odd, *events) or memo.ignore(kind)
 
 
 def _read_text(memo: Memo, frame: Updated, parent: str | None) -> Out:
@@ -83,16 +86,16 @@ def _read_chunk(memo: Memo, frame: Updated, parent: str | None, *, thought: bool
     text = content.text if isinstance(content, Block) and content.type == "text" else ""
     if not text:
         return ()
-    kept = notes(memo)
+    kept = state_of(memo)
     before = [*begin(memo), *silent_rejections(memo)]
     if kept.turn.failed and message is None and not thought:
         kept.turn.failure = (kept.turn.failure or "") + text
         return (*before, Notice(memo.frame, memo.turn, "api_failure", text.strip()))
-    said = add_chunk(memo, text, thought=thought, message=message, parent=parent)
-    return (*before, *said, *_counted(memo, kept, message, thought=thought))
+    events = add_chunk(memo, text, thought=thought, message=message, parent=parent)
+    return (*before, *events, *_counted(memo, kept, message, thought=thought))
 
 
-def _counted(memo: Memo, kept: Notes, message: str | None, *, thought: bool) -> Out:
+def _counted(memo: Memo, kept: SessionState, message: str | None, *, thought: bool) -> Out:
     """A message that was not there before is another call of the model."""
     turn, bound = kept.turn, kept.profile.fruitless
     if thought or message is None or message in turn.steps or not memo.open_turns:
@@ -110,12 +113,12 @@ def _read_tool(memo: Memo, frame: Updated, parent: str | None) -> Out:
 def _read_usage(memo: Memo, frame: Updated, parent: str | None) -> Out:
     cost = frame.update.cost
     if cost is not None and cost.amount is not None and cost.currency in ("", "USD") and parent is None:
-        notes(memo).cost = cost.amount
+        state_of(memo).cost = cost.amount
     return ()
 
 
 def _read_info(memo: Memo, frame: Updated, parent: str | None) -> Out:
-    kept = notes(memo)
+    kept = state_of(memo)
     *path, sign = kept.profile.failure_sign or ("",)
     if path and parent is None:
         kept.turn.failed = kept.turn.failed or member(value(frame.update.meta), *path) == sign
@@ -145,26 +148,26 @@ _METHODS: Mapping[str, Callable[[Memo, jsonrpc.Message], Out]] = {
 
 
 def _read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
-    asked = jsonrpc.settle(memo, message)
-    if isinstance(asked, Misplaced):
-        return (asked,)
-    reader = _REPLIES.get(asked.kind, _read_answer)
-    out = reader(memo, message, asked)
+    pending = jsonrpc.settle(memo, message)
+    if isinstance(pending, Misplaced):
+        return (pending,)
+    reader = _REPLIES.get(pending.kind, _read_answer)
+    out = reader(memo, message, pending)
     if all(isinstance(event, Send) for event in out):
-        memo.hush(f"reply.{asked.kind}")
+        memo.ignore(f"reply.{pending.kind}")
     return out
 
 
-def _read_answer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_answer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     error = None if message.error is None else message.error.message or str(message.error.code)
-    return (Answered(memo.frame, memo.turn, asked.request, error),) if asked.request else ()
+    return (Answered(memo.frame, memo.turn, pending.request, error),) if pending.request else ()
 
 
-def _read_prompted(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_prompted(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     return end_turn(memo, message)
 
 
-_REPLIES: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.Asked], Out]] = {
+_REPLIES: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.PendingRequest], Out]] = {
     "initialize": read_initialized,
     "open": read_opened,
     "set": read_set,

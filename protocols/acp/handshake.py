@@ -1,9 +1,8 @@
-"""The way from a new process to a session that takes prompts.
+"""The handshake: from a new process to a session that takes prompts.
 
-The steps: `initialize`; then a new session, or the one to go on with (`session/resume` where the agent has it, as it
-replays no history, else `session/load`), or a fork of it; then the settings of the launch, one by one, as each may
-change what the next can be. The last reply makes the conversation ready. A session or a setting that is refused is
-written to `Memo.refused`; nothing is started in its place here.
+The steps are `initialize`; a new, resumed, loaded or forked session; the settings of the launch, one by one, because each may
+change the next. `session/resume` is preferred to `session/load`: it replays no history. A refused step is written to
+`Memo.refused`; nothing else is started instead.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.acp.state import Notes, notes
-from proctor.protocols.acp.turns import send_held, told
+from proctor.protocols.acp.state import SessionState, state_of
+from proctor.protocols.acp.turns import describe_fault, send_held
 from proctor.protocols.acp.wire import Initialized, Opened
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.errors import Misuse
@@ -43,20 +42,20 @@ def greet(memo: Memo) -> bytes:
     return jsonrpc.ask(memo, "initialize", "initialize", params)
 
 
-def read_initialized(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def read_initialized(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     """What the agent is and can; the session is asked for."""
     if message.error is not None:
-        return _refused(memo, told(message.error))
+        return _refused(memo, describe_fault(message.error))
     reply, odd = jsonrpc.result(memo, Initialized, message, "initialize")
     if reply.protocol_version != VERSION:
         return (*odd, *_refused(memo, f"it speaks version {reply.protocol_version} of the protocol"))
-    kept = notes(memo)
+    kept = state_of(memo)
     kept.abilities = reply.agent_capabilities
     kept.version = memo.version = reply.agent_info.version if reply.agent_info else None
     method = _opening(memo, kept)
     if method is None:
         what = "fork" if memo.launch.fork else "resume"
-        return (*odd, *_refused(memo, f"this agent has no way to {what} a session"))
+        return (*odd, *_refused(memo, f"this agent cannot {what} a session"))
     taken, left = _servers(memo, kept)
     params: dict[str, Any] = {"cwd": memo.launch.cwd, "mcpServers": taken}
     if method != "session/new":
@@ -64,7 +63,7 @@ def read_initialized(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked)
     return (*odd, *left, Send(jsonrpc.ask(memo, "open", method, params, note=method)))
 
 
-def _opening(memo: Memo, kept: Notes) -> str | None:
+def _opening(memo: Memo, kept: SessionState) -> str | None:
     can = kept.abilities
     if memo.launch.resume is None:
         return "session/new"
@@ -75,15 +74,15 @@ def _opening(memo: Memo, kept: Notes) -> str | None:
     return "session/load" if can.load_session else None
 
 
-def server(name: str, wanted: Server) -> dict[str, Any]:
+def server(name: str, options: Server) -> dict[str, Any]:
     """An MCP server in the protocol's shape."""
-    if wanted.url:
-        return {"type": "http", "name": name, "url": wanted.url, "headers": _pairs(wanted.headers)}
+    if options.url:
+        return {"type": "http", "name": name, "url": options.url, "headers": _pairs(options.headers)}
     return {
         "name": name,
-        "command": wanted.command,
-        "args": [*wanted.args],
-        "env": _pairs(wanted.env),
+        "command": options.command,
+        "args": [*options.args],
+        "env": _pairs(options.env),
     }
 
 
@@ -91,14 +90,17 @@ def _pairs(named: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in named.items()]
 
 
-def _servers(memo: Memo, kept: Notes) -> tuple[list[dict[str, Any]], list[AnyEvent]]:
+def _servers(memo: Memo, kept: SessionState) -> tuple[list[dict[str, Any]], list[AnyEvent]]:
     """The servers that this agent takes; the events name the others. A command is taken by all."""
     if kept.profile.servers == "launch":
         return [], []
     by_http = kept.abilities.mcp_capabilities.http
     taken = {name: one for name, one in memo.launch.mcp.items() if by_http or not one.url}
-    told = [server(name, one) for name, one in taken.items()]
-    return told, [*_not_taken(memo, sorted(memo.launch.mcp.keys() - taken.keys())), *_trusting(memo, kept)]
+    describe_fault = [server(name, one) for name, one in taken.items()]
+    return describe_fault, [
+        *_not_taken(memo, sorted(memo.launch.mcp.keys() - taken.keys())),
+        *_trusting(memo, kept),
+    ]
 
 
 def _not_taken(memo: Memo, names: list[str]) -> list[Notice]:
@@ -106,7 +108,7 @@ def _not_taken(memo: Memo, names: list[str]) -> list[Notice]:
     return [Notice(memo.frame, memo.turn, "option_ignored", text, {"option": "mcp"}) for text in texts]
 
 
-def _trusting(memo: Memo, kept: Notes) -> list[Notice]:
+def _trusting(memo: Memo, kept: SessionState) -> list[Notice]:
     variable = kept.profile.trust
     if not memo.launch.mcp or not variable or variable in memo.launch.env:
         return []
@@ -114,36 +116,36 @@ def _trusting(memo: Memo, kept: Notes) -> list[Notice]:
     return [Notice(memo.frame, memo.turn, "mcp_needs_trust", text, {"name": variable})]
 
 
-def read_opened(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def read_opened(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     """The session is there; its settings are made next."""
     if message.error is not None:
-        return _refused(memo, told(message.error))
+        return _refused(memo, describe_fault(message.error))
     reply, odd = jsonrpc.result(memo, Opened, message, "session")
     forked = memo.launch.fork and memo.launch.resume is not None
     session = reply.session_id or (None if forked else memo.launch.resume)
     if session is None:
         return (*odd, *_refused(memo, "the agent opened a session without an id"))
-    kept = notes(memo)
+    kept = state_of(memo)
     memo.session_id = session
     _note_options(memo, kept, reply)
-    wanted = {field: getattr(memo.launch, field) for field in SETTINGS if field not in kept.profile.flags}
+    options = {field: getattr(memo.launch, field) for field in SETTINGS if field not in kept.profile.flags}
     if kept.mode is not None:
-        wanted["permission_mode"] = wanted["permission_mode"] or kept.profile.mode
-    kept.wanted.extend((field, value) for field, value in wanted.items() if value is not None)
-    kept.replaying = asked.note == "session/load" and bool(kept.profile.history_end)
+        options["permission_mode"] = options["permission_mode"] or kept.profile.mode
+    kept.pending_settings.extend((field, value) for field, value in options.items() if value is not None)
+    kept.replaying = pending.note == "session/load" and bool(kept.profile.history_end)
     return tuple(odd) if kept.replaying else (*odd, *_next_setting(memo, kept))
 
 
 def read_history(memo: Memo, kind: str) -> Out:
     """An update before the session is ready: history, which is quiet, or its end."""
-    kept = notes(memo)
+    kept = state_of(memo)
     if kept.replaying and kind == kept.profile.history_end:
         kept.replaying = False
         return _next_setting(memo, kept)
     return ()
 
 
-def _note_options(memo: Memo, kept: Notes, reply: Opened) -> None:
+def _note_options(memo: Memo, kept: SessionState, reply: Opened) -> None:
     for option in reply.config_options or []:
         kept.options[option.category or option.id] = (option.id, option.current_value)
     if reply.modes is not None:
@@ -157,10 +159,10 @@ def _note_options(memo: Memo, kept: Notes, reply: Opened) -> None:
         memo.model = model
 
 
-def _next_setting(memo: Memo, kept: Notes) -> Out:
+def _next_setting(memo: Memo, kept: SessionState) -> Out:
     ignored: list[AnyEvent] = []
-    while kept.wanted:
-        field, value = kept.wanted.popleft()
+    while kept.pending_settings:
+        field, value = kept.pending_settings.popleft()
         if value == _current(memo, kept, field):
             continue
         data = write_setting(memo, field, value)
@@ -182,14 +184,14 @@ def _next_setting(memo: Memo, kept: Notes) -> Out:
     return (*ignored, started, ready, *send_held(memo))
 
 
-def _current(memo: Memo, kept: Notes, field: str) -> object:
-    known = {"model": memo.model, "permission_mode": kept.mode}
-    return known.get(field) or kept.options.get(SETTINGS[field], ("", None))[1]
+def _current(memo: Memo, kept: SessionState, field: str) -> object:
+    current = {"model": memo.model, "permission_mode": kept.mode}
+    return current.get(field) or kept.options.get(SETTINGS[field], ("", None))[1]
 
 
 def write_setting(memo: Memo, field: str, value: str, request: str = "") -> bytes | None:
     """The request for a setting, by whichever way this agent has; None where it has none."""
-    kept = notes(memo)
+    kept = state_of(memo)
     session = {"sessionId": memo.session_id}
     option = kept.options.get(SETTINGS[field])
     if option is not None:
@@ -207,28 +209,28 @@ def set_now(memo: Memo, request: str, field: str, value: str) -> bytes:
     """A setting in mid-session. Raises Misuse where the agent offers none."""
     data = write_setting(memo, field, value, request)
     if data is None:
-        raise Misuse(f"this agent has no way to set its {field}", request=f"set_{field}")
+        raise Misuse(f"this agent cannot set its {field}", request=f"set_{field}")
     return data
 
 
-def read_set(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def read_set(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     """The reply to a setting: one of the greeting's, or one that the host made."""
-    field, value = asked.note
-    kept = notes(memo)
-    refusal = None if message.error is None else told(message.error)
-    if refusal is not None and not asked.request:
+    field, value = pending.note
+    kept = state_of(memo)
+    refusal = None if message.error is None else describe_fault(message.error)
+    if refusal is not None and not pending.request:
         return _refused(memo, f"{field} {value!r}: {refusal}")
     odd: list[AnyEvent] = []
     if refusal is None:
         reply, odd = jsonrpc.result(memo, Opened, message, "setting")
         _note_options(memo, kept, reply)
         _note_setting(memo, kept, field, value)
-    if not asked.request:
+    if not pending.request:
         return (*odd, *_next_setting(memo, kept))
-    return (*odd, Answered(memo.frame, memo.turn, asked.request, refusal, {field: value}))
+    return (*odd, Answered(memo.frame, memo.turn, pending.request, refusal, {field: value}))
 
 
-def _note_setting(memo: Memo, kept: Notes, field: str, value: str) -> None:
+def _note_setting(memo: Memo, kept: SessionState, field: str, value: str) -> None:
     if field == "model":
         memo.model = value
     elif field == "permission_mode":

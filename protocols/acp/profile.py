@@ -1,7 +1,6 @@
-"""What Agent Client Protocol agents disagree on, as data: their frames look alike, their meaning does not.
+"""Profiles of Agent Client Protocol agents: the differences in their meaning, as data.
 
-`GENERIC` fits an agent that nobody has measured: it takes the protocol at its word. The others were measured on the
-versions that they name.
+`GENERIC` fits agents that were not measured. The others were measured on the versions that they name.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Profile:
     adds: frozenset[str] = frozenset()
     stop: tuple[StopStep, ...] = LADDER
     oldest: Version = (0, 0, 0)
-    newest_known: Version | None = None
+    newest_tested: Version | None = None
     can: frozenset[str] = frozenset(("interrupt", "approvals", "queue", "deltas"))
 
 
@@ -129,7 +128,7 @@ OPENCODE = Profile(
     fruitless=8,
     servers="launch",
     oldest=(1, 18, 33),
-    newest_known=(1, 18, 33),
+    newest_tested=(1, 18, 33),
     can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
 )
 """OpenCode 1.18.33. A server that is named when a session is opened has 60 seconds for a call, whatever the tool needs.
@@ -158,7 +157,7 @@ GEMINI = Profile(
         StopStep("kill", 0.0),
     ),
     oldest=(0, 61, 0),
-    newest_known=(0, 61, 0),
+    newest_tested=(0, 61, 0),
     can=_ALL | {"set_model", "set_permission_mode"},
 )
 """Gemini CLI 0.61.0. With a tool running only the interrupt ends it: it heeds neither end of file nor SIGTERM.
@@ -172,7 +171,7 @@ CODEX_ACP = Profile(
     failure_sign=("codex", "threadStatus", "type", "systemError"),
     mode="read-only",
     oldest=(2, 6, 0),
-    newest_known=(2, 6, 0),
+    newest_tested=(2, 6, 0),
     can=_ALL | {"set_model", "set_permission_mode", "fork"},
 )
 """codex-acp 2.6.0, the adapter over `codex app-server`. A tool goes on running after an interrupt.
@@ -184,7 +183,7 @@ where, as with Codex itself, what needs more is asked of the permission policy.
 CLAUDE_ACP = Profile(
     name="claude-agent-acp",
     oldest=(0, 100, 0),
-    newest_known=(0, 100, 0),
+    newest_tested=(0, 100, 0),
     can=_ALL | {"set_model", "set_permission_mode", "fork", "cost"},
 )
 """claude-agent-acp 0.100.0, the adapter over the Claude Agent SDK; it needs Node 22."""

@@ -1,4 +1,4 @@
-"""What an Agent Client Protocol conversation remembers besides its `Memo`."""
+"""The state of an Agent Client Protocol conversation besides its `Memo`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proctor.protocols.vocabulary import HOST, Prompt
 
 
 @attrs.define
-class Run:
+class DeltaBatch:
     """Chunks of one text that belong together: of one message, thought or said. `frame` is the line of the last one;
     `gap` says that one was too long to be read."""
 
@@ -27,7 +27,7 @@ class Run:
 
 @attrs.define
 class Call:
-    """A tool call: what is known of it, whether it was `told` as an event, and whether it was denied. `unread`: its input
+    """A tool call: what is known of it, whether it was `announced` as an event, and whether it was denied. `unread`: its input
     came in a line that was too long, and has not come again."""
 
     id: str
@@ -35,14 +35,14 @@ class Call:
     title: str = ""
     input: dict[str, Any] = attrs.field(factory=dict[str, Any])
     output: list[str] = attrs.field(factory=list[str])
-    told: bool = False
+    announced: bool = False
     denied: bool = False
     unread: bool = False
     parent: str | None = None
 
 
 @attrs.define
-class Asking:
+class PendingQuestion:
     """An open question: the option for each kind of answer, and the call that it is about."""
 
     options: dict[str, str]
@@ -50,11 +50,11 @@ class Asking:
 
 
 @attrs.define
-class TurnNotes:
-    """What belongs to the turn that runs: the last text `said`, of which `message`, how many whole `texts` of that message there were, and whether a part of it was not read (`gap`),
+class TurnState:
+    """What belongs to the turn that runs: the last text `text`, of which `message`, how many whole `texts` of that message there were, and whether a part of it was not read (`gap`),
     whether something was said after the last denial (`answered`), the tools `denied`, the text of a `failure`, the model calls that brought only text in a row."""
 
-    said: str | None = None
+    text: str | None = None
     message: str | None = None
     texts: int = 0
     gap: bool = False
@@ -69,8 +69,8 @@ class TurnNotes:
 
 
 @attrs.define
-class Notes:
-    """`current` is the prompt that the agent works on, `held` are those that wait for its end; `wanted` the settings
+class SessionState:
+    """`current` is the prompt that the agent works on, `held` are those that wait for its end; `pending_settings` the settings
     of the launch not made yet; `options` the session's own by category, with id and value; `settled` the questions
     that were answered for the host, whose withdrawal is still to be told; `replaying` that history is still to come."""
 
@@ -81,21 +81,21 @@ class Notes:
     mode: str | None = None
     has_modes: bool = False
     has_models: bool = False
-    wanted: deque[tuple[str, str]] = attrs.field(factory=deque[tuple[str, str]])
+    pending_settings: deque[tuple[str, str]] = attrs.field(factory=deque[tuple[str, str]])
     current: str | None = None
     held: deque[Prompt] = attrs.field(factory=deque[Prompt])
-    runs: dict[str | None, Run] = attrs.field(factory=dict[str | None, Run])
+    batches: dict[str | None, DeltaBatch] = attrs.field(factory=dict[str | None, DeltaBatch])
     calls: dict[str, Call] = attrs.field(factory=dict[str, Call])
-    questions: dict[str, Asking] = attrs.field(factory=dict[str, Asking])
+    questions: dict[str, PendingQuestion] = attrs.field(factory=dict[str, PendingQuestion])
     settled: list[str] = attrs.field(factory=list[str])
     replaying: bool = False
     cost: float | None = None
-    turn: TurnNotes = attrs.field(factory=TurnNotes)
+    turn: TurnState = attrs.field(factory=TurnState)
 
 
-def notes(memo: Memo, profile: Profile = GENERIC) -> Notes:
+def state_of(memo: Memo, profile: Profile = GENERIC) -> SessionState:
     """The notes of a conversation, made for `profile` at their first use."""
-    found = memo.own.get("acp")
-    if not isinstance(found, Notes):
-        found = memo.own["acp"] = Notes(profile)
-    return found
+    state = memo.own.get("acp")
+    if not isinstance(state, SessionState):
+        state = memo.own["acp"] = SessionState(profile)
+    return state

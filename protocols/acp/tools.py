@@ -1,11 +1,8 @@
-"""Tool calls of an Agent Client Protocol agent, and its questions about them.
+"""Tool calls of an Agent Client Protocol agent, and its permission requests.
 
-Guarantees: every tool is told once as `ToolCall`, when its input is known, and before its question and its result,
-also where the agent skips the frame that announces it. Each question is passed on, with its answers chosen by kind;
-what cannot be answered as decided is rejected, never allowed (L39).
-
-An agent that sends no input at all has the title of the call as its input: it is all there is to judge by. An input that
-was too long to be read is judged by nobody: the question is refused, unless it brings the input itself.
+Guarantees: every tool is announced once as `ToolCall`, when its input is complete, and before its question and result. A
+question that cannot be answered as decided is rejected, never allowed. A call without input has its title as input. A
+truncated input cannot be checked: its question is refused, unless the question repeats the input.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import msgspec
 from proctor.protocols import jsonrpc
 from proctor.protocols.acp.delta_batch import end_run
 from proctor.protocols.acp.profile import ToolName
-from proctor.protocols.acp.state import Asking, Call, Notes, notes
+from proctor.protocols.acp.state import Call, PendingQuestion, SessionState, state_of
 from proctor.protocols.acp.turns import begin, deny_unseen
 from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
@@ -52,9 +49,9 @@ def read_tool(memo: Memo, frame: Updated, parent: str | None) -> list[AnyEvent]:
     ended = update.status in ENDED
     named = update.session_update == "tool_call_update" and bool(call.input)
     if ended or named or update.status == "in_progress":
-        out += _tell(memo, call)
+        out += _announce(memo, call)
     if ended:
-        del notes(memo).calls[call.id]
+        del state_of(memo).calls[call.id]
         text, beside = _result(update, call), side_data(value(update.raw_output))
         failed = update.status == "failed"
         out.append(ToolResult(memo.frame, memo.turn, call.id, text, failed, call.parent, beside))
@@ -62,19 +59,21 @@ def read_tool(memo: Memo, frame: Updated, parent: str | None) -> list[AnyEvent]:
 
 
 def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
-    kept = notes(memo)
-    identity = update.tool_call_id or f"frame{memo.frame}"  # R087
+    kept = state_of(memo)
+    identity = (
+        update.tool_call_id or f"frame{memo.frame}"
+    )  # a CLI may give no id; this one is unique in the run
     call = kept.calls.get(identity)
     if call is None:
         call = kept.calls[identity] = Call(identity, parent=parent)
         call.name = _name(update, identity, kept.profile.tool_name)
-    given = bytes(update.raw_input) not in (b"", b"null")
-    if memo.skim:
-        call.unread = call.unread or given
+    has_input = bytes(update.raw_input) not in (b"", b"null")
+    if memo.truncated:
+        call.unread = call.unread or has_input
         return call
-    call.unread = call.unread and not given
+    call.unread = call.unread and not has_input
     call.title = update.title or call.title
-    if not call.told:
+    if not call.announced:
         call.input = _object(update.raw_input) or call.input
     call.output += _terminal(update.meta)
     return call
@@ -82,32 +81,32 @@ def _merged(memo: Memo, update: Update, parent: str | None) -> Call:
 
 def _name(update: Update, identity: str, rule: ToolName) -> str:
     named = update.name
-    if not named and rule == "id_prefix" and (found := re.match(r"(.+)__\1_\d+_\d+$", identity)):
-        named = found[1]
+    if not named and rule == "id_prefix" and (match := re.match(r"(.+)__\1_\d+_\d+$", identity)):
+        named = match[1]
     elif not named and rule == "first_title":
         named = update.title or ""
     return named or update.kind or update.title or "tool"
 
 
-def _tell(memo: Memo, call: Call) -> list[AnyEvent]:
-    if call.told:
+def _announce(memo: Memo, call: Call) -> list[AnyEvent]:
+    if call.announced:
         return []
-    kept = notes(memo).turn
+    kept = state_of(memo).turn
     kept.calls += 1
     kept.fruitless = 0
-    if memo.skim:
+    if memo.truncated:
         return []
-    call.told = True
+    call.announced = True
     if not call.input and call.title:
         call.input = {"title": call.title}
     return [ToolCall(memo.frame, memo.turn, call.id, call.name, call.input, call.parent)]
 
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:
-    found = value(raw)
-    if isinstance(found, dict):
-        return cast("dict[str, Any]", found)
-    return {} if found in (None, "", []) else {"input": found}
+    data = value(raw)
+    if isinstance(data, dict):
+        return cast("dict[str, Any]", data)
+    return {} if data in (None, "", []) else {"input": data}
 
 
 def _terminal(meta: msgspec.Raw) -> list[str]:
@@ -118,9 +117,9 @@ def _terminal(meta: msgspec.Raw) -> list[str]:
 
 def _result(update: Update, call: Call) -> str:
     output = value(update.raw_output)
-    said = (output, member(output, "output"), member(output, "error"))
-    found = next((text for text in said if isinstance(text, str)), None)
-    return found if found is not None else "\n".join(_texts(update)) or "".join(call.output)
+    outputs = (output, member(output, "output"), member(output, "error"))
+    data = next((text for text in outputs if isinstance(text, str)), None)
+    return data if data is not None else "\n".join(_texts(update)) or "".join(call.output)
 
 
 def _texts(update: Update) -> list[str]:
@@ -139,20 +138,20 @@ def _texts(update: Update) -> list[str]:
 
 def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
     """A `session/request_permission`."""
-    asked, odd = jsonrpc.params(memo, Question, message)
-    kept, key = notes(memo), message.key
-    parent = None if asked.session_id in ("", memo.session_id) else asked.session_id
+    body, odd = jsonrpc.params(memo, Question, message)
+    kept, key = state_of(memo), message.key
+    parent = None if body.session_id in ("", memo.session_id) else body.session_id
     before = [*begin(memo), *end_run(memo, parent)]
-    call = _merged(memo, asked.tool_call, parent)
-    told = _tell(memo, call)
-    options = {option.kind: option.option_id for option in reversed(asked.options)}
-    kept.questions[key] = Asking(options, call)
+    call = _merged(memo, body.tool_call, parent)
+    announced = _announce(memo, call)
+    options = {option.kind: option.option_id for option in reversed(body.options)}
+    kept.questions[key] = PendingQuestion(options, call)
     memo.approvals[key] = call.input
     question = ApprovalRequested(
         memo.frame, memo.turn, key, call.name, call.input, call.title or None, call.id
     )
-    answer = _refused(memo, key, call) if call.unread and not memo.skim else (question,)
-    return (*odd, *before, *told, *answer)
+    answer = _refused(memo, key, call) if call.unread and not memo.truncated else (question,)
+    return (*odd, *before, *announced, *answer)
 
 
 def _refused(memo: Memo, key: str, call: Call) -> Out:
@@ -164,20 +163,20 @@ def _refused(memo: Memo, key: str, call: Call) -> Out:
 
 def write_decision(memo: Memo, decision: Decision) -> bytes:
     """The answer to a question. A changed input cannot be passed on, so that the tool is rejected instead."""
-    kept = notes(memo)
-    asking = kept.questions.pop(decision.id)
+    kept = state_of(memo)
+    pending = kept.questions.pop(decision.id)
     unchanged = decision.input is None or decision.input == memo.approvals[decision.id]
     allow = decision.allow and unchanged
     kinds = ALLOWING if allow else REJECTING
-    option = next((asking.options[kind] for kind in kinds if kind in asking.options), None)
+    option = next((pending.options[kind] for kind in kinds if kind in pending.options), None)
     if not allow or option is None:
-        _deny(kept, asking.call)
+        _deny(kept, pending.call)
     if option is None:
         return jsonrpc.answer(decision.id, CANCELLED)
     return jsonrpc.answer(decision.id, {"outcome": {"outcome": "selected", "optionId": option}})
 
 
-def _deny(kept: Notes, call: Call) -> None:
+def _deny(kept: SessionState, call: Call) -> None:
     call.denied = True
     kept.turn.denied.append(call.name)
     kept.turn.answered = False
@@ -185,7 +184,7 @@ def _deny(kept: Notes, call: Call) -> None:
 
 def settle_questions(memo: Memo) -> bytes:
     """Every open question answered as cancelled, as the protocol asks of a host that interrupts."""
-    kept = notes(memo)
+    kept = state_of(memo)
     answers = b"".join(jsonrpc.answer(question, CANCELLED) for question in kept.questions)
     for question in kept.questions:
         memo.approvals.pop(question, None)
@@ -198,8 +197,8 @@ def read_cancel(memo: Memo, message: jsonrpc.Message) -> Out:
     """The agent takes a question back; it is answered as cancelled, and the host is told."""
     cancelled, odd = jsonrpc.params(memo, Cancelled, message)
     key = bytes(cancelled.request_id).decode()
-    if notes(memo).questions.pop(key, None) is None:
-        return tuple(odd) or memo.hush("$/cancel_request")
+    if state_of(memo).questions.pop(key, None) is None:
+        return tuple(odd) or memo.ignore("$/cancel_request")
     memo.approvals.pop(key, None)
     withdrawn = ApprovalWithdrawn(memo.frame, memo.turn, key)
     return (*odd, Send(jsonrpc.answer(key, CANCELLED)), withdrawn)
@@ -207,5 +206,5 @@ def read_cancel(memo: Memo, message: jsonrpc.Message) -> Out:
 
 def silent_rejections(memo: Memo) -> list[AnyEvent]:
     """The results of denied tools, where the agent goes on without a word about them."""
-    kept = notes(memo)
+    kept = state_of(memo)
     return deny_unseen(memo, kept) if kept.profile.rejection_is_silent else []

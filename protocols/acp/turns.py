@@ -1,16 +1,9 @@
-"""Where a turn of an Agent Client Protocol agent begins and how it ended.
+"""Turns of an Agent Client Protocol session: their beginning, their end and its cause.
 
-Guarantees: one prompt is with the agent at a time. A prompt that comes while another is worked on is held here and
-sent when that one's reply is read, because agents disagree on what a second prompt does (one cancels the first, one
-mixes the answers). The reply to a prompt ends exactly the turn of that prompt; one that fails before anything was
-said begins it first. Questions that are still open then are withdrawn.
-
-The cause comes from tables: the stop reason, else the code of the error, else its text; of too many requests
-the text says whether they are a usage limit. A turn that says `end_turn` but was cut by a rejection, or whose text is
-an error, is no good end.
-
-Costs are running totals on the wire, so a turn's share is a difference; where the total before is not known, the
-share is None. A count of tokens that is known to be only a part of the turn's is not reported (R089).
+The agent has one prompt at a time; others wait here, because agents disagree on a second prompt (one cancels the first, one
+mixes the answers). The reply to a prompt ends its turn, and questions that are still open are withdrawn. The cause comes
+from tables: stop reason, error code, error text. Costs are running totals, so a turn's share is a difference, and None
+where the total before is unknown.
 """
 
 from __future__ import annotations
@@ -23,10 +16,10 @@ import msgspec
 from proctor.protocols import jsonrpc
 from proctor.protocols.acp.delta_batch import end_runs
 from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
-from proctor.protocols.acp.state import Notes, TurnNotes, notes
+from proctor.protocols.acp.state import SessionState, TurnState, state_of
 from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Prompted
-from proctor.protocols.attachment import PICTURES, Attachment, Untaken, parts
+from proctor.protocols.attachment import PICTURES, Attachment, UnsupportedAttachment, parts
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send, Used
 from proctor.protocols.lenient import UNKEPT
 from proctor.protocols.vocabulary import (
@@ -63,16 +56,18 @@ WORDS: Mapping[str, str] = {
 
 def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
     """The bytes of a prompt; none yet for one that has to wait."""
-    kept = notes(memo)
+    kept = state_of(memo)
     if not memo.greeted and (media := [a for a in prompt.attachments if a.text is None]):
-        raise Untaken(f"{kept.profile.name}, which has not said yet what it takes,", media[0])
+        raise UnsupportedAttachment(
+            f"{kept.profile.name}, which has not reported its capabilities yet,", media[0]
+        )
     if not memo.greeted or kept.current is not None:
         kept.held.append(prompt)
         return b""
     return _ask(memo, kept, prompt)
 
 
-def _ask(memo: Memo, kept: Notes, prompt: Prompt) -> bytes:
+def _ask(memo: Memo, kept: SessionState, prompt: Prompt) -> bytes:
     kept.current = prompt.id
     blocks = [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks] or [_text("")]
     params = {"sessionId": memo.session_id, "prompt": blocks}
@@ -92,15 +87,15 @@ def takes(memo: Memo, attachment: Attachment) -> bool:
     """Pictures and sounds, where this agent said so in the greeting. Resources of bytes are left out by some, silently."""
     if not memo.greeted:
         return attachment.mime.startswith(("image/", "audio/"))
-    said = notes(memo).abilities.prompt_capabilities
+    abilities = state_of(memo).abilities.prompt_capabilities
     if attachment.mime.startswith("audio/"):
-        return said.audio
-    return said.image and attachment.mime in PICTURES
+        return abilities.audio
+    return abilities.image and attachment.mime in PICTURES
 
 
 def send_held(memo: Memo) -> Out:
     """The next prompt that waited, unless the host took it back."""
-    kept = notes(memo)
+    kept = state_of(memo)
     while kept.held and kept.current is None:
         prompt = kept.held.popleft()
         if prompt.id in memo.prompts:
@@ -110,7 +105,7 @@ def send_held(memo: Memo) -> Out:
 
 def begin(memo: Memo) -> list[AnyEvent]:
     """The turn of the prompt that the agent works on, unless it has begun."""
-    current = notes(memo).current
+    current = state_of(memo).current
     if current is None or memo.open_turns:
         return []
     before = end_runs(memo)
@@ -121,18 +116,18 @@ def begin(memo: Memo) -> list[AnyEvent]:
 def end_turn(memo: Memo, message: jsonrpc.Message) -> Out:
     """The reply to a prompt: the end of its turn, and the next prompt that waited."""
     reply, odd = jsonrpc.result(memo, Prompted, message, "session/prompt")
-    kept = notes(memo)
+    kept = state_of(memo)
     begun = begin(memo)
     turn = memo.open_turns[-1]  # one prompt is with the agent at a time
     closing = [*end_runs(memo), *_withdrawn(memo, kept), *deny_unseen(memo, kept)]
     ended = _ended(memo, kept, turn, message.error, reply)
     memo.close_turn(turn, turn.prompts)
-    kept.turn, kept.current = TurnNotes(), None
-    kept.calls = {key: call for key, call in kept.calls.items() if call.told}
+    kept.turn, kept.current = TurnState(), None
+    kept.calls = {key: call for key, call in kept.calls.items() if call.announced}
     return (*odd, *begun, *closing, ended, *send_held(memo))
 
 
-def _withdrawn(memo: Memo, kept: Notes) -> list[AnyEvent]:
+def _withdrawn(memo: Memo, kept: SessionState) -> list[AnyEvent]:
     """What was asked and needs no answer any more: settled by an interrupt, or left open by the agent."""
     ids = [*kept.settled, *kept.questions]
     kept.settled.clear()
@@ -142,17 +137,17 @@ def _withdrawn(memo: Memo, kept: Notes) -> list[AnyEvent]:
     return [ApprovalWithdrawn(memo.frame, memo.turn, question) for question in ids]
 
 
-def deny_unseen(memo: Memo, kept: Notes) -> list[AnyEvent]:
+def deny_unseen(memo: Memo, kept: SessionState) -> list[AnyEvent]:
     """The results of denied tools that the agent says nothing about."""
     unseen = [call for call in kept.calls.values() if call.denied]
     for call in unseen:
         del kept.calls[call.id]
-    text, frame = "permission denied", HOST if memo.skim else memo.frame
+    text, frame = "permission denied", HOST if memo.truncated else memo.frame
     return [ToolResult(frame, memo.turn, call.id, text, True, call.parent) for call in unseen]
 
 
 def _ended(
-    memo: Memo, kept: Notes, turn: OpenTurn, fault: jsonrpc.Fault | None, reply: Prompted
+    memo: Memo, kept: SessionState, turn: OpenTurn, fault: jsonrpc.Fault | None, reply: Prompted
 ) -> TurnEnded:
     ending, detail, error = _verdict(kept, fault, reply)
     cost = _share(memo, kept.cost)
@@ -162,7 +157,7 @@ def _ended(
         memo.frame,
         turn.id,
         ending,
-        text=kept.turn.said if detail in ("end_turn", "max_tokens") and ending != "api_error" else None,
+        text=kept.turn.text if detail in ("end_turn", "max_tokens") and ending != "api_error" else None,
         error=error,
         detail=detail,
         usage=_USAGES[kept.profile.usage](reply, kept.turn) if fault is None else None,
@@ -176,21 +171,21 @@ def _ended(
 
 
 def _verdict(
-    kept: Notes, fault: jsonrpc.Fault | None, reply: Prompted
+    kept: SessionState, fault: jsonrpc.Fault | None, reply: Prompted
 ) -> tuple[Ending, str | None, str | None]:
     """What ended the turn, the agent's word for it, and what to tell a person."""
     turn, word = kept.turn, reply.stop_reason
     if turn.endless:
         return "api_error", "endless", WORDS["endless"]
     if fault is not None:
-        text = told(fault)
+        text = describe_fault(fault)
         return cause(kept.profile, fault.code, text), str(fault.code), text
     if turn.failure is not None and word == "end_turn":
         return cause(kept.profile, 0, turn.failure), "failed", turn.failure
     cut = kept.profile.rejection_ends_turn and turn.denied and not turn.answered
     if word == "end_turn" and cut:
         return "interrupted", "rejected", WORDS["rejected"]
-    if word == "end_turn" and turn.said is None and not turn.gap and not turn.calls:
+    if word == "end_turn" and turn.text is None and not turn.gap and not turn.calls:
         return "error", "no_answer", WORDS["no_answer"]
     return STOP_REASONS.get(word, "error"), word or None, WORDS.get(word) or (UNKEPT if turn.gap else None)
 
@@ -200,7 +195,7 @@ def cause(profile: Profile, code: int, text: str) -> Ending:
     return cause_of(text, profile.texts, status=profile.codes.get(code))
 
 
-def told(fault: jsonrpc.Fault) -> str:
+def describe_fault(fault: jsonrpc.Fault) -> str:
     """An error for a person: its message, and the details that some agents put beside it."""
     data = value(fault.data)
     details = data if isinstance(data, str) else member(data, "details")
@@ -210,11 +205,11 @@ def told(fault: jsonrpc.Fault) -> str:
 
 def used(memo: Memo) -> Used:
     """The cost of the running turn so far, where the agent tells the session's between turns."""
-    found = memo.own.get("acp")
-    total = found.cost if isinstance(found, Notes) else None
+    state = memo.own.get("acp")
+    total = state.cost if isinstance(state, SessionState) else None
     before = None if memo.resumed else memo.total_cost_usd
-    known = total is not None and before is not None and total >= before
-    return None, (total or 0.0) - (before or 0.0) if known else None
+    is_known = total is not None and before is not None and total >= before
+    return None, (total or 0.0) - (before or 0.0) if is_known else None
 
 
 def _share(memo: Memo, total: float | None) -> float | None:
@@ -225,7 +220,7 @@ def _share(memo: Memo, total: float | None) -> float | None:
     return total - before if before is not None and total >= before else None
 
 
-def _of_turn(reply: Prompted, turn: TurnNotes) -> Usage | None:
+def _of_turn(reply: Prompted, turn: TurnState) -> Usage | None:
     tokens = reply.usage
     if tokens is None:
         return None
@@ -237,11 +232,11 @@ def _of_turn(reply: Prompted, turn: TurnNotes) -> Usage | None:
     )  # zeros are written where nothing was counted
 
 
-def _of_last_call(reply: Prompted, turn: TurnNotes) -> Usage | None:
+def _of_last_call(reply: Prompted, turn: TurnState) -> Usage | None:
     return _of_turn(reply, turn) if not turn.calls and len(turn.steps) == 1 else None
 
 
-def _of_quota(reply: Prompted, turn: TurnNotes) -> Usage | None:
+def _of_quota(reply: Prompted, turn: TurnState) -> Usage | None:
     count = reply.meta.quota.token_count if reply.meta and reply.meta.quota else None
     return None if count is None else Usage(count.input_tokens, count.output_tokens)
 
@@ -251,8 +246,8 @@ _USAGES: Mapping[UsageRule, Any] = {"turn": _of_turn, "last_call": _of_last_call
 
 def endless(memo: Memo) -> Out:
     """A turn in which the model is called for ever is interrupted; its reply then ends it."""
-    kept = notes(memo)
+    kept = state_of(memo)
     kept.turn.endless = True
     text = f"{kept.turn.fruitless} model calls in a row brought only text; the turn is interrupted"
-    stop = jsonrpc.tell("session/cancel", {"sessionId": memo.session_id})
+    stop = jsonrpc.notify("session/cancel", {"sessionId": memo.session_id})
     return (Notice(memo.frame, memo.turn, "endless_turn", text), Send(stop))

@@ -1,4 +1,4 @@
-"""Members of JSON that has no type of ours: what an agent puts into `_meta`, `rawOutput` or the data of an error."""
+"""Access to JSON without a type of ours: `_meta`, `rawOutput`, the data of an error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def value(raw: msgspec.Raw) -> Any:
         return None
 
 
-def member(found: Any, *path: str) -> Any:
+def member(node: Any, *path: str) -> Any:
     """The member that the path leads to, None where it leads nowhere."""
     for name in path:
-        if not isinstance(found, dict):
+        if not isinstance(node, dict):
             return None
-        found = cast("dict[str, Any]", found).get(name)
-    return found
+        node = cast("dict[str, Any]", node).get(name)
+    return node

@@ -1,6 +1,6 @@
-"""The frames of the Agent Client Protocol, version 1, as types: what proctor reads of them, and nothing else.
+"""The frames of the Agent Client Protocol, version 1, as types, with the fields that proctor reads.
 
-Every field has a default, so that a frame in which one of them changed its shape can still be decoded without it.
+Every field has a default, so that a frame decodes without a field that changed its type.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proctor.protocols.claude.turns import count, fold, notes
+from proctor.protocols.claude.turns import count, fold, state_of
 from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, Timing, User
 from proctor.protocols.dialect import Memo, Out
 from proctor.protocols.lenient import Refusal, decoded
@@ -41,7 +41,7 @@ def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
     if frame.error is not None:
         return _read_failure(memo, frame)
     if frame.parent_tool_use_id is None and frame.message.model not in (None, "<synthetic>"):
-        notes(memo).model = frame.message.model
+        state_of(memo).model = frame.message.model
     count(memo, frame.message)
     return _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "assistant")
 
@@ -50,7 +50,7 @@ def _read_failure(memo: Memo, frame: Assistant) -> Out:
     text = " ".join(block.text for block in _texts(frame.message.content))
     out: list[AnyEvent] = []
     if frame.parent_tool_use_id is None:
-        kept = notes(memo)
+        kept = state_of(memo)
         kept.failure = frame.error
         if frame.api_error == "usage_limit_reached" and not kept.limited:
             params, bad = decoded(
@@ -73,27 +73,27 @@ def read_user(memo: Memo, frame: User, line: bytes) -> Out:
     if frame.is_replay and frame.uuid is not None and (taken := fold(memo, frame.uuid)):
         return taken
     if memoryview(frame.message.content)[:1].tobytes() == b'"':
-        return memo.hush("user.replay" if frame.is_replay else "user.text")
+        return memo.ignore("user.replay" if frame.is_replay else "user.text")
     out = _read_blocks(memo, frame.message.content, frame.parent_tool_use_id, "user")
     return _with_side_data(out, bytes(frame.tool_use_result)) if frame.tool_use_result else out
 
 
-def _with_side_data(out: Out, told: bytes) -> Out:
+def _with_side_data(out: Out, raw: bytes) -> Out:
     """The result of a tool, with what came beside its text: it stands once in a frame, which has one result."""
-    beside = _decoded(told, object) if b"structuredContent" in told or b"_meta" in told else None
-    timing = _decoded(told, Timing) if b"urationMs" in told else None
+    beside = _decoded(raw, object) if b"structuredContent" in raw or b"_meta" in raw else None
+    timing = _decoded(raw, Timing) if b"urationMs" in raw else None
     data, seconds = side_data(beside), None if timing is None else timing.seconds
     results = [event for event in out if isinstance(event, ToolResult)]
     if (not data and seconds is None) or len(results) != 1:
         return out
-    told_of = msgspec.structs.replace(results[0], metadata=data, duration=seconds)
-    return tuple(told_of if event is results[0] else event for event in out)
+    complete = msgspec.structs.replace(results[0], metadata=data, duration=seconds)
+    return tuple(complete if event is results[0] else event for event in out)
 
 
-def _decoded(told: bytes, kind: type[T]) -> T | None:
+def _decoded(raw: bytes, kind: type[T]) -> T | None:
     """Only called for what names something that is looked for: most results are long, and have nothing of it."""
     try:
-        return msgspec.json.decode(told, type=kind)
+        return msgspec.json.decode(raw, type=kind)
     except Refusal:
         return None
 
@@ -108,7 +108,7 @@ def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: 
         block, odd = decoded(memo, Block, bytes(raw), f"{speaker}.content")
         out += odd
         out += _read_block(memo, block, index, parent, speaker)
-    return tuple(out) or memo.hush(f"{speaker}.empty" if speaker == "assistant" else "user.text")
+    return tuple(out) or memo.ignore(f"{speaker}.empty" if speaker == "assistant" else "user.text")
 
 
 def _read_block(memo: Memo, block: Block, index: int, parent: str | None, speaker: str) -> list[AnyEvent]:
@@ -129,7 +129,7 @@ def _read_block(memo: Memo, block: Block, index: int, parent: str | None, speake
 
 
 def _read_call(memo: Memo, block: Block, index: int, parent: str | None) -> list[AnyEvent]:
-    call = block.id or f"frame{memo.frame}.{index}"  # R087
+    call = block.id or f"frame{memo.frame}.{index}"  # a CLI may give no id; this one is unique in the run
     return [ToolCall(memo.frame, memo.turn, call, block.name, block.input or {}, parent)]
 
 
@@ -167,7 +167,7 @@ def read_limit(memo: Memo, info: LimitInfo, *, rejected: bool) -> tuple[AnyEvent
     windows, resets_at = info.windows or {}, reset_time(info.resets_at)
     data = {"kind": info.kind, "resets_at": resets_at, "windows": windows}
     if rejected and not info.overage:
-        notes(memo).limited = True
+        state_of(memo).limited = True
         return (LimitReached(memo.frame, memo.turn, info.kind, resets_at),)
     if rejected:
         return (

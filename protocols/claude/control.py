@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.replies import refused
-from proctor.protocols.claude.turns import notes
+from proctor.protocols.claude.turns import state_of
 from proctor.protocols.claude.wire import ControlCancel, ControlRequest, ControlResponse, Reply
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.vocabulary import (
@@ -53,26 +53,26 @@ def read_request(memo: Memo, frame: ControlRequest, line: bytes) -> Out:
 
 
 def _read_question(memo: Memo, frame: ControlRequest) -> Out:
-    asked = frame.request
-    memo.approvals[frame.request_id] = asked.input
-    if memo.turn is not None and asked.agent_id is None:
-        notes(memo).questions[frame.request_id] = memo.turn
+    body = frame.request
+    memo.approvals[frame.request_id] = body.input
+    if memo.turn is not None and body.agent_id is None:
+        state_of(memo).questions[frame.request_id] = memo.turn
     question = ApprovalRequested(
         memo.frame,
         memo.turn,
         frame.request_id,
-        asked.tool_name,
-        asked.input,
-        asked.description or asked.decision_reason,
-        asked.tool_use_id,
+        body.tool_name,
+        body.input,
+        body.description or body.decision_reason,
+        body.tool_use_id,
     )
     return (question,)
 
 
 def _refuse(memo: Memo, frame: ControlRequest) -> Out:
-    asked = frame.request
-    data = {"kind": asked.subtype, "callback": asked.callback_id, "server": asked.server_name}
-    notice = Notice(memo.frame, memo.turn, "request_refused", f"{asked.subtype!r} is not served here", data)
+    body = frame.request
+    data = {"kind": body.subtype, "callback": body.callback_id, "server": body.server_name}
+    notice = Notice(memo.frame, memo.turn, "request_refused", f"{body.subtype!r} is not supported here", data)
     return (Send(refused(memo, frame.request_id, "not supported by this host")), notice)
 
 
@@ -84,18 +84,18 @@ def read_cancel(memo: Memo, frame: ControlCancel, line: bytes) -> Out:
     if request in memo.calls:
         mcp_host.forget(memo, request)
         return (RequestWithdrawn(memo.frame, memo.turn, request),)
-    if request in notes(memo).decided:
-        return memo.hush("control_cancel_request")
+    if request in state_of(memo).decided:
+        return memo.ignore("control_cancel_request")
     return (Misplaced(memo.frame, memo.turn, "control_cancel_request", ""),)
 
 
 def read_reply(memo: Memo, frame: ControlResponse, line: bytes) -> Out:
     """The reply to a request of ours, or the echo of a decision of ours."""
     reply = frame.response
-    kind = memo.asked.pop(reply.request_id, None)
+    kind = memo.pending.pop(reply.request_id, None)
     if kind is None:
-        if reply.request_id in notes(memo).decided:
-            return memo.hush("control_response.echo")
+        if reply.request_id in state_of(memo).decided:
+            return memo.ignore("control_response.echo")
         return (Misplaced(memo.frame, memo.turn, "control_response", ""),)
     data = reply.response or {}
     error = (reply.error or "refused") if reply.subtype != "success" else None
@@ -118,7 +118,7 @@ def _interrupted(memo: Memo, reply: Reply) -> list[AnyEvent]:
         kept = msgspec.convert(named, list[str])
     except msgspec.ValidationError:
         kept = memo.waiting_prompts()
-    text = "a prompt that is queued outlives the interrupt and has its turn"
+    text = "a queued prompt survives the interrupt and gets its turn"
     return [Notice(memo.frame, memo.turn, "prompt_queued", text, {"prompt": prompt}) for prompt in kept]
 
 
@@ -135,7 +135,7 @@ def _greeted(memo: Memo, data: dict[str, Any], error: str | None) -> Answered:
     if isinstance(version, str):
         memo.version = version
     if error is not None and (launch.host_hooks or launch.host_tools):
-        memo.refused = f"the CLI was not to be told of the host's tools and hooks: {error}"
+        memo.refused = f"the CLI did not accept the host's tools and hooks: {error}"
     else:
         memo.refused = hooks.refusal(launch, data)
     memo.greeted = memo.refused is None

@@ -1,8 +1,7 @@
 """Claude Code: how it is started, told and stopped. Its frames are read by `frames`.
 
 Two modes. A session takes user messages and control requests as JSON lines on stdin for as long as it lives; a
-one-shot run takes its prompt as plain text and then the end of stdin. In both the prompt never is an argument (C06,
-R187), and every other value is joined to its flag by `=`, so that a leading dash cannot make a flag of it (L24).
+one-shot run takes its prompt as plain text and then the end of stdin. In both the prompt never is an argument, and every other value is joined to its flag by `=`, so that a leading dash cannot make a flag of it.
 
 Closed unless opened: the user's settings files, MCP servers that are not named, and the tools that reach other
 sessions of the same user. A prompt is text: a leading slash is no command and `@path` no file, in the versions that
@@ -71,90 +70,90 @@ PERMISSION_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "defau
 """The modes that there are. 2.1.197 takes any word for one, and goes on as if it had been told nothing."""
 
 
-def launch(wanted: Launch) -> Command:
-    """The command line and environment for what is wanted. Raises ArgumentTooLong for a value beyond 128 KiB (C06)."""
-    argv = [*wanted.executable, "-p", "--output-format=stream-json", "--verbose"]
-    if wanted.mode == "session":
+def launch(options: Launch) -> Command:
+    """The command line and environment for what is wanted. Raises ArgumentTooLong for a value beyond 128 KiB."""
+    argv = [*options.executable, "-p", "--output-format=stream-json", "--verbose"]
+    if options.mode == "session":
         argv += ["--input-format=stream-json", "--permission-prompt-tool=stdio"]
-        if not CLAUDE.can("prompt_lifecycle", wanted.version):
+        if not CLAUDE.can("prompt_lifecycle", options.version):
             argv.append("--replay-user-messages")  # the echo says which turn took a prompt in
-    argv += _isolation(wanted)
-    ignored = _ignored(wanted)
-    for field, flag in _flags(wanted):
+    argv += _isolation(options)
+    ignored = _ignored(options)
+    for field, flag in _flags(options):
         if field in ignored:
             continue
         if (size := len(flag.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
             raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
         argv.append(flag)
     return Command(
-        argv=(*argv, *wanted.extra), env=_environment(wanted), files=dict(_files(wanted)), ignored=ignored
+        argv=(*argv, *options.extra), env=_environment(options), files=dict(_files(options)), ignored=ignored
     )
 
 
-def _isolation(wanted: Launch) -> Iterator[str]:
+def _isolation(options: Launch) -> Iterator[str]:
     yield "--strict-mcp-config"
-    if not wanted.user_settings:
-        yield "--setting-sources="  # one token, or the next flag would be its value (C01)
-        yield from (f"--add-dir={folder}" for folder in _memory_folders(wanted))
-    if wanted.attachments:  # of a one-shot run, which has nobody to ask before it reads elsewhere
-        yield f"--add-dir={wanted.scratch}/{PAYLOADS}"
-    asked_for = {*wanted.allowed_tools, *(wanted.tools or ())}
+    if not options.user_settings:
+        yield "--setting-sources="  # one token, or the next flag would be its value
+        yield from (f"--add-dir={folder}" for folder in _memory_folders(options))
+    if options.attachments:  # of a one-shot run, which has nobody to ask before it reads elsewhere
+        yield f"--add-dir={options.scratch}/{PAYLOADS}"
+    asked_for = {*options.allowed_tools, *(options.tools or ())}
     reaching = [tool for tool in REACHING_TOOLS if tool not in asked_for]
     if denied := [
-        *wanted.disallowed_tools,
-        *(tool for tool in reaching if tool not in wanted.disallowed_tools),
+        *options.disallowed_tools,
+        *(tool for tool in reaching if tool not in options.disallowed_tools),
     ]:
         yield f"--disallowedTools={','.join(denied)}"
 
 
-def _memory_folders(wanted: Launch) -> Iterator[str]:
+def _memory_folders(options: Launch) -> Iterator[str]:
     """The folders whose CLAUDE.md is loaded although all settings are left out."""
-    if not wanted.project_memory:
+    if not options.project_memory:
         return
-    if wanted.cwd:
-        yield wanted.cwd
-    if wanted.memory_above:
-        yield f"{wanted.scratch}/{MEMORY}"
+    if options.cwd:
+        yield options.cwd
+    if options.memory_above:
+        yield f"{options.scratch}/{MEMORY}"
 
 
-def _ignored(wanted: Launch) -> tuple[str, ...]:
+def _ignored(options: Launch) -> tuple[str, ...]:
     ignored: list[str] = []
-    if wanted.fork and wanted.resume is None:
+    if options.fork and options.resume is None:
         ignored.append("fork")
-    if wanted.session_id is not None and wanted.resume is not None and not wanted.fork:
+    if options.session_id is not None and options.resume is not None and not options.fork:
         ignored.append("session_id")  # a resumed session keeps its own; the CLI refuses both
-    ignored += [field for field in ("sandbox",) if getattr(wanted, field) is not None]
-    if wanted.mode == "oneshot":  # there is no control protocol
-        ignored += [field for field in ("host_hooks",) if getattr(wanted, field)]
+    ignored += [field for field in ("sandbox",) if getattr(options, field) is not None]
+    if options.mode == "oneshot":  # there is no control protocol
+        ignored += [field for field in ("host_hooks",) if getattr(options, field)]
     return tuple(ignored)
 
 
-def _flags(wanted: Launch) -> Iterator[tuple[str, str]]:
+def _flags(options: Launch) -> Iterator[tuple[str, str]]:
     """(field of Launch, argument) for each field that is set."""
     for field, flag in VALUES.items():
-        if (value := getattr(wanted, field)) is not None:
+        if (value := getattr(options, field)) is not None:
             yield field, f"{flag}={value}"
     for field, flag in SWITCHES.items():
-        if getattr(wanted, field):
+        if getattr(options, field):
             yield field, flag
-    if wanted.persist is False:
+    if options.persist is False:
         yield "persist", "--no-session-persistence"
-    if wanted.permission_mode is not None:
+    if options.permission_mode is not None:
         # "manual" is the newer name of "default", which every version takes.
         yield (
             "permission_mode",
-            f"--permission-mode={MODES.get(wanted.permission_mode, wanted.permission_mode)}",
+            f"--permission-mode={MODES.get(options.permission_mode, options.permission_mode)}",
         )
-    if wanted.tools is not None:
-        yield "tools", f"--tools={','.join(wanted.tools)}"
-    if wanted.mcp:
-        yield "mcp", f"--mcp-config={wanted.scratch}/{SERVERS}"
-    if allowed := [*wanted.allowed_tools, *_approved(wanted), *mcp_host.permitted(wanted)]:
+    if options.tools is not None:
+        yield "tools", f"--tools={','.join(options.tools)}"
+    if options.mcp:
+        yield "mcp", f"--mcp-config={options.scratch}/{SERVERS}"
+    if allowed := [*options.allowed_tools, *_approved(options), *mcp_host.permitted(options)]:
         yield "allowed_tools", f"--allowedTools={','.join(allowed)}"
-    for directory in wanted.add_dirs:
+    for directory in options.add_dirs:
         yield "add_dirs", f"--add-dir={directory}"
-    prompted = wanted.system_prompt is not None or wanted.append_system_prompt is not None
-    if prompted and CLAUDE.can("system_prompt_snapshot", wanted.version):
+    prompted = options.system_prompt is not None or options.append_system_prompt is not None
+    if prompted and CLAUDE.can("system_prompt_snapshot", options.version):
         # Else the prompt of the first run of a session is recorded and beats this one when it is resumed.
         yield "system_prompt", "--system-prompt-snapshot=off"
 
@@ -176,32 +175,32 @@ SWITCHES: Mapping[str, str] = {"partial": "--include-partial-messages", "fork": 
 MODES: Mapping[str, str] = {"manual": "default"}
 
 
-def _approved(wanted: Launch) -> list[str]:
+def _approved(options: Launch) -> list[str]:
     """The permission rules of the servers whose tools need no approval."""
-    return [f"mcp__{name}" for name, server in wanted.mcp.items() if server.approved]
+    return [f"mcp__{name}" for name, server in options.mcp.items() if server.approved]
 
 
-def _files(wanted: Launch) -> Iterator[tuple[str, str]]:
-    if wanted.mcp:
-        servers = {name: mcp.entry(server) for name, server in wanted.mcp.items()}
+def _files(options: Launch) -> Iterator[tuple[str, str]]:
+    if options.mcp:
+        servers = {name: mcp.entry(server) for name, server in options.mcp.items()}
         yield SERVERS, json.dumps({"mcpServers": servers})
-    if wanted.project_memory and wanted.memory_above and not wanted.user_settings:
-        yield f"{MEMORY}/CLAUDE.md", wanted.memory_above
+    if options.project_memory and options.memory_above and not options.user_settings:
+        yield f"{MEMORY}/CLAUDE.md", options.memory_above
 
 
-def _environment(wanted: Launch) -> dict[str, str]:
+def _environment(options: Launch) -> dict[str, str]:
     environment = {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_STARTUP_FAILURE_RESULTS": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
-    if not wanted.project_memory:
+    if not options.project_memory:
         environment["CLAUDE_CODE_DISABLE_CLAUDE_MDS"] = "1"
-    elif not wanted.user_settings:
+    elif not options.user_settings:
         # 2.1.197 to 2.1.330 load a folder of `--add-dir` with its CLAUDE.md, and no settings, only when this is set
         environment["CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"] = "1"
-    if wanted.retries is not None:
-        environment["CLAUDE_CODE_MAX_RETRIES"] = str(wanted.retries)
+    if options.retries is not None:
+        environment["CLAUDE_CODE_MAX_RETRIES"] = str(options.retries)
     return environment
 
 
@@ -209,12 +208,12 @@ def greet(memo: Memo) -> bytes:
     """The `initialize` request of a session; a one-shot run has no greeting."""
     if memo.mode == "oneshot":
         return b""
-    asked: dict[str, Any] = {"subtype": "initialize"}
+    body: dict[str, Any] = {"subtype": "initialize"}
     if points := hooks.registered(memo.launch):
-        asked["hooks"] = points
+        body["hooks"] = points
     if servers := mcp_host.servers(memo.launch):
-        asked["sdkMcpServers"] = servers
-    return _ask(memo, GREETING, GREETING, asked)
+        body["sdkMcpServers"] = servers
+    return _ask(memo, GREETING, GREETING, body)
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
@@ -243,7 +242,7 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
 
 def _ask(memo: Memo, request_id: str, kind: str, request: dict[str, Any]) -> bytes:
     line = jsonrpc.line({"type": "control_request", "request_id": request_id, "request": request}, tag=False)
-    memo.asked[request_id] = kind
+    memo.pending[request_id] = kind
     return line
 
 
@@ -251,8 +250,8 @@ def _write_mode(memo: Memo, request: SetPermissionMode) -> bytes:
     mode = MODES.get(request.mode, request.mode)
     checked = CLAUDE.can("permission_modes_checked", parse_version(memo.version))
     if not checked and mode not in PERMISSION_MODES:
-        known = ", ".join(sorted(PERMISSION_MODES))
-        raise Misuse(f"{mode!r} is not a permission mode; known: {known}", request="set_permission_mode")
+        modes = ", ".join(sorted(PERMISSION_MODES))
+        raise Misuse(f"{mode!r} is not a permission mode; known: {modes}", request="set_permission_mode")
     return _ask(memo, request.id, "set_permission_mode", {"subtype": "set_permission_mode", "mode": mode})
 
 
@@ -314,8 +313,8 @@ def _takes(memo: Memo, attachment: Attachment) -> bool:
 def _write_decision(memo: Memo, decision: Decision) -> bytes:
     answer: dict[str, Any]
     if decision.allow:
-        asked = memo.approvals[decision.id]
-        answer = {"behavior": "allow", "updatedInput": asked if decision.input is None else decision.input}
+        body = memo.approvals[decision.id]
+        answer = {"behavior": "allow", "updatedInput": body if decision.input is None else decision.input}
     else:
         answer = {"behavior": "deny", "message": decision.message or "denied"}
     return agreed(memo, decision.id, answer)
@@ -338,7 +337,7 @@ CLAUDE = Dialect(
         StopStep("kill", 0.0),
     ),
     oldest=(2, 1, 197),
-    newest_known=(2, 1, 330),
+    newest_tested=(2, 1, 330),
     schema_form=loose_schema,
     capabilities=CAPABILITIES,
     relayed=frozenset({"oneshot"}),

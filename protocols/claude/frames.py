@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.protocols.claude.content_blocks import read_assistant, read_limit, read_user
 from proctor.protocols.claude.control import read_cancel, read_reply, read_request
-from proctor.protocols.claude.turns import begin_turn, end_turn, follow, notes
+from proctor.protocols.claude.turns import begin_turn, end_turn, follow, state_of
 from proctor.protocols.claude.wire import (
     WIRE,
     AnyWire,
@@ -153,7 +153,7 @@ def _read_odd(memo: Memo, line: bytes) -> Out:
 def _read_loosely(memo: Memo, line: bytes) -> Out:
     named, odd = loosely(Untyped, line, "frame")
     if named.type in QUIET:
-        return memo.hush(named.type)
+        return memo.ignore(named.type)
     if named.type in NOTICES:
         return (_notice(memo, named.type, line),)
     kind = WIRE.get(named.type)
@@ -183,18 +183,18 @@ def _read_stream_event(memo: Memo, frame: StreamEvent, line: bytes) -> Out:
     kind = frame.event.type
     if kind == "content_block_delta":
         return _read_delta(memo, frame)
-    streams = notes(memo).streams
+    streams = state_of(memo).streams
     parent = frame.parent_tool_use_id
     if kind == "message_start":
         void = _void(memo, parent)
         streams[parent] = frame.event.message.id or ""
-        return void or memo.hush("stream_event.message_start")
+        return void or memo.ignore("stream_event.message_start")
     if kind == "message_delta":
         streams.pop(parent, None)
     if kind == "message_stop":
-        return _void(memo, parent) or memo.hush("stream_event.message_stop")
+        return _void(memo, parent) or memo.ignore("stream_event.message_stop")
     if kind in QUIET_API:
-        return memo.hush(f"stream_event.{kind}")
+        return memo.ignore(f"stream_event.{kind}")
     return (Unrecognized(memo.frame, memo.turn, f"stream_event.{kind}"),)
 
 
@@ -205,27 +205,27 @@ def _read_delta(memo: Memo, frame: StreamEvent) -> Out:
     if delta.thinking:
         return (Thinking(memo.frame, memo.turn, delta.thinking, frame.parent_tool_use_id, partial=True),)
     if delta.type in QUIET_DELTAS:
-        return memo.hush(f"stream_event.{delta.type}")
+        return memo.ignore(f"stream_event.{delta.type}")
     return (Unrecognized(memo.frame, memo.turn, f"stream_event.content_block_delta.{delta.type}"),)
 
 
 def _void(memo: Memo, parent: str | None) -> tuple[AnyEvent, ...]:
     """The attempt that streams ends here, without the `message_delta` that a whole message has."""
-    message = notes(memo).streams.pop(parent, None)
+    message = state_of(memo).streams.pop(parent, None)
     if message is None:
         return ()
-    text = "the stream was cut; its pieces since the last whole block are void"
+    text = "the stream was cut; discard its pieces since the last complete block"
     return (Notice(memo.frame, memo.turn, "attempt_void", text, {"message": message, "parent": parent}),)
 
 
 def _read_system(memo: Memo, frame: System, line: bytes) -> Out:
     kind = frame.subtype
     if kind in QUIET_SYSTEM:
-        return memo.hush(f"system.{kind}")
+        return memo.ignore(f"system.{kind}")
     if kind in _SYSTEM:
         return _SYSTEM[kind](memo, line)
     if kind == "model_refusal_no_fallback":
-        notes(memo).model_refused = True
+        state_of(memo).model_refused = True
     if kind in NOTICES:
         return (_notice(memo, kind, line),)
     return (Unrecognized(memo.frame, memo.turn, f"system.{kind or 'untyped'}"),)
@@ -239,7 +239,7 @@ def _read_init(memo: Memo, line: bytes) -> Out:
     memo.session_id = init.session_id or memo.session_id
     begun = begin_turn(memo, init)
     started = [_started(memo, init)] if moved else []
-    return (*odd, *started, *begun) or memo.hush("system.init")
+    return (*odd, *started, *begun) or memo.ignore("system.init")
 
 
 def _started(memo: Memo, init: Init) -> Started:
@@ -271,13 +271,13 @@ def _read_status(memo: Memo, line: bytes) -> Out:
         return (*odd, Notice(memo.frame, memo.turn, "compacting"))
     if status.compact_result == "failed":
         return (*odd, Notice(memo.frame, memo.turn, "compaction_failed", status.compact_error or ""))
-    return tuple(odd) or memo.hush("system.status")
+    return tuple(odd) or memo.ignore("system.status")
 
 
 def _read_hook(memo: Memo, line: bytes) -> Out:
     hook, odd = decoded(memo, HookResponse, line, "system.hook_response")
     if hook.exit_code in (0, None) and hook.outcome in ("success", None):
-        return tuple(odd) or memo.hush("system.hook_response")
+        return tuple(odd) or memo.ignore("system.hook_response")
     data = {"hook": hook.hook_name, "outcome": hook.outcome, "exit_code": hook.exit_code}
     return (*odd, Notice(memo.frame, memo.turn, "hook_failed", hook.stderr or "", data))
 
@@ -299,7 +299,7 @@ def _read_reset(memo: Memo, frame: Reset, line: bytes) -> Out:
 
 def _read_rate_limit(memo: Memo, frame: RateLimit, line: bytes) -> Out:
     info = frame.rate_limit_info
-    return read_limit(memo, info, rejected=info.status == "rejected") or memo.hush("rate_limit_event")
+    return read_limit(memo, info, rejected=info.status == "rejected") or memo.ignore("rate_limit_event")
 
 
 def _read_lifecycle(memo: Memo, frame: Lifecycle, line: bytes) -> Out:

@@ -1,6 +1,6 @@
 """The host's hooks as Claude Code calls them back, and what each of its points can be told.
 
-Guarantees (L20, L39): a blocking hook is either kept or the session is refused. It is kept where its point is called
+Guarantees: a blocking hook is either kept or the session is refused. It is kept where its point is called
 back at all, where the CLI can be stopped there, and where the CLI blocks when the hook's reply is an error
 (`hook_on_failure_supported` in the reply to `initialize`; 2.1.197 lets the tool run instead). The CLI's own clock for
 a hook is longer than the host's, so that the host's verdict comes first and says why.
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import attrs
 
 from proctor.protocols.claude.replies import agreed
-from proctor.protocols.claude.turns import notes
+from proctor.protocols.claude.turns import state_of
 from proctor.protocols.claude.wire import ControlRequest
 from proctor.protocols.dialect import HostHook, Launch, Memo, Out
 from proctor.protocols.errors import Misuse
@@ -87,7 +87,7 @@ def _objections(hook: HostHook, safe: bool) -> Iterator[str]:
         yield f"a hook at {hook.point!r} cannot block; give it blocking=False, or one of {_stoppable()}"
     if not safe:
         yield (
-            f"the hook at {hook.point!r} is to block, and this version lets the tool run when a hook fails"
+            f"the hook at {hook.point!r} must block, but this version lets the tool run when a hook fails"
             " (no hook_on_failure_supported): use a newer version, or blocking=False"
         )
 
@@ -103,22 +103,22 @@ def is_registered(memo: Memo, frame: ControlRequest) -> bool:
 
 def read_callback(memo: Memo, frame: ControlRequest) -> Out:
     """The CLI stands at a point that the host has a hook for."""
-    asked, request = frame.request, frame.request_id
-    name = asked.callback_id or ""
+    call_data, request = frame.request, frame.request_id
+    name = call_data.callback_id or ""
     point = next(hook.point for hook in memo.launch.host_hooks if hook.name == name)
-    call = asked.input.get("tool_use_id")  # the frame's own is made up where no tool is concerned
+    call = call_data.input.get("tool_use_id")  # the frame's own is made up where no tool is concerned
     memo.calls[request] = name
-    notes(memo).hook_points[request] = point
+    state_of(memo).hook_points[request] = point
     tool_call = call if isinstance(call, str) else None
-    return (HookCalled(memo.frame, memo.turn, request, name, point, asked.input, tool_call),)
+    return (HookCalled(memo.frame, memo.turn, request, name, point, call_data.input, tool_call),)
 
 
 def write_verdict(memo: Memo, verdict: HookVerdict) -> bytes:
     """The reply to a hook's call. Raises Misuse where it was none, and for a block where nothing can be stopped."""
-    kept = notes(memo)
+    kept = state_of(memo)
     name = kept.hook_points.get(verdict.id)
     if name is None:
-        raise Misuse(f"{verdict.id!r} is not the call of a hook", request="hook_verdict")
+        raise Misuse(f"{verdict.id!r} is not a hook call", request="hook_verdict")
     point = POINTS.get(name, NO_POINT)
     if not verdict.allow and point.stop is None:
         raise Misuse(f"nothing can be blocked at {name!r}", request="hook_verdict")

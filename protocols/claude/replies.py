@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.claude.turns import notes
+from proctor.protocols.claude.turns import state_of
 from proctor.protocols.dialect import Memo
 
 
@@ -21,5 +21,5 @@ def refused(memo: Memo, request: str, error: str) -> bytes:
 
 
 def _reply(memo: Memo, reply: dict[str, Any]) -> bytes:
-    notes(memo).decided.append(reply["request_id"])
+    state_of(memo).decided.append(reply["request_id"])
     return jsonrpc.line({"type": "control_response", "response": reply}, tag=False)

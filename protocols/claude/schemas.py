@@ -34,18 +34,18 @@ def loose_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _loose(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
-    given = cast("Mapping[str, Any]", schema)
-    made = {key: value for key, value in given.items() if key in KEPT}
+    keywords = cast("Mapping[str, Any]", schema)
+    made = {key: value for key, value in keywords.items() if key in KEPT}
     for key in ("properties", "$defs", "definitions"):
-        if key in given:
-            made[key] = {name: _loose(part) for name, part in given[key].items()}
-    if "items" in given and "prefixItems" not in given:
-        made["items"] = _loose(given["items"])
-    if "additionalProperties" in given and "patternProperties" not in given:
-        made["additionalProperties"] = _loose(given["additionalProperties"])
-    if _ODD.search(pattern := given.get("pattern", "")) is None and pattern:
+        if key in keywords:
+            made[key] = {name: _loose(part) for name, part in keywords[key].items()}
+    if "items" in keywords and "prefixItems" not in keywords:
+        made["items"] = _loose(keywords["items"])
+    if "additionalProperties" in keywords and "patternProperties" not in keywords:
+        made["additionalProperties"] = _loose(keywords["additionalProperties"])
+    if _ODD.search(pattern := keywords.get("pattern", "")) is None and pattern:
         made["pattern"] = pattern
     for key, word in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf")):
-        if key in given and word not in made:
-            made[word] = [_loose(part) for part in given[key]]
+        if key in keywords and word not in made:
+            made[word] = [_loose(part) for part in keywords[key]]
     return made

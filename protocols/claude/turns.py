@@ -99,7 +99,7 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @attrs.define
-class Notes:
+class SessionState:
     """What Claude Code's frames of one turn say that only its end needs.
 
     `streams` holds the message that is being streamed, by the tool call of the subagent it belongs to; `questions`
@@ -127,12 +127,12 @@ class Notes:
         self.streams.clear()
 
 
-def notes(memo: Memo) -> Notes:
+def state_of(memo: Memo) -> SessionState:
     """The notes of a conversation, made at their first use."""
-    found = memo.own.get("notes")
-    if not isinstance(found, Notes):
-        found = memo.own["notes"] = Notes()
-    return found
+    state = memo.own.get("notes")
+    if not isinstance(state, SessionState):
+        state = memo.own["notes"] = SessionState()
+    return state
 
 
 def begin_turn(memo: Memo, init: Init) -> list[AnyEvent]:
@@ -198,12 +198,12 @@ def follow(memo: Memo, frame: Lifecycle) -> tuple[AnyEvent, ...]:
         memo.prompts.remove(frame.command_uuid)
         text = "a queued prompt was dropped"
         return (Notice(memo.frame, memo.turn, "prompt_cancelled", text, {"prompt": frame.command_uuid}),)
-    return memo.hush("command_lifecycle")
+    return memo.ignore("command_lifecycle")
 
 
 def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
     """The end of the turn that this result is about, after its beginning where that was never said."""
-    ending = _ending(result, notes(memo))
+    ending = _ending(result, state_of(memo))
     begun: list[AnyEvent] = []
     turn = _named(memo, result)
     if turn is not None:
@@ -214,7 +214,7 @@ def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
         turn = memo.open_turns[-1]
     ended = _ended(memo, result, ending, turn)
     moot = _moot_questions(memo, turn)
-    notes(memo).forget_turn()
+    state_of(memo).forget_turn()
     if turn is None and memo.turns:  # a second result of one prompt: its turn has ended
         return [Misplaced(memo.frame, None, "turn_ended", "")]
     if turn is not None:
@@ -224,8 +224,8 @@ def end_turn(memo: Memo, result: Result) -> list[AnyEvent]:
 
 def _moot_questions(memo: Memo, turn: OpenTurn | None) -> list[AnyEvent]:
     """The approvals that held up this turn; where stdin was closed the CLI denies them without a word."""
-    questions = notes(memo).questions
-    moot = [question for question, held in questions.items() if turn is not None and held == turn.id]
+    questions = state_of(memo).questions
+    moot = [question for question, owner in questions.items() if turn is not None and owner == turn.id]
     for question in moot:
         del questions[question]
     withdrawn = [question for question in moot if memo.approvals.pop(question, None) is not None]
@@ -264,7 +264,7 @@ def _answered(memo: Memo, result: Result, turn: OpenTurn | None) -> list[str]:
 
 
 def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) -> TurnEnded:
-    kept = notes(memo)
+    kept = state_of(memo)
     prompts = _answered(memo, result, turn)
     cost = _share(memo, result.total_cost_usd)
     good = ending in GOOD and not result.is_error
@@ -290,18 +290,18 @@ def _ended(memo: Memo, result: Result, ending: Ending, turn: OpenTurn | None) ->
     )
 
 
-def _reason(result: Result, kept: Notes) -> str | None:
+def _reason(result: Result, kept: SessionState) -> str | None:
     if _was_blocked(result, kept):
         return PROMPT_BLOCKED
     return result.terminal_reason or result.subtype or None
 
 
-def _was_blocked(result: Result, kept: Notes) -> bool:
+def _was_blocked(result: Result, kept: SessionState) -> bool:
     """Did a hook of the host keep the prompt out? The CLI reports that as a success of no model turns."""
     return kept.prompt_blocked is not None and not result.num_turns
 
 
-def _ending(result: Result, kept: Notes) -> Ending:
+def _ending(result: Result, kept: SessionState) -> Ending:
     if _was_blocked(result, kept):
         return "error"
     if not result.is_error:  # an interrupt between two blocks is reported as a success that was aborted
@@ -314,7 +314,7 @@ def _ending(result: Result, kept: Notes) -> Ending:
     return REFUSED_START if unstarted or result.startup_failure_reason else "error"
 
 
-def _failure(result: Result, kept: Notes) -> Ending:
+def _failure(result: Result, kept: SessionState) -> Ending:
     if kept.model_refused or result.stop_reason == "refusal":
         return "model_refused"
     if kept.limited or result.api_error == "usage_limit_reached":
@@ -347,12 +347,12 @@ def count(memo: Memo, message: Message) -> None:
     if message.id is None or not bytes(message.usage):
         return
     with suppress(*Refusal):  # the end of the turn tells the whole
-        notes(memo).spent[message.id] = msgspec.json.decode(message.usage, type=Tokens)
+        state_of(memo).spent[message.id] = msgspec.json.decode(message.usage, type=Tokens)
 
 
 def used(memo: Memo) -> Used:
     """The tokens of the running turn's messages so far, those of subagents included. What they cost is reported at its end."""
-    counts = [_counted(tokens) for tokens in notes(memo).spent.values()]
+    counts = [_counted(tokens) for tokens in state_of(memo).spent.values()]
     if not counts:
         return None, None
     return Usage(*(sum(each) for each in zip(*counts, strict=True))), None
@@ -377,6 +377,6 @@ def _usage(result: Result, ending: Ending) -> Usage | None:
         tokens.cache_read_input_tokens,
         tokens.cache_creation_input_tokens,
     )
-    # After an interrupt the CLI writes zeros although tokens were spent (R089).
+    # After an interrupt the CLI writes zeros although tokens were spent.
     counted = ending != "interrupted" or any(msgspec.structs.astuple(usage))
     return usage if counted else None

@@ -235,8 +235,8 @@ class Timing(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     @property
     def seconds(self) -> float | None:
         """The same in seconds, None where it is not known."""
-        known = self.duration_ms if self.total_duration_ms is None else self.total_duration_ms
-        return None if known is None else known / 1000
+        milliseconds = self.duration_ms if self.total_duration_ms is None else self.total_duration_ms
+        return None if milliseconds is None else milliseconds / 1000
 
 
 class Lifecycle(Wire, frozen=True, gc=False, tag="command_lifecycle"):

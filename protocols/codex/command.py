@@ -53,7 +53,7 @@ def takes(memo: Memo, attachment: Attachment) -> bool:
 
 
 def setting(field: str, key: str, value: object) -> tuple[str, str]:
-    """`-c KEY=VALUE`. Raises ArgumentTooLong for a value beyond 128 KiB (C06)."""
+    """`-c KEY=VALUE`. Raises ArgumentTooLong for a value beyond 128 KiB."""
     argument = f"{key}={toml(value)}"
     if (size := len(argument.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
         raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
@@ -68,49 +68,49 @@ def toml(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def settings(wanted: Launch) -> Iterator[str]:
+def settings(options: Launch) -> Iterator[str]:
     """The settings that both modes take as arguments."""
     for field, key in CONFIG.items():
-        if (value := getattr(wanted, field)) is not None:
+        if (value := getattr(options, field)) is not None:
             yield from setting(field, key, value)
-    if not wanted.project_memory:
+    if not options.project_memory:
         yield from setting("project_memory", "project_doc_max_bytes", 0)
-    if wanted.add_dirs:
-        yield from setting("add_dirs", "sandbox_workspace_write.writable_roots", list(wanted.add_dirs))
+    if options.add_dirs:
+        yield from setting("add_dirs", "sandbox_workspace_write.writable_roots", list(options.add_dirs))
 
 
-def retries(wanted: Launch) -> tuple[str, ...]:
+def retries(options: Launch) -> tuple[str, ...]:
     """The bound of the CLI's retries; behind the caller's own arguments, which may set the provider whole."""
-    if wanted.retries is None or (provider := provider_of(wanted)) is None:
+    if options.retries is None or (provider := provider_of(options)) is None:
         return ()
     table = f"model_providers.{provider}"
     return (
         *setting("retries", f"{table}.request_max_retries", 0),
-        *setting("retries", f"{table}.stream_max_retries", wanted.retries),
+        *setting("retries", f"{table}.stream_max_retries", options.retries),
     )
 
 
-def provider_of(wanted: Launch) -> str | None:
+def provider_of(options: Launch) -> str | None:
     """The provider of the model that the caller's own arguments name."""
-    found = [match for text in wanted.extra if (match := _PROVIDER.match(text.removeprefix("-c")))]
-    return found[-1][1] if found else None
+    providers = [match for text in options.extra if (match := _PROVIDER.match(text.removeprefix("-c")))]
+    return providers[-1][1] if providers else None
 
 
-def ignored(wanted: Launch) -> list[str]:
+def ignored(options: Launch) -> list[str]:
     """The fields that neither mode can honour."""
-    names = [name for name in NEVER if getattr(wanted, name)]
-    if wanted.retries is not None and provider_of(wanted) is None:
+    names = [name for name in NEVER if getattr(options, name)]
+    if options.retries is not None and provider_of(options) is None:
         names.append("retries")
-    if wanted.fork and wanted.resume is None:
+    if options.fork and options.resume is None:
         names.append("fork")
     return names
 
 
-def schema_of(wanted: Launch) -> object:
+def schema_of(options: Launch) -> object:
     """The JSON schema of the answer, None for none. Raises Misuse when it is not JSON."""
-    if wanted.json_schema is None:
+    if options.json_schema is None:
         return None
     try:
-        return msgspec.json.decode(wanted.json_schema)
+        return msgspec.json.decode(options.json_schema)
     except Refusal as error:
         raise Misuse(f"json_schema is not JSON: {error}", request="launch") from error

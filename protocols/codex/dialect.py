@@ -35,29 +35,29 @@ CAPABILITIES: Mapping[str, Version] = {
 """What it can. A prompt in mid-turn joins the turn, so there is no queue; and it names no price."""
 
 
-def launch(wanted: Launch) -> Command:
+def launch(options: Launch) -> Command:
     """The command line for what is wanted; the rest is said in the greeting.
 
-    Raises Misuse for a schema that is not JSON, NotUtf8, ArgumentTooLong for a value beyond 128 KiB (C06).
+    Raises Misuse for a schema that is not JSON, NotUtf8, ArgumentTooLong for a value beyond 128 KiB.
     """
-    wanted.require_utf8()
-    command.schema_of(wanted)
+    options.require_utf8()
+    command.schema_of(options)
     argv = (
-        *wanted.executable,
+        *options.executable,
         "app-server",
         *command.ISOLATION,
-        *command.settings(wanted),
-        *wanted.extra,
-        *command.retries(wanted),
+        *command.settings(options),
+        *options.extra,
+        *command.retries(options),
     )
-    return Command(argv=argv, ignored=_ignored(wanted))
+    return Command(argv=argv, ignored=_ignored(options))
 
 
-def _ignored(wanted: Launch) -> tuple[str, ...]:
-    names = command.ignored(wanted)
-    if wanted.user_settings is False:
+def _ignored(options: Launch) -> tuple[str, ...]:
+    names = command.ignored(options)
+    if options.user_settings is False:
         names.append("user_settings")  # only `exec` can leave out the user's config.toml
-    if wanted.resume is not None and wanted.persist is False:
+    if options.resume is not None and options.persist is False:
         names.append("persist")
     return tuple(names)
 
@@ -77,7 +77,7 @@ CODEX = Dialect(
         StopStep("kill", 0.0),
     ),
     oldest=(0, 169, 0),
-    newest_known=(0, 169, 0),
+    newest_tested=(0, 169, 0),
     schema_form=strict_schema,
     capabilities=CAPABILITIES,
 )

@@ -90,22 +90,22 @@ def cause_of(failure: Failure) -> Cause:
     return Cause(word, None if more is None else more.http_status_code)
 
 
-def ending_of(cause: Cause, said: str) -> Ending:
+def ending_of(cause: Cause, text: str) -> Ending:
     """By the word; where that only says that the API could not be had, by the status; else by what was said."""
     if cause.word in CONNECTIONS:
         return STATUSES.get(cause.status or 0, "api_error")
-    return FAILURES.get(cause.word) or by_words(said)
+    return FAILURES.get(cause.word) or by_words(text)
 
 
-def by_words(said: str) -> Ending:
+def by_words(text: str) -> Ending:
     """By what was said for people: an HTTP status in it, else what it speaks of."""
-    if (status := status_of(said)) is not None:
+    if (status := status_of(text)) is not None:
         return STATUSES.get(status, "api_error")
-    found: list[Ending] = [ending for words, ending in WORDS if words.search(said)]
-    return found[0] if found else "error"
+    endings: list[Ending] = [ending for words, ending in WORDS if words.search(text)]
+    return endings[0] if endings else "error"
 
 
-def status_of(said: str) -> int | None:
+def status_of(text: str) -> int | None:
     """The HTTP status that the words of a failure name."""
-    found = _STATUS.search(said)
-    return int(found[1]) if found else None
+    match = _STATUS.search(text)
+    return int(match[1]) if match else None

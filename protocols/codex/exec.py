@@ -20,7 +20,7 @@ from proctor.protocols.attachment import files, whole_text
 from proctor.protocols.codex import command, items, mcp_servers
 from proctor.protocols.codex.errors import by_words, status_of
 from proctor.protocols.codex.schemas import strict_schema
-from proctor.protocols.codex.turns import notes, reach_limit, say, structured_output, unkept
+from proctor.protocols.codex.turns import reach_limit, say, state_of, structured_output, unkept
 from proctor.protocols.codex.wire import Item
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
 from proctor.protocols.errors import Misuse
@@ -81,59 +81,59 @@ _decode = msgspec.json.Decoder(Frame).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def launch(wanted: Launch) -> Command:
+def launch(options: Launch) -> Command:
     """The command line for what is wanted. Raises Misuse for a session id that is not a UUID, or a schema not JSON."""
-    if wanted.resume is not None and _UUID.fullmatch(wanted.resume) is None:
-        raise Misuse(f"resume must be a thread's UUID, got {wanted.resume!r}", request="launch")
-    verb = ("fork" if wanted.fork else "resume",) if wanted.resume is not None else ()
-    thread = (wanted.resume,) if wanted.resume is not None else ()
+    if options.resume is not None and _UUID.fullmatch(options.resume) is None:
+        raise Misuse(f"resume must be a thread's UUID, got {options.resume!r}", request="launch")
+    verb = ("fork" if options.fork else "resume",) if options.resume is not None else ()
+    thread = (options.resume,) if options.resume is not None else ()
     argv = (
-        *wanted.executable,
+        *options.executable,
         "exec",
         *verb,
         "--json",
         "--skip-git-repo-check",
         *command.ISOLATION,
-        *command.settings(wanted),
-        *_flags(wanted),
-        *mcp_servers.arguments(wanted),
-        *wanted.extra,
-        *command.retries(wanted),
+        *command.settings(options),
+        *_flags(options),
+        *mcp_servers.arguments(options),
+        *options.extra,
+        *command.retries(options),
         *thread,
         "-",
     )
-    schema = {} if command.schema_of(wanted) is None else {SCHEMA: wanted.json_schema or ""}
+    schema = {} if command.schema_of(options) is None else {SCHEMA: options.json_schema or ""}
     return Command(
         argv=argv,
-        env=mcp_servers.environment(wanted),
-        files={**schema, **mcp_servers.files(wanted), **files(wanted.attachments)},
-        ignored=_ignored(wanted),
+        env=mcp_servers.environment(options),
+        files={**schema, **mcp_servers.files(options), **files(options.attachments)},
+        ignored=_ignored(options),
     )
 
 
-def _flags(wanted: Launch) -> Iterator[str]:
-    if not wanted.user_settings:
+def _flags(options: Launch) -> Iterator[str]:
+    if not options.user_settings:
         yield "--ignore-user-config"
-    if wanted.persist is False:
+    if options.persist is False:
         yield "--ephemeral"
-    if wanted.model is not None:
-        yield f"--model={wanted.model}"
-    if wanted.sandbox is not None:
-        yield from command.setting("sandbox", "sandbox_mode", wanted.sandbox)
-    if wanted.append_system_prompt is not None:
+    if options.model is not None:
+        yield f"--model={options.model}"
+    if options.sandbox is not None:
+        yield from command.setting("sandbox", "sandbox_mode", options.sandbox)
+    if options.append_system_prompt is not None:
         yield from command.setting(
-            "append_system_prompt", "developer_instructions", wanted.append_system_prompt
+            "append_system_prompt", "developer_instructions", options.append_system_prompt
         )
-    if wanted.json_schema is not None:
-        yield f"--output-schema={wanted.scratch}/{SCHEMA}"
-    for name in files(wanted.attachments):
-        yield f"--image={wanted.scratch}/{name}"
+    if options.json_schema is not None:
+        yield f"--output-schema={options.scratch}/{SCHEMA}"
+    for name in files(options.attachments):
+        yield f"--image={options.scratch}/{name}"
 
 
-def _ignored(wanted: Launch) -> tuple[str, ...]:
-    names = command.ignored(wanted)
-    names += [name for name in ("system_prompt",) if getattr(wanted, name)]
-    if wanted.permission_mode not in (None, "never"):
+def _ignored(options: Launch) -> tuple[str, ...]:
+    names = command.ignored(options)
+    names += [name for name in ("system_prompt",) if getattr(options, name)]
+    if options.permission_mode not in (None, "never"):
         names.append("permission_mode")
     return tuple(names)
 
@@ -146,7 +146,7 @@ def greet(memo: Memo) -> bytes:
 def write(memo: Memo, request: AnyRequest) -> bytes:
     """The prompt as text. Raises Misuse for content blocks, and for whatever a one-shot run cannot be told."""
     if not isinstance(request, Prompt):
-        raise Misuse(f"a one-shot run has no way to be told {request!r}", request="write")
+        raise Misuse(f"a one-shot run does not support {request!r}", request="write")
     if request.blocks:
         raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
     return whole_text(request.text, request.attachments).encode("utf-8", "replace")
@@ -163,7 +163,7 @@ def read(memo: Memo, line: bytes) -> Out:
     reader = _READERS.get(frame.type)
     if reader is None:
         return (*odd, Unrecognized(memo.frame, memo.turn, frame.type or "untyped"))
-    return (*odd, *reader(memo, frame)) or memo.hush(frame.type)
+    return (*odd, *reader(memo, frame)) or memo.ignore(frame.type)
 
 
 def _loosely(memo: Memo, line: bytes) -> tuple[Frame, list[AnyEvent]]:
@@ -175,12 +175,12 @@ def _loosely(memo: Memo, line: bytes) -> tuple[Frame, list[AnyEvent]]:
 
 
 def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
-    wanted, found = memo.launch, frame.thread_id or ""
-    memo.session_id = found
-    started: list[AnyEvent] = [Started(memo.frame, memo.turn, found, model=wanted.model)]
-    if wanted.resume is not None and not wanted.fork and found.lower() != wanted.resume.lower():
-        text = f"the session {wanted.resume} was not found: this is another one"
-        started.append(Notice(memo.frame, memo.turn, "session_changed", text, {"session": wanted.resume}))
+    options, match = memo.launch, frame.thread_id or ""
+    memo.session_id = match
+    started: list[AnyEvent] = [Started(memo.frame, memo.turn, match, model=options.model)]
+    if options.resume is not None and not options.fork and match.lower() != options.resume.lower():
+        text = f"the session {options.resume} was not found; the CLI started a new one"
+        started.append(Notice(memo.frame, memo.turn, "session_changed", text, {"session": options.resume}))
     return started
 
 
@@ -220,13 +220,13 @@ def _camel(name: str) -> str:
 
 
 def _read_error(memo: Memo, frame: Frame) -> list[AnyEvent]:
-    said = frame.message
-    found = _ATTEMPT.match(said)
-    if found is not None:
-        attempt, most = (int(found[1]), int(found[2])) if found[1] else (0, None)
-        return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, status_of(said), said)]
-    limit = reach_limit(memo) if by_words(said) == "limit" else []
-    return [*limit, Notice(memo.frame, memo.turn, "api_failure", said, {"status": status_of(said)})]
+    text = frame.message
+    match = _ATTEMPT.match(text)
+    if match is not None:
+        attempt, most = (int(match[1]), int(match[2])) if match[1] else (0, None)
+        return [Retrying(memo.frame, memo.turn, attempt, most, 0.0, status_of(text), text)]
+    limit = reach_limit(memo) if by_words(text) == "limit" else []
+    return [*limit, Notice(memo.frame, memo.turn, "api_failure", text, {"status": status_of(text)})]
 
 
 def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
@@ -234,7 +234,7 @@ def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
     return _end(
         memo,
         "schema_unmet" if misfit else "completed",
-        text=notes(memo).text,
+        text=state_of(memo).text,
         error=misfit or unkept(memo),
         usage=_usage(memo, frame.usage),
         structured_output=structured,
@@ -242,13 +242,13 @@ def _read_done(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 
 def _read_failed(memo: Memo, frame: Frame) -> list[AnyEvent]:
-    said = frame.error.message
-    ending = by_words(said)
+    text = frame.error.message
+    ending = by_words(text)
     limit = reach_limit(memo) if ending == "limit" else []
-    return [*limit, *_end(memo, ending, error=said or "it failed without a word", status=status_of(said))]
+    return [*limit, *_end(memo, ending, error=text or "it failed without a message", status=status_of(text))]
 
 
-def _end(memo: Memo, ending: Ending, **known: Any) -> list[AnyEvent]:
+def _end(memo: Memo, ending: Ending, **fields: Any) -> list[AnyEvent]:
     begun = [] if memo.open_turns else _read_turn(memo, Frame("turn.started"))
     turn = memo.open_turns[-1]
     memo.close_turn(turn, turn.prompts)
@@ -260,9 +260,9 @@ def _end(memo: Memo, ending: Ending, **known: Any) -> list[AnyEvent]:
         prompts=tuple(turn.prompts),
         solicited=turn.solicited,
         session_id=memo.session_id,
-        **known,
+        **fields,
     )
-    notes(memo).forget_turn()
+    state_of(memo).forget_turn()
     return [*begun, ended]
 
 
@@ -299,7 +299,7 @@ CODEX_EXEC = Dialect(
     takes=command.takes,
     stop=(StopStep("terminate", 6.0), StopStep("kill", 0.0)),
     oldest=(0, 169, 0),
-    newest_known=(0, 169, 0),
+    newest_tested=(0, 169, 0),
     schema_form=strict_schema,
     capabilities={"fork": EVERY, "host_tools": EVERY, "resume": EVERY, "structured_output": EVERY},
     relayed=frozenset({"oneshot"}),

@@ -28,9 +28,9 @@ from proctor.protocols.codex.turns import (
     begin_turn,
     count,
     end_turn,
-    notes,
     reach_limit,
     say,
+    state_of,
     turn_of,
     void,
 )
@@ -78,7 +78,7 @@ NOTICES: Mapping[str, tuple[str, str]] = {
 }
 """Method to the code of its `Notice` and the field that holds its text."""
 
-_UNTOLD = """
+_UNREPORTED = """
     account/gatewayOAuth/changed account/login/completed account/updated app/list/updated command/exec/outputDelta
     externalAgentConfig/import/completed externalAgentConfig/import/progress fs/changed
     fuzzyFileSearch/sessionCompleted fuzzyFileSearch/sessionUpdated hook/completed hook/started
@@ -97,7 +97,7 @@ _UNTOLD = """
     windowsSandbox/setupCompleted
 """
 
-QUIET = frozenset(_UNTOLD.split())
+QUIET = frozenset(_UNREPORTED.split())
 """Methods that mean nothing to a consumer, seen or in the server's own list."""
 
 _ATTEMPT = re.compile(r"(\d+)/(\d+)", re.ASCII)
@@ -112,7 +112,7 @@ def read(memo: Memo, line: bytes) -> Out:
         return (message,)
     out = _READERS[message.kind](memo, message)
     if all(isinstance(each, Send) for each in out):
-        memo.hush(message.method or "reply")
+        memo.ignore(message.method or "reply")
     return out
 
 
@@ -166,7 +166,7 @@ def _piece(memo: Memo, message: jsonrpc.Message) -> tuple[Delta, list[AnyEvent],
         piece = _delta(message.params)
     except Refusal:
         piece, odd = jsonrpc.params(memo, Delta, message)
-    own = notes(memo)
+    own = state_of(memo)
     parent = own.parents.get(piece.thread_id)
     if parent is not None or _is_ours(memo, piece.thread_id):
         own.streams.setdefault(piece.thread_id, set()).add(piece.item_id)
@@ -178,7 +178,7 @@ def _piece(memo: Memo, message: jsonrpc.Message) -> tuple[Delta, list[AnyEvent],
 
 def _read_started(memo: Memo, message: jsonrpc.Message) -> Out:
     moved, odd = jsonrpc.params(memo, ItemMoved, message)
-    parent = notes(memo).parents.get(moved.thread_id)
+    parent = state_of(memo).parents.get(moved.thread_id)
     if parent is None and not _is_ours(memo, moved.thread_id):
         return tuple(odd)
     unsaid = void(memo, moved.thread_id) if moved.item.type in ("agentMessage", "reasoning") else []
@@ -187,7 +187,7 @@ def _read_started(memo: Memo, message: jsonrpc.Message) -> Out:
 
 def _read_completed(memo: Memo, message: jsonrpc.Message) -> Out:
     moved, odd = jsonrpc.params(memo, ItemMoved, message)
-    own, item = notes(memo), moved.item
+    own, item = state_of(memo), moved.item
     own.streams.get(moved.thread_id, set[str]()).discard(item.id)
     parent = own.parents.get(moved.thread_id)
     if parent is None and not _is_ours(memo, moved.thread_id):
@@ -234,11 +234,11 @@ def _read_end(memo: Memo, message: jsonrpc.Message) -> Out:
         data = {"thread": moved.thread_id, "status": turn.status}
         unsaid = void(memo, moved.thread_id)
         return (*odd, *unsaid, Notice(memo.frame, memo.turn, "subagent_ended", "", data))
-    if any(theirs == turn.id for theirs, _ in notes(memo).ended):
+    if any(theirs == turn.id for theirs, _ in state_of(memo).ended):
         return (*odd, Misplaced(memo.frame, memo.turn, message.method, ""))
     ended = (*odd, *void(memo, moved.thread_id), *end_turn(memo, turn))
-    held = release(memo)
-    return (*ended, *held, _clean(memo)) if turn.status == "interrupted" else (*ended, *held)
+    released = release(memo)
+    return (*ended, *released, _clean(memo)) if turn.status == "interrupted" else (*ended, *released)
 
 
 def _clean(memo: Memo) -> Send:
@@ -253,31 +253,31 @@ def _clean(memo: Memo) -> Send:
 def _read_error(memo: Memo, message: jsonrpc.Message) -> Out:
     failed, odd = jsonrpc.params(memo, Failed, message)
     cause = cause_of(failed.error)
-    said = failed.error.additional_details or failed.error.message
+    text = failed.error.additional_details or failed.error.message
     turn = turn_of(memo, failed.turn_id)
     unsaid = void(memo, failed.thread_id)
     if failed.will_retry:
-        found = _ATTEMPT.search(failed.error.message)
-        attempt, most = (int(found[1]), int(found[2])) if found else (0, None)
-        return (*odd, *unsaid, Retrying(memo.frame, turn, attempt, most, 0.0, cause.status, said))
+        match = _ATTEMPT.search(failed.error.message)
+        attempt, most = (int(match[1]), int(match[2])) if match else (0, None)
+        return (*odd, *unsaid, Retrying(memo.frame, turn, attempt, most, 0.0, cause.status, text))
     data = {"error": cause.word, "status": cause.status}
     if not _is_ours(memo, failed.thread_id):
         data["thread"] = failed.thread_id
-        return (*odd, *unsaid, Notice(memo.frame, turn, "subagent_failed", said, data))
-    limit = reach_limit(memo) if ending_of(cause, said) == "limit" else []
-    return (*odd, *unsaid, *limit, Notice(memo.frame, turn, "api_failure", said, data))
+        return (*odd, *unsaid, Notice(memo.frame, turn, "subagent_failed", text, data))
+    limit = reach_limit(memo) if ending_of(cause, text) == "limit" else []
+    return (*odd, *unsaid, *limit, Notice(memo.frame, turn, "api_failure", text, data))
 
 
 def _read_usage(memo: Memo, message: jsonrpc.Message) -> Out:
     usage, odd = jsonrpc.params(memo, UsageUpdated, message)
-    if _is_ours(memo, usage.thread_id) and usage.turn_id == notes(memo).current:
+    if _is_ours(memo, usage.thread_id) and usage.turn_id == state_of(memo).current:
         count(memo, usage.token_usage.last)
     return tuple(odd)
 
 
 def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
     updated, odd = jsonrpc.params(memo, LimitsUpdated, message)
-    own = notes(memo)
+    own = state_of(memo)
     own.limits = limits = updated.rate_limits
     near = [each for each in (limits.primary, limits.secondary) if each and each.used_percent >= NEAR]
     fullest = max(near, key=_used, default=None)

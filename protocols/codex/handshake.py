@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex import mcp_servers
-from proctor.protocols.codex.turns import notes
+from proctor.protocols.codex.turns import state_of
 from proctor.protocols.codex.wire import Hello, Opened
 from proctor.protocols.dialect import Launch, Memo, Out, Send, parse_version
 from proctor.protocols.lenient import Refusal
@@ -62,43 +62,43 @@ def read_hello(memo: Memo, message: jsonrpc.Message) -> Out:
     hello, odd = jsonrpc.result(memo, Hello, message, "initialize")
     if version := parse_version(hello.user_agent.partition("/")[2]):
         memo.version = ".".join(map(str, version))
-    ready = Send(jsonrpc.tell("initialized", tag=False))
+    ready = Send(jsonrpc.notify("initialized", tag=False))
     return (ready, Send(_open_thread(memo)), *odd)
 
 
 def _open_thread(memo: Memo) -> bytes:
-    wanted = memo.launch
-    params = _settings(wanted)
-    if wanted.resume is None:
-        params["dynamicTools"] = _host_tools(wanted)
-        return _ask(memo, "thread/start", {**params, "ephemeral": wanted.persist is False})
-    params |= {"threadId": wanted.resume, "excludeTurns": True}
-    return _ask(memo, "thread/fork" if wanted.fork else "thread/resume", params)
+    options = memo.launch
+    params = _settings(options)
+    if options.resume is None:
+        params["dynamicTools"] = _host_tools(options)
+        return _ask(memo, "thread/start", {**params, "ephemeral": options.persist is False})
+    params |= {"threadId": options.resume, "excludeTurns": True}
+    return _ask(memo, "thread/fork" if options.fork else "thread/resume", params)
 
 
 def _ask(memo: Memo, method: str, params: dict[str, Any]) -> bytes:
-    given = {name: value for name, value in params.items() if value not in (None, [], {})}
-    return jsonrpc.ask(memo, "thread", method, given, tag=False)
+    present = {name: value for name, value in params.items() if value not in (None, [], {})}
+    return jsonrpc.ask(memo, "thread", method, present, tag=False)
 
 
-def _settings(wanted: Launch) -> dict[str, Any]:
-    sandbox = wanted.sandbox or (None if wanted.user_settings else DEFAULT_SANDBOX)
-    policy = wanted.permission_mode or (None if wanted.user_settings else DEFAULT_POLICY)
+def _settings(options: Launch) -> dict[str, Any]:
+    sandbox = options.sandbox or (None if options.user_settings else DEFAULT_SANDBOX)
+    policy = options.permission_mode or (None if options.user_settings else DEFAULT_POLICY)
     return {
-        "cwd": wanted.cwd or None,
-        "model": wanted.model,
+        "cwd": options.cwd or None,
+        "model": options.model,
         "sandbox": sandbox,
         "approvalPolicy": policy,
-        "baseInstructions": wanted.system_prompt,
-        "developerInstructions": wanted.append_system_prompt,
-        "config": {"mcp_servers": mcp_servers.told(wanted.mcp)} if wanted.mcp else None,
+        "baseInstructions": options.system_prompt,
+        "developerInstructions": options.append_system_prompt,
+        "config": {"mcp_servers": mcp_servers.config_of(options.mcp)} if options.mcp else None,
     }
 
 
-def _host_tools(wanted: Launch) -> list[dict[str, Any]]:
+def _host_tools(options: Launch) -> list[dict[str, Any]]:
     return [
         {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.schema}
-        for tool in wanted.host_tools
+        for tool in options.host_tools
     ]
 
 
@@ -132,6 +132,6 @@ def _word(policy: msgspec.Raw) -> str | None:
 
 
 def _refused(memo: Memo, why: str) -> Out:
-    memo.refused = why or "the session was refused without a word"
-    notes(memo).early.clear()
+    memo.refused = why or "the session was refused without a message"
+    state_of(memo).early.clear()
     return (Answered(memo.frame, memo.turn, GREETING, memo.refused),)

@@ -16,8 +16,8 @@ from typing import Any, cast
 import attrs
 import msgspec
 
-from proctor.protocols.codex.turns import Call, Notes, notes
-from proctor.protocols.codex.wire import Item, McpResult, Said
+from proctor.protocols.codex.turns import Call, SessionState, state_of
+from proctor.protocols.codex.wire import ErrorMessage, Item, McpResult
 from proctor.protocols.dialect import Memo
 from proctor.protocols.lenient import Refusal
 from proctor.protocols.mcp import side_data
@@ -95,10 +95,10 @@ def _texts(parts: list[dict[str, Any]]) -> str:
 
 def _error(item: Item) -> str | None:
     try:
-        said = msgspec.json.decode(item.error, type=str | Said | None)
+        error = msgspec.json.decode(item.error, type=str | ErrorMessage | None)
     except Refusal:
         return None
-    return said.message or "it failed without a word" if isinstance(said, Said) else said
+    return error.message or "it failed without a message" if isinstance(error, ErrorMessage) else error
 
 
 def _status(item: Item) -> str:
@@ -166,7 +166,7 @@ def completes(memo: Memo, item: Item, turn: str | None, parent: str | None) -> l
             thought = item.text or "\n\n".join(part for part in item.summary if part) or _reasoning(item)
             return [Thinking(frame, turn, thought, parent)] if thought else []
         case kind if (tool := TOOLS.get(kind)) is not None:
-            return _given_back(memo, item, tool, turn, parent)
+            return _result_of(memo, item, tool, turn, parent)
         case _:
             return _remark(memo, item, turn, done=True)
 
@@ -179,19 +179,19 @@ def _reasoning(item: Item) -> str:
 
 
 def _called(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:
-    own = notes(memo)
-    call = Call(tool.name(item), {} if memo.skim else tool.input(item), unread=memo.skim)
+    own = state_of(memo)
+    call = Call(tool.name(item), {} if memo.truncated else tool.input(item), unread=memo.truncated)
     own.calls[item.id] = call
     if call.unread:
         return []
     return [ToolCall(memo.frame, turn, _id(memo, item), call.name, call.input, parent)]
 
 
-def _given_back(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:
-    own = notes(memo)
+def _result_of(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:
+    own = state_of(memo)
     before = own.calls.get(item.id)
-    is_told = before is not None and not before.unread
-    begun = [] if is_told else _called(memo, item, tool, turn, parent)
+    is_reported = before is not None and not before.unread
+    begun = [] if is_reported else _called(memo, item, tool, turn, parent)
     own.calls.pop(item.id, None)
     _adopt(own, item)
     bad = item.status in FAILED or item.success is False
@@ -200,14 +200,14 @@ def _given_back(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: st
     return [*begun, ToolResult(memo.frame, turn, _id(memo, item), text, bad, parent, beside, seconds)]
 
 
-def _adopt(own: Notes, item: Item) -> None:
+def _adopt(own: SessionState, item: Item) -> None:
     """A call that makes sub-agents is the parent of all that they do."""
     for thread in item.receiver_thread_ids:
         own.parents.setdefault(thread, item.id)
 
 
 def _id(memo: Memo, item: Item) -> str:
-    return item.id or f"frame{memo.frame}"  # R087
+    return item.id or f"frame{memo.frame}"  # a CLI may give no id; this one is unique in the run
 
 
 def _remark(memo: Memo, item: Item, turn: str | None, *, done: bool) -> list[AnyEvent]:
@@ -217,7 +217,7 @@ def _remark(memo: Memo, item: Item, turn: str | None, *, done: bool) -> list[Any
         return [Unrecognized(memo.frame, turn, f"item.{item.type or 'untyped'}")]
     code = NOTICES[item.type][done]
     if item.type == "subAgentActivity":
-        notes(memo).parents.setdefault(item.agent_thread_id, item.id)
+        state_of(memo).parents.setdefault(item.agent_thread_id, item.id)
     text = item.text or item.message or item.review
     data = _set(kind=item.kind, thread=item.agent_thread_id, agent=item.agent_path)
     return [Notice(memo.frame, turn, code, text, data)] if code else []

@@ -19,7 +19,7 @@ from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import Server, Servers
 
 
-def told(servers: Servers) -> dict[str, dict[str, Any]]:
+def config_of(servers: Servers) -> dict[str, dict[str, Any]]:
     """The setting `mcp_servers` with all that is in it."""
     return {name: {**_plain(server), **_private(server)} for name, server in servers.items()}
 
@@ -37,40 +37,40 @@ def _private(server: Server) -> dict[str, Any]:
     return {"env": dict(server.env)} if server.env else {}
 
 
-def arguments(wanted: Launch) -> Iterator[str]:
+def arguments(options: Launch) -> Iterator[str]:
     """The arguments of an `exec` run. Raises Misuse for a server that nothing could start privately."""
-    for place, (name, server) in enumerate(wanted.mcp.items()):
-        for key, value in _shown(wanted, place, server).items():
+    for place, (name, server) in enumerate(options.mcp.items()):
+        for key, value in _shown(options, place, server).items():
             yield from setting("mcp", f"mcp_servers.{name}.{key}", value)
 
 
-def _shown(wanted: Launch, place: int, server: Server) -> dict[str, Any]:
+def _shown(options: Launch, place: int, server: Server) -> dict[str, Any]:
     shown = _plain(server)
     if not server.url and server.env:
-        if not wanted.starter:
+        if not options.starter:
             raise Misuse("an MCP server with an environment needs a program that starts it", request="launch")
-        program, *words = wanted.starter
-        shown |= {"command": program, "args": [*words, f"{wanted.scratch}/{_file(place)}"]}
+        program, *words = options.starter
+        shown |= {"command": program, "args": [*words, f"{options.scratch}/{_file(place)}"]}
     if server.url and server.headers:
         shown["env_http_headers"] = {header: _variable(place, header) for header in server.headers}
     return shown
 
 
-def environment(wanted: Launch) -> dict[str, str]:
+def environment(options: Launch) -> dict[str, str]:
     """The headers of an `exec` run's servers."""
     return {
         _variable(place, header): value
-        for place, server in enumerate(wanted.mcp.values())
+        for place, server in enumerate(options.mcp.values())
         for header, value in server.headers.items()
         if server.url
     }
 
 
-def files(wanted: Launch) -> dict[str, str]:
+def files(options: Launch) -> dict[str, str]:
     """The files that an `exec` run's servers are started by: the command, and what is added to its environment."""
     return {
         _file(place): json.dumps({"command": [server.command, *server.args], "env": dict(server.env)})
-        for place, server in enumerate(wanted.mcp.values())
+        for place, server in enumerate(options.mcp.values())
         if server.env and not server.url
     }
 

@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex.items import arguments, mcp_tool
-from proctor.protocols.codex.turns import Asked, notes, turn_of, withdraw
+from proctor.protocols.codex.turns import PendingQuestion, state_of, turn_of, withdraw
 from proctor.protocols.codex.wire import Question, Resolved, ToolMeta
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.lenient import WHY, Refusal
@@ -35,7 +35,7 @@ HOST_TOOL = "item/tool/call"
 
 
 @attrs.frozen
-class Told:
+class Details:
     """A question in our words."""
 
     tool: str
@@ -47,40 +47,44 @@ class Told:
 class Kind:
     """One kind of question: how it is told, and the result that a yes or no is written as."""
 
-    tell: Callable[[Memo, Question], Told]
-    answer: Callable[[Asked, bool, dict[str, Any] | None], dict[str, Any]]
+    describe: Callable[[Memo, Question], Details]
+    answer: Callable[[PendingQuestion, bool, dict[str, Any] | None], dict[str, Any]]
 
 
-def _tell_command(memo: Memo, question: Question) -> Told:
-    call = notes(memo).calls.get(question.item_id or "")
-    known = dict(call.input) if call is not None else {}
-    told = {"command": question.command, "cwd": question.cwd, "network": question.network_approval_context}
-    return Told("shell", {**known, **{k: v for k, v in told.items() if v is not None}}, question.reason)
+def _describe_command(memo: Memo, question: Question) -> Details:
+    call = state_of(memo).calls.get(question.item_id or "")
+    call_input = dict(call.input) if call is not None else {}
+    details = {"command": question.command, "cwd": question.cwd, "network": question.network_approval_context}
+    return Details(
+        "shell", {**call_input, **{k: v for k, v in details.items() if v is not None}}, question.reason
+    )
 
 
-def _tell_change(memo: Memo, question: Question) -> Told:
-    call = notes(memo).calls.get(question.item_id or "")
-    known = dict(call.input) if call is not None else {}
+def _describe_change(memo: Memo, question: Question) -> Details:
+    call = state_of(memo).calls.get(question.item_id or "")
+    call_input = dict(call.input) if call is not None else {}
     if question.grant_root is not None:
-        known["grant_root"] = question.grant_root
-    return Told("apply_patch", known, question.reason)
+        call_input["grant_root"] = question.grant_root
+    return Details("apply_patch", call_input, question.reason)
 
 
-def _tell_permissions(memo: Memo, question: Question) -> Told:
-    return Told("request_permissions", question.permissions, question.reason)
+def _describe_permissions(memo: Memo, question: Question) -> Details:
+    return Details("request_permissions", question.permissions, question.reason)
 
 
-def _tell_elicitation(memo: Memo, question: Question) -> Told:
+def _describe_elicitation(memo: Memo, question: Question) -> Details:
     meta = _meta(question)
     if meta.codex_approval_kind == "mcp_tool_call" and meta.tool_name:
-        return Told(mcp_tool(question.server_name, meta.tool_name), meta.tool_params or {}, question.message)
-    asked = {"schema": question.requested_schema, "url": question.url}
-    given = {name: value for name, value in asked.items() if value is not None}
-    return Told(mcp_tool(question.server_name, "elicitation"), given, question.message)
+        return Details(
+            mcp_tool(question.server_name, meta.tool_name), meta.tool_params or {}, question.message
+        )
+    fields = {"schema": question.requested_schema, "url": question.url}
+    values = {name: value for name, value in fields.items() if value is not None}
+    return Details(mcp_tool(question.server_name, "elicitation"), values, question.message)
 
 
-def _tell_user_input(memo: Memo, question: Question) -> Told:
-    return Told("request_user_input", {"questions": question.questions})
+def _describe_user_input(memo: Memo, question: Question) -> Details:
+    return Details("request_user_input", {"questions": question.questions})
 
 
 def _meta(question: Question) -> ToolMeta:
@@ -90,40 +94,40 @@ def _meta(question: Question) -> ToolMeta:
         return ToolMeta()
 
 
-def _decide(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
-    return {"decision": "accept" if allow and changed in (None, asked.input) else "decline"}
+def _decide(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    return {"decision": "accept" if allow and changed in (None, pending.input) else "decline"}
 
 
-def _grant(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
-    granted = asked.input if changed is None else changed
+def _grant(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    granted = pending.input if changed is None else changed
     return {"permissions": {name: value for name, value in granted.items() if value} if allow else {}}
 
 
-def _elicit(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
-    if asked.tool.endswith("__elicitation"):  # here the input of a decision is the form, filled in
+def _elicit(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+    if pending.tool.endswith("__elicitation"):  # here the input of a decision is the form, filled in
         return {"action": "accept", "content": changed or {}} if allow else {"action": "decline"}
-    agreed = allow and changed in (None, asked.input)
+    agreed = allow and changed in (None, pending.input)
     return {"action": "accept", "content": {}} if agreed else {"action": "decline"}
 
 
-def _fill_in(asked: Asked, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
+def _fill_in(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
     """The answers, by the question's text in a decision and by its id on the wire; none where nobody chose."""
-    given = (changed or {}).get("answers") if allow else None
-    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    values = (changed or {}).get("answers") if allow else None
+    answers = cast("dict[str, Any]", values) if isinstance(values, dict) else {}
     filled = {
         str(one.get("id")): {"answers": [str(answers[one.get("question")])]}
-        for one in asked.input["questions"]
+        for one in pending.input["questions"]
         if one.get("question") in answers
     }
     return {"answers": filled}
 
 
 KINDS: Mapping[str, Kind] = {
-    "item/commandExecution/requestApproval": Kind(_tell_command, _decide),
-    "item/fileChange/requestApproval": Kind(_tell_change, _decide),
-    "item/permissions/requestApproval": Kind(_tell_permissions, _grant),
-    "mcpServer/elicitation/request": Kind(_tell_elicitation, _elicit),
-    "item/tool/requestUserInput": Kind(_tell_user_input, _fill_in),
+    "item/commandExecution/requestApproval": Kind(_describe_command, _decide),
+    "item/fileChange/requestApproval": Kind(_describe_change, _decide),
+    "item/permissions/requestApproval": Kind(_describe_permissions, _grant),
+    "mcpServer/elicitation/request": Kind(_describe_elicitation, _elicit),
+    "item/tool/requestUserInput": Kind(_describe_user_input, _fill_in),
 }
 """Method to how it is told and answered. What is not here, and no tool of the host's, is refused at once."""
 
@@ -134,23 +138,28 @@ def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
         return _read_tool(memo, message)
     kind = KINDS.get(message.method)
     if kind is None:
-        return _refuse(memo, message, f"{message.method!r} is not served by this host")
+        return _refuse(memo, message, f"{message.method!r} is not supported by this host")
     question, odd = jsonrpc.params(memo, Question, message)
-    told = kind.tell(memo, question)
+    details = kind.describe(memo, question)
     name = _name(memo, message)
     turn = turn_of(memo, question.turn_id)
-    notes(memo).questions[name] = Asked(message.key, message.method, turn, told.input, told.tool)
-    memo.approvals[name] = told.input
+    state_of(memo).questions[name] = PendingQuestion(
+        message.key, message.method, turn, details.input, details.tool
+    )
+    memo.approvals[name] = details.input
     if _is_unread(memo, question):
-        return (*odd, *_decline(memo, name, told.tool))
-    call = question.item_id or _open_call(memo, told)
-    return (*odd, ApprovalRequested(memo.frame, turn, name, told.tool, told.input, told.description, call))
+        return (*odd, *_decline(memo, name, details.tool))
+    call = question.item_id or _open_call(memo, details)
+    return (
+        *odd,
+        ApprovalRequested(memo.frame, turn, name, details.tool, details.input, details.description, call),
+    )
 
 
 def _is_unread(memo: Memo, question: Question) -> bool:
     """Is the question about a tool whose input was too long to be read? What it says itself need not be all of it."""
-    call = notes(memo).calls.get(question.item_id or "")
-    return call is not None and call.unread and not memo.skim
+    call = state_of(memo).calls.get(question.item_id or "")
+    return call is not None and call.unread and not memo.truncated
 
 
 def _decline(memo: Memo, name: str, tool: str) -> Out:
@@ -164,9 +173,11 @@ def _name(memo: Memo, message: jsonrpc.Message) -> str:
     return f"{memo.prefix}q{message.key}"
 
 
-def _open_call(memo: Memo, told: Told) -> str | None:
-    calls = reversed(notes(memo).calls.items())
-    return next((item for item, call in calls if (call.name, call.input) == (told.tool, told.input)), None)
+def _open_call(memo: Memo, details: Details) -> str | None:
+    calls = reversed(state_of(memo).calls.items())
+    return next(
+        (item for item, call in calls if (call.name, call.input) == (details.tool, details.input)), None
+    )
 
 
 def _read_tool(memo: Memo, message: jsonrpc.Message) -> Out:
@@ -174,11 +185,11 @@ def _read_tool(memo: Memo, message: jsonrpc.Message) -> Out:
     if question.tool not in {tool.name for tool in memo.launch.host_tools}:
         return (*odd, *_refuse(memo, message, f"this host has no tool {question.tool!r}"))
     name = _name(memo, message)
-    given = arguments(question.arguments)
+    values = arguments(question.arguments)
     turn = turn_of(memo, question.turn_id)
-    notes(memo).questions[name] = Asked(message.key, message.method, turn, given, question.tool)
+    state_of(memo).questions[name] = PendingQuestion(message.key, message.method, turn, values, question.tool)
     memo.calls[name] = question.tool
-    return (*odd, ToolRequested(memo.frame, turn, name, question.tool, given, question.call_id))
+    return (*odd, ToolRequested(memo.frame, turn, name, question.tool, values, question.call_id))
 
 
 def _refuse(memo: Memo, message: jsonrpc.Message, why: str) -> Out:
@@ -195,16 +206,16 @@ def read_resolved(memo: Memo, message: jsonrpc.Message) -> Out:
 
 def write_decision(memo: Memo, decision: Decision) -> bytes:
     """The bytes of a decision on an open approval."""
-    own = notes(memo)
-    asked = own.questions.pop(decision.id)
-    result = KINDS[asked.method].answer(asked, decision.allow, decision.input)
+    own = state_of(memo)
+    pending = own.questions.pop(decision.id)
+    result = KINDS[pending.method].answer(pending, decision.allow, decision.input)
     if not decision.allow or "decline" in result.values():
-        own.denied.append(asked.tool)
-    return jsonrpc.answer(asked.key, result, tag=False)
+        own.denied.append(pending.tool)
+    return jsonrpc.answer(pending.key, result, tag=False)
 
 
-def write_return(memo: Memo, given: ToolReturn) -> bytes:
+def write_return(memo: Memo, values: ToolReturn) -> bytes:
     """The bytes of what a tool of the host's gave back."""
-    asked = notes(memo).questions.pop(given.id)
-    parts = [{"type": "inputText", "text": given.text}]
-    return jsonrpc.answer(asked.key, {"contentItems": parts, "success": not given.is_error}, tag=False)
+    pending = state_of(memo).questions.pop(values.id)
+    parts = [{"type": "inputText", "text": values.text}]
+    return jsonrpc.answer(pending.key, {"contentItems": parts, "success": not values.is_error}, tag=False)

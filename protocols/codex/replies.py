@@ -15,7 +15,7 @@ from proctor.protocols.attachment import Attachment, parts
 from proctor.protocols.codex.command import schema_of
 from proctor.protocols.codex.handshake import read_hello, read_thread
 from proctor.protocols.codex.questions import write_decision, write_return
-from proctor.protocols.codex.turns import notes, refuse_prompt, take_in
+from proctor.protocols.codex.turns import refuse_prompt, state_of, take_in
 from proctor.protocols.codex.wire import TurnMoved
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.errors import Misuse
@@ -52,11 +52,11 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
         case ToolReturn():
             return write_return(memo, request)
         case EndSession() | HookVerdict():
-            raise Misuse(f"Codex has no way to be told {request!r}", request="write")
+            raise Misuse(f"Codex does not support {request!r}", request="write")
         case _ if memo.session_id is None:
             schema_of(memo.launch)  # a fault of the host's is its own to hear, not the reader's
-            notes(memo).early.append(request)
-            memo.asked[request.id] = "early"
+            state_of(memo).early.append(request)
+            memo.pending[request.id] = "early"
             return b""
         case _:
             return _ask(memo, request)
@@ -77,14 +77,14 @@ def _ask(memo: Memo, request: AnyRequest) -> bytes:
             params = {"processId": request.task}
             return _send(memo, request, "stop_task", "thread/backgroundTerminals/terminate", params)
         case _:
-            raise Misuse(f"Codex has no way to be told {request!r}", request="write")
+            raise Misuse(f"Codex does not support {request!r}", request="write")
 
 
 def _ask_of_turn(memo: Memo, request: Steer | Interrupt) -> bytes:
-    own = notes(memo)
+    own = state_of(memo)
     if own.current is None and memo.prompts:
         own.held.append(request)
-        memo.asked[request.id] = "held"
+        memo.pending[request.id] = "held"
         return b""
     turn = own.current or ""
     if isinstance(request, Interrupt):
@@ -108,17 +108,17 @@ def _picture(attachment: Attachment) -> dict[str, Any]:
 
 
 def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
-    said = [*parts(prompt.text, prompt.attachments, _text, _picture), *prompt.blocks] or [_text("")]
+    content = [*parts(prompt.text, prompt.attachments, _text, _picture), *prompt.blocks] or [_text("")]
     schema = schema_of(memo.launch) if prompt.schema is None else prompt.schema
-    return {"input": said} if schema is None else {"input": said, "outputSchema": schema}
+    return {"input": content} if schema is None else {"input": content, "outputSchema": schema}
 
 
 def release(memo: Memo) -> Out:
     """What waited for a turn: written when it runs, refused when none does."""
-    own = notes(memo)
+    own = state_of(memo)
     held, own.held = own.held, []
     for request in held:
-        memo.asked.pop(request.id, None)
+        memo.pending.pop(request.id, None)
     if own.current is not None:
         return tuple(Send(_ask(memo, request)) for request in held)
     return tuple(Answered(memo.frame, memo.turn, request.id, "no turn is running") for request in held)
@@ -129,56 +129,56 @@ def release(memo: Memo) -> Out:
 
 def read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
     """The reply to a request of ours."""
-    asked = jsonrpc.settle(memo, message)
-    if isinstance(asked, Misplaced):
-        return (asked,)
-    return _READERS.get(asked.kind, _read_answer)(memo, message, asked)
+    pending = jsonrpc.settle(memo, message)
+    if isinstance(pending, Misplaced):
+        return (pending,)
+    return _READERS.get(pending.kind, _read_answer)(memo, message, pending)
 
 
-def _read_hello(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_hello(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     return read_hello(memo, message)
 
 
-def _read_thread(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_thread(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     opened = read_thread(memo, message)
-    own = notes(memo)
+    own = state_of(memo)
     early, own.early = own.early, []
     for request in early:
-        memo.asked.pop(request.id, None)
+        memo.pending.pop(request.id, None)
     return (*opened, *(Send(data) for request in early if (data := write(memo, request))))
 
 
-def _read_prompt(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_prompt(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     if (fault := message.error) is not None:
         large = TOO_LARGE in bytes(fault.data)
         gone = refuse_prompt(
-            memo, asked.request, "prompt_too_long" if large else "invalid_request", fault.message
+            memo, pending.request, "prompt_too_long" if large else "invalid_request", fault.message
         )
         return (*gone, *release(memo)) if not memo.prompts else tuple(gone)
     moved, odd = jsonrpc.result(memo, TurnMoved, message, "turn")
-    events, steered = take_in(memo, moved.turn.id, asked.request)
-    told: list[AnyEvent] = [*odd, *events]
+    events, steered = take_in(memo, moved.turn.id, pending.request)
+    out: list[AnyEvent] = [*odd, *events]
     if steered:
-        told.append(Steered(memo.frame, memo.turn, asked.request))
-    return tuple(told)
+        out.append(Steered(memo.frame, memo.turn, pending.request))
+    return tuple(out)
 
 
-def _read_steer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_steer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     if message.error is not None:
-        return _read_answer(memo, message, asked)
-    return (Steered(memo.frame, memo.turn, asked.request),)
+        return _read_answer(memo, message, pending)
+    return (Steered(memo.frame, memo.turn, pending.request),)
 
 
-def _read_answer(memo: Memo, message: jsonrpc.Message, asked: jsonrpc.Asked) -> Out:
+def _read_answer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     error = None if message.error is None else message.error.message or "refused"
-    if asked.kind in OWN:
+    if pending.kind in OWN:
         return ()
-    if error is None and isinstance(asked.note, str):
-        memo.model = asked.note
-    return (Answered(memo.frame, memo.turn, asked.request, error),)
+    if error is None and isinstance(pending.note, str):
+        memo.model = pending.note
+    return (Answered(memo.frame, memo.turn, pending.request, error),)
 
 
-_READERS: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.Asked], Out]] = {
+_READERS: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.PendingRequest], Out]] = {
     "initialize": _read_hello,
     "prompt": _read_prompt,
     "steer": _read_steer,

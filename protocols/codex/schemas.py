@@ -55,35 +55,35 @@ def strict_schema(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _strict(schema: object) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise _NoFormError
-    given = cast("Schema", schema)
-    if any(word in given for word in NEVER):
+    keywords = cast("Schema", schema)
+    if any(word in keywords for word in NEVER):
         raise _NoFormError
     parts = {
-        key: {name: _strict(part) for name, part in given[key].items()}
+        key: {name: _strict(part) for name, part in keywords[key].items()}
         for key in ("$defs", "definitions")
-        if given.get(key)
+        if keywords.get(key)
     }
-    if "$ref" in given:
-        return {"$ref": given["$ref"], **parts}
-    made = {key: value for key, value in given.items() if key in KEPT}
+    if "$ref" in keywords:
+        return {"$ref": keywords["$ref"], **parts}
+    made = {key: value for key, value in keywords.items() if key in KEPT}
     if made.get("format") not in FORMATS:
         made.pop("format", None)
-    return {**made, **_typed(given), **parts}
+    return {**made, **_typed(keywords), **parts}
 
 
-def _typed(given: Schema) -> dict[str, Any]:
-    if "const" in given:
-        return {"type": _type_of([given["const"]]), "enum": [given["const"]]}
-    if "enum" in given:
-        return {"type": given.get("type") or _type_of(given["enum"])}
+def _typed(keywords: Schema) -> dict[str, Any]:
+    if "const" in keywords:
+        return {"type": _type_of([keywords["const"]]), "enum": [keywords["const"]]}
+    if "enum" in keywords:
+        return {"type": keywords.get("type") or _type_of(keywords["enum"])}
     for word in ("anyOf", "oneOf"):
-        if word in given:
-            return {"anyOf": [_strict(branch) for branch in given[word]]}
-    match given.get("type"):
+        if word in keywords:
+            return {"anyOf": [_strict(branch) for branch in keywords[word]]}
+    match keywords.get("type"):
         case "object":
-            return _object(given)
+            return _object(keywords)
         case "array":
-            return {"items": _strict(given.get("items"))}
+            return {"items": _strict(keywords.get("items"))}
         case str():
             return {}
         case [*kinds] if not {"object", "array"} & {*kinds}:
@@ -99,11 +99,11 @@ def _type_of(values: list[Any]) -> Any:
     return kinds.pop() if len(kinds) == 1 else sorted(map(str, kinds))
 
 
-def _object(given: Schema) -> dict[str, Any]:
-    properties: Schema = given.get("properties", {})
-    if not properties and given.get("additionalProperties") is not False:
+def _object(keywords: Schema) -> dict[str, Any]:
+    properties: Schema = keywords.get("properties", {})
+    if not properties and keywords.get("additionalProperties") is not False:
         raise _NoFormError
-    if isinstance(given.get("additionalProperties"), Mapping):
+    if isinstance(keywords.get("additionalProperties"), Mapping):
         raise _NoFormError
     return {
         "properties": {name: _strict(part) for name, part in properties.items()},

@@ -43,7 +43,7 @@ KNOWN = 16
 
 
 @attrs.frozen
-class Asked:
+class PendingQuestion:
     """An open request of the server: the `key` it is answered by, its `method`, and our turn that it holds up."""
 
     key: str
@@ -64,7 +64,7 @@ class Call:
 
 
 @attrs.define
-class Notes:
+class SessionState:
     """What a Codex conversation remembers besides the memo.
 
     `current` is the CLI's id of the turn that runs on our thread, `ended` those before it with ours. `expected` holds
@@ -82,7 +82,7 @@ class Notes:
     calls: dict[str, Call] = attrs.field(factory=dict[str, Call])
     streams: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]])
     parents: dict[str, str] = attrs.field(factory=dict[str, str])
-    questions: dict[str, Asked] = attrs.field(factory=dict[str, Asked])
+    questions: dict[str, PendingQuestion] = attrs.field(factory=dict[str, PendingQuestion])
     limits: Limits = NO_LIMITS
     warned: float | None = None
     text: str | None = None
@@ -100,23 +100,23 @@ class Notes:
         self.streams.clear()
 
 
-def notes(memo: Memo) -> Notes:
+def state_of(memo: Memo) -> SessionState:
     """The notes of a conversation, made at their first use."""
-    found = memo.own.get("codex")
-    if not isinstance(found, Notes):
-        found = memo.own["codex"] = Notes()
-    return found
+    state = memo.own.get("codex")
+    if not isinstance(state, SessionState):
+        state = memo.own["codex"] = SessionState()
+    return state
 
 
 def say(memo: Memo, text: str) -> None:
     """A message of the agent's is whole: for all that is known it is the answer."""
-    own = notes(memo)
-    own.text, own.gap = (None, True) if memo.skim else (text, False)
+    own = state_of(memo)
+    own.text, own.gap = (None, True) if memo.truncated else (text, False)
 
 
 def turn_of(memo: Memo, turn: str | None) -> str | None:
     """Our id of a turn of the CLI's: the running one, one that ended not long ago, else the newest that is open."""
-    own = notes(memo)
+    own = state_of(memo)
     if turn is None or turn == own.current:
         return memo.turn
     return next((ours for theirs, ours in own.ended if theirs == turn), memo.turn)
@@ -124,7 +124,7 @@ def turn_of(memo: Memo, turn: str | None) -> str | None:
 
 def begin_turn(memo: Memo, turn: str) -> list[AnyEvent]:
     """The turn with this id of the CLI's has begun. One that is open ended unseen."""
-    own = notes(memo)
+    own = state_of(memo)
     if turn == own.current:
         return []
     unseen = [_end(memo, each, "error", error="its end was not understood") for each in [*memo.open_turns]]
@@ -136,10 +136,10 @@ def begin_turn(memo: Memo, turn: str) -> list[AnyEvent]:
 
 def take_in(memo: Memo, turn: str, prompt: str) -> tuple[list[AnyEvent], bool]:
     """A prompt was given to this turn. The events of it, and whether a turn that ran before took it in."""
-    own = notes(memo)
+    own = state_of(memo)
     if turn != own.current:
         if any(theirs == turn for theirs, _ in own.ended):
-            return refuse_prompt(memo, prompt, "error", "the turn that it was given to has ended"), False
+            return refuse_prompt(memo, prompt, "error", "its turn has already ended"), False
         own.expected.setdefault(turn, []).append(prompt)
         return [], False
     running = memo.open_turns[-1]
@@ -170,7 +170,7 @@ def refuse_prompt(memo: Memo, prompt: str, ending: Ending, error: str) -> list[A
 
 def end_turn(memo: Memo, turn: Turn) -> Out:
     """The end of a turn of our thread, after its beginning where that was never said."""
-    own = notes(memo)
+    own = state_of(memo)
     begun = [] if turn.id == own.current else begin_turn(memo, turn.id)
     running = memo.open_turns[-1]
     ending, cause = _ending(turn)
@@ -181,7 +181,7 @@ def end_turn(memo: Memo, turn: Turn) -> Out:
         running,
         "schema_unmet" if misfit else ending,
         text=own.text if ending == "completed" else None,
-        error=misfit or _said(turn.error) or unkept(memo),
+        error=misfit or _error_text(turn.error) or unkept(memo),
         detail=cause.word or turn.status or None,
         status=cause.status,
         usage=own.usage,
@@ -190,13 +190,13 @@ def end_turn(memo: Memo, turn: Turn) -> Out:
         structured_output=structured,
         denied_tools=tuple(own.denied),
     )
-    moot = withdraw(memo, [key for key, asked in own.questions.items() if asked.turn == running.id])
+    moot = withdraw(memo, [key for key, pending in own.questions.items() if pending.turn == running.id])
     own.forget_turn()
     return (*begun, *limit, *moot, ended)
 
 
-def _end(memo: Memo, turn: OpenTurn, ending: Ending, **known: Any) -> TurnEnded:
-    own = notes(memo)
+def _end(memo: Memo, turn: OpenTurn, ending: Ending, **fields: Any) -> TurnEnded:
+    own = state_of(memo)
     if own.current is not None:
         own.ended.append((own.current, turn.id))
     memo.close_turn(turn, turn.prompts)
@@ -208,41 +208,41 @@ def _end(memo: Memo, turn: OpenTurn, ending: Ending, **known: Any) -> TurnEnded:
         prompts=tuple(turn.prompts),
         solicited=turn.solicited,
         session_id=memo.session_id,
-        **known,
+        **fields,
     )
 
 
 def unkept(memo: Memo) -> str | None:
     """Why there is no answer, where it was too long to be read."""
-    return UNKEPT if notes(memo).gap else None
+    return UNKEPT if state_of(memo).gap else None
 
 
-def _said(error: Failure | None) -> str | None:
-    return None if error is None else error.message or "it failed without a word"
+def _error_text(error: Failure | None) -> str | None:
+    return None if error is None else error.message or "it failed without a message"
 
 
 def _ending(turn: Turn) -> tuple[Ending, Cause]:
     cause = Cause() if turn.error is None else cause_of(turn.error)
     if (ending := ENDINGS.get(turn.status)) is not None:
         return ending, cause
-    return ending_of(cause, _said(turn.error) or ""), cause
+    return ending_of(cause, _error_text(turn.error) or ""), cause
 
 
 def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
     """The answer as data where a schema was asked for, and why it is none. Codex itself checks nothing."""
     if ending != "completed" or memo.launch.json_schema is None:
         return None, None
-    if notes(memo).gap:
+    if state_of(memo).gap:
         return None, UNKEPT
     try:
-        return msgspec.json.decode(notes(memo).text or ""), None
+        return msgspec.json.decode(state_of(memo).text or ""), None
     except Refusal as error:
-        return None, f"the answer is not JSON, which its schema asks for: {error}"
+        return None, f"the answer is not JSON, but its schema requires it: {error}"
 
 
 def count(memo: Memo, last: Tokens) -> None:
     """Add one call of the model to the running turn."""
-    own = notes(memo)
+    own = state_of(memo)
     before = own.usage or Usage(0, 0, 0, 0)
     own.model_calls += 1
     own.usage = Usage(
@@ -255,12 +255,12 @@ def count(memo: Memo, last: Tokens) -> None:
 
 def used(memo: Memo) -> Used:
     """The tokens of the running turn so far; Codex tells no cost."""
-    return notes(memo).usage, None
+    return state_of(memo).usage, None
 
 
 def reach_limit(memo: Memo) -> list[AnyEvent]:
     """The usage limit that stops the turn, once; it resets when the last of the windows that are used up does."""
-    own = notes(memo)
+    own = state_of(memo)
     if own.limited:
         return []
     own.limited = True
@@ -273,11 +273,11 @@ def reach_limit(memo: Memo) -> list[AnyEvent]:
 
 def withdraw(memo: Memo, questions: list[str]) -> list[AnyEvent]:
     """These questions of the CLI need no answer any more; what was answered before gives nothing."""
-    own = notes(memo)
+    own = state_of(memo)
     out: list[AnyEvent] = []
     for question in questions:
-        asked = own.questions.pop(question, None)
-        turn = asked.turn if asked is not None else None
+        pending = own.questions.pop(question, None)
+        turn = pending.turn if pending is not None else None
         if memo.approvals.pop(question, None) is not None:
             out.append(ApprovalWithdrawn(memo.frame, turn, question))
         elif memo.calls.pop(question, None) is not None:
@@ -287,10 +287,10 @@ def withdraw(memo: Memo, questions: list[str]) -> list[AnyEvent]:
 
 def void(memo: Memo, thread: str) -> list[AnyEvent]:
     """What is being streamed on this thread ends here, unsaid: a retry repeats it as another item."""
-    own = notes(memo)
+    own = state_of(memo)
     items = own.streams.pop(thread, None)
     if not items:
         return []
     data = {"items": sorted(items), "parent": own.parents.get(thread)}
-    text = "the stream was cut; its pieces since the last whole block are void"
+    text = "the stream was cut; discard its pieces since the last complete block"
     return [Notice(memo.frame, memo.turn, "attempt_void", text, data)]

@@ -89,7 +89,7 @@ class HttpCause(Record, frozen=True, gc=False, rename="camel"):
     http_status_code: int | None = None
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class ErrorMessage(msgspec.Struct, frozen=True, gc=False):
     """The error of a tool."""
 
     message: str = ""

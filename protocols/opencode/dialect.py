@@ -14,15 +14,15 @@ _PLAIN = acp_dialect(PROFILE)
 _HONOURED = HONOURED | {"allowed_tools", "disallowed_tools"}
 
 
-def launch(wanted: Launch) -> Command:
+def launch(options: Launch) -> Command:
     """`opencode acp`, configured by its environment."""
-    bare = len(wanted.executable) == 1  # a whole command of somebody's own is left as it is
-    logged = log.arguments(wanted.extra) if bare else ()
+    bare = len(options.executable) == 1  # a whole command of somebody's own is left as it is
+    logged = log.arguments(options.extra) if bare else ()
     return attrs.evolve(
-        _PLAIN.launch(attrs.evolve(wanted, extra=(*logged, *wanted.extra))),
-        env=environment(wanted),
-        joined=configuration(wanted, wanted.mcp),
-        ignored=ignored(wanted, _HONOURED),
+        _PLAIN.launch(attrs.evolve(options, extra=(*logged, *options.extra))),
+        env=environment(options),
+        joined=configuration(options, options.mcp),
+        ignored=ignored(options, _HONOURED),
     )
 
 

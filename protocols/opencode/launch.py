@@ -36,36 +36,36 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def environment(wanted: Launch) -> dict[str, str]:
+def environment(options: Launch) -> dict[str, str]:
     """Variables that the owner's own beat."""
-    secret = {PASSWORD: wanted.secret} if wanted.secret else {}
+    secret = {PASSWORD: options.secret} if options.secret else {}
     return {"OPENCODE_DISABLE_MODELS_FETCH": "1", **secret}
 
 
-def configuration(wanted: Launch, servers: Servers | None = None) -> dict[str, str]:
+def configuration(options: Launch, servers: Servers | None = None) -> dict[str, str]:
     """The variable with the whole configuration, and in it these MCP servers. What the owner named that is no object of JSON is left as it is, for
     OpenCode to refuse."""
     permission = {  # the last that fits holds: no server's name opens what has a rule of its own
         "*": "ask",
-        **{f"{name}_*": "allow" for name, server in wanted.mcp.items() if server.approved},
+        **{f"{name}_*": "allow" for name, server in options.mcp.items() if server.approved},
         **PERMISSION,
-        **dict.fromkeys(wanted.allowed_tools, "allow"),
-        **dict.fromkeys(wanted.disallowed_tools, "deny"),
+        **dict.fromkeys(options.allowed_tools, "allow"),
+        **dict.fromkeys(options.disallowed_tools, "deny"),
     }
     config: dict[str, Any] = {**DEFAULTS, "permission": permission}
-    if wanted.model is not None:
-        config["model"] = wanted.model
+    if options.model is not None:
+        config["model"] = options.model
     if servers:
         config["mcp"] = {name: server_entry(server) for name, server in servers.items()}
-    named = wanted.env.get(CONFIG)
+    named = options.env.get(CONFIG)
     if named is not None:
         try:
-            given = json.loads(named)
+            named_config = json.loads(named)
         except ValueError:
             return {}
-        if not isinstance(given, dict):
+        if not isinstance(named_config, dict):
             return {}
-        config = joined(config, cast("dict[str, Any]", given))
+        config = joined(config, cast("dict[str, Any]", named_config))
     return {CONFIG: json.dumps(config)}
 
 

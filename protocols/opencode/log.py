@@ -40,24 +40,24 @@ class Step:
 
 def arguments(named: tuple[str, ...]) -> tuple[str, ...]:
     """What follows the command, without the flags that were `named` already."""
-    given = {part.partition("=")[0] for part in named}
-    return tuple(part for flag, value in ARGUMENTS.items() if flag not in given for part in (flag, *value))
+    flags = {part.partition("=")[0] for part in named}
+    return tuple(part for flag, value in ARGUMENTS.items() if flag not in flags for part in (flag, *value))
 
 
 def read_log(memo: Memo, line: bytes) -> Out:
     """The events of a line of the log; most give none."""
-    told = _pairs(line) if line.startswith(b"timestamp=") else {}
-    session, steps = told.get(_SESSION), _steps(memo)
-    if session is None or told.get("small") == "true":
+    fields = _pairs(line) if line.startswith(b"timestamp=") else {}
+    session, steps = fields.get(_SESSION), _steps(memo)
+    if session is None or fields.get("small") == "true":
         return ()
     step = steps.get(session)
-    match told.get("message"):
-        case "process" if told.get("level") == "INFO":
-            steps[session] = Step(told.get("messageID", ""))
+    match fields.get("message"):
+        case "process" if fields.get("level") == "INFO":
+            steps[session] = Step(fields.get("messageID", ""))
         case "exiting loop":
             steps.pop(session, None)
         case "stream error" if step is not None:
-            return _broken(memo, session, step, told)
+            return _broken(memo, session, step, fields)
         case "stream" if step is not None:
             step.calls += 1
             return _again(memo, session, step) if step.calls > 1 else ()
@@ -66,8 +66,8 @@ def read_log(memo: Memo, line: bytes) -> Out:
     return ()
 
 
-def _broken(memo: Memo, session: str, step: Step, told: Mapping[str, str]) -> Out:
-    step.error = next((told[name] for name in _ERRORS if name in told), None)
+def _broken(memo: Memo, session: str, step: Step, fields: Mapping[str, str]) -> Out:
+    step.error = next((fields[name] for name in _ERRORS if name in fields), None)
     data = {"parent": _parent(memo, session)}
     return (Notice(HOST, memo.turn, "model_call_failed", step.error or "a call of the model failed", data),)
 

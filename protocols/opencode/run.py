@@ -101,7 +101,7 @@ class Sum:
 
     steps: int = 0
     fruitless: int = 0
-    said: str | None = None
+    text: str | None = None
     gap: bool = False
     cost: float | None = None
     input: int = 0
@@ -126,22 +126,22 @@ class Sum:
         return Usage(*counts) if any(counts) else None
 
 
-def launch(wanted: Launch) -> Command:
+def launch(options: Launch) -> Command:
     """The command line; the prompt comes by stdin, as an argument would be seen by every user of the machine."""
-    values = ((flag, getattr(wanted, field)) for field, flag in FLAGS.items())
+    values = ((flag, getattr(options, field)) for field, flag in FLAGS.items())
     flags = [f"{flag}={value}" for flag, value in values if value is not None]
-    if wanted.fork and wanted.resume is not None:
+    if options.fork and options.resume is not None:
         flags.append("--fork")
-    if wanted.partial:
+    if options.partial:
         flags.append("--thinking")
-    flags += [f"--file={wanted.scratch}/{name}" for name in files(wanted.attachments)]
-    argv = (*wanted.executable, "run", "--format=json", *flags, *wanted.extra)
+    flags += [f"--file={options.scratch}/{name}" for name in files(options.attachments)]
+    argv = (*options.executable, "run", "--format=json", *flags, *options.extra)
     return Command(
         argv=argv,
-        env=environment(wanted),
-        joined=configuration(wanted, wanted.mcp),
-        files=files(wanted.attachments),
-        ignored=ignored(wanted, HONOURED),
+        env=environment(options),
+        joined=configuration(options, options.mcp),
+        files=files(options.attachments),
+        ignored=ignored(options, HONOURED),
     )
 
 
@@ -187,7 +187,7 @@ def _read_line(memo: Memo, frame: Line) -> Out:
     if reader is None:
         return (Unrecognized(memo.frame, memo.turn, frame.type or "untyped"),)
     started = _started(memo, frame.session)
-    return (*started, *reader(memo, frame)) or memo.hush(frame.type)
+    return (*started, *reader(memo, frame)) or memo.ignore(frame.type)
 
 
 def _started(memo: Memo, session: str) -> list[AnyEvent]:
@@ -203,10 +203,10 @@ def _started(memo: Memo, session: str) -> list[AnyEvent]:
 
 
 def _sum(memo: Memo) -> Sum:
-    found = memo.own.get("sum")
-    if not isinstance(found, Sum):
-        found = memo.own["sum"] = Sum()
-    return found
+    state = memo.own.get("sum")
+    if not isinstance(state, Sum):
+        state = memo.own["sum"] = Sum()
+    return state
 
 
 def used(memo: Memo) -> Used:
@@ -223,7 +223,7 @@ def _read_text(memo: Memo, frame: Line) -> Out:
     if not frame.part.text:
         return ()
     total = _sum(memo)
-    total.said, total.gap = (None, True) if memo.skim else (frame.part.text, False)
+    total.text, total.gap = (None, True) if memo.truncated else (frame.part.text, False)
     return (Text(memo.frame, memo.turn, frame.part.text),)
 
 
@@ -233,7 +233,7 @@ def _read_thought(memo: Memo, frame: Line) -> Out:
 
 def _read_tool(memo: Memo, frame: Line) -> Out:
     part, state = frame.part, frame.part.state
-    call = part.call or f"frame{memo.frame}"  # R087
+    call = part.call or f"frame{memo.frame}"  # a CLI may give no id; this one is unique in the run
     failed = state.status == "error"
     text = state.error if failed else state.output
     return (
@@ -254,7 +254,7 @@ def _read_finish(memo: Memo, frame: Line) -> Out:
 
 
 def _give_up(memo: Memo, part: Part) -> Out:
-    text = f"{FRUITLESS} model calls in a row had no finish reason; the run would go on for ever"
+    text = f"{FRUITLESS} model calls in a row had no finish reason; the run would not end"
     notice = Notice(memo.frame, memo.turn, "endless_turn", text)
     return (notice, *_end(memo, "api_error", part, error=text))
 
@@ -263,7 +263,7 @@ def _end(memo: Memo, ending: Ending, part: Part, error: str | None = None) -> Ou
     total = _sum(memo)
     whole = part.reason in ("stop", "length")
     error = error or WORDS.get(part.reason) or (UNKEPT if whole and total.gap else None)
-    return _closed(memo, ending, part.reason or None, error, text=total.said if whole else None)
+    return _closed(memo, ending, part.reason or None, error, text=total.text if whole else None)
 
 
 def _read_error(memo: Memo, frame: Line) -> Out:
@@ -332,7 +332,7 @@ OPENCODE_RUN = Dialect(
     takes=_takes,
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
-    newest_known=(1, 18, 33),
+    newest_tested=(1, 18, 33),
     capabilities=dict.fromkeys(("resume", "fork", "cost", "host_tools"), (0, 0, 0)),
     relayed=frozenset({"oneshot"}),
 )

@@ -31,7 +31,7 @@ def steerable(plan: Plan, way: Way) -> Plan:
         if way == "kept":
             return CLAUDE.write(memo, Prompt(request.id, request.text))
         if way == "denied":
-            memo.asked[request.id] = "steer"
+            memo.pending[request.id] = "steer"
             asked = {"type": "control_request", "request_id": request.id, "request": {"subtype": "steer"}}
             return json.dumps(asked).encode() + b"\n"
         memo.own.setdefault("steers", []).append(request.id)

@@ -82,14 +82,14 @@ def test_the_schema_of_json_is_told_with_it() -> None:
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
-        (BinaryPayload(b"", "png"), "a MIME type is like 'image/png'"),
-        (JsonPayload(object()), "what JSON can carry"),
+        (BinaryPayload(b"", "png"), "a MIME type must look like 'image/png'"),
+        (JsonPayload(object()), "must be a JSON value"),
         (
             JsonPayload({"a": "x"}, {"properties": {"a": {"type": "integer"}}}),
             r"'data.json' does not match its schema.*\n- /a: ",
         ),
         (JsonPayload(1, {"type": "no type"}), "schema"),
-        ("text", "a payload is one of FilePayload, BinaryPayload, JsonPayload, got 'text'"),
+        ("text", "a payload must be one of FilePayload, BinaryPayload, JsonPayload, got 'text'"),
     ],
 )
 def test_what_is_no_payload_is_refused(payload: Any, why: str) -> None:
@@ -108,7 +108,7 @@ def said_by(name: str, payloads: Sequence[Payload]) -> Any:
     talk.greet()
     for said in GREETINGS.get(name, ()):
         talk.receive(said)
-        talk.take_owed()
+        talk.data_to_send()
     talk.memo.session_id = talk.memo.session_id or "s"
     written = talk.send(Prompt(UUID, "go", attachments=attachments_of(payloads)))
     return json.loads(written) if written.startswith(b"{") else written.decode()

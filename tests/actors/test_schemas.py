@@ -299,7 +299,9 @@ async def test_both_tools_tell_each_violation_and_only_valid_data_is_accepted() 
         assert '- /due: 1 is not of type "string"' in result.text
         assert "- /lines/0/amount: 0 is less than the minimum of 1" in result.text
         assert "(2)" in result.text
-    assert await run["validate"](GOOD) == ToolResult("It fits. Hand it in with `submit`.")
+    assert await run["validate"](GOOD) == ToolResult(
+        "The answer matches the schema. Submit it with `submit`."
+    )
     assert accepted == []
     assert (await run["submit"](GOOD)).is_error is False
     assert accepted == [INVOICE]
@@ -309,7 +311,9 @@ async def test_both_tools_tell_each_violation_and_only_valid_data_is_accepted() 
 async def test_the_example_tool_shows_what_validates_or_says_that_it_cannot() -> None:
     run = by_name(schema_tools(schema_of(Invoice), print))
     shown = await run["example"]({})
-    assert (await run["validate"](msgspec.json.decode(shown.text))).text.startswith("It fits.")
+    assert (await run["validate"](msgspec.json.decode(shown.text))).text.startswith(
+        "The answer matches the schema."
+    )
     none = await by_name(schema_tools(schema_of(NONE["looks ahead"]), print))["example"]({})
     assert none.is_error
     assert NONE["looks ahead"]["pattern"] in none.text
@@ -318,11 +322,11 @@ async def test_the_example_tool_shows_what_validates_or_says_that_it_cannot() ->
 async def test_many_violations_are_told_up_to_a_number() -> None:
     run = by_name(schema_tools(schema_of(list[int]), print))
     told = (await run["validate"]({"value": ["x"] * 70})).text.splitlines()
-    assert (told[0], told[-1], len(told)) == ("What is wrong with it (70):", "- and 20 more", 52)
+    assert (told[0], told[-1], len(told)) == ("Errors (70):", "- and 20 more", 52)
 
 
 @attrs.define
-class OpenDesk:
+class OpenSubmission:
     schema: Schema
     taken: list[Any] = attrs.field(factory=list[Any])
 
@@ -332,12 +336,12 @@ class OpenDesk:
 
 
 async def test_standing_tools_look_up_what_is_asked_for_now() -> None:
-    desks: list[OpenDesk] = []
-    run = by_name(standing_tools(lambda: desks[-1] if desks else None))
+    submissions: list[OpenSubmission] = []
+    run = by_name(standing_tools(lambda: submissions[-1] if submissions else None))
     assert all([(await run[name]({"value": 1})).is_error for name in ("submit", "validate", "example")])
-    desks.append(OpenDesk(schema_of(Point)))
-    assert (await run["submit"]({})).text.endswith("the argument `value`, which is the answer, is missing")
+    submissions.append(OpenSubmission(schema_of(Point)))
+    assert (await run["submit"]({})).text.endswith("the argument `value`, the answer, is missing")
     assert not (await run["submit"]({"value": {"x": 1}})).is_error
     assert not (await run["submit"]({"value": '{"x": 2}'})).is_error
     assert (await run["submit"]({"value": "{"})).is_error
-    assert desks[0].taken == [{"x": 1}, {"x": 2}, "{"]
+    assert submissions[0].taken == [{"x": 1}, {"x": 2}, "{"]

@@ -52,7 +52,7 @@ async def test_a_pool_asks_for_an_answer_in_a_shape_until_it_fits(
     pool = kind("claude") if kind is Pool else kind()
     answer = await pool.run(plan, "Read it.", schema=Bill)
     assert (answer.value, answer.attempts) == (Bill(7), 2)
-    assert "It has to fit this JSON schema" in talk.prompts[0]
+    assert "It must match this JSON schema" in talk.prompts[0]
 
 
 @pytest.mark.parametrize("kind", [Pool, Pools])
@@ -86,7 +86,7 @@ async def test_a_process_kept_ready_is_asked_for_a_shape_where_a_new_one_would_b
         assert live.lent  # by the stock of those kept ready
         assert (await live.finish()).value == Bill(7)
     assert "The sum is 4." in str(talk.prompts[0])
-    assert "not an answer as it was asked for" in talk.prompts[1]
+    assert "does not match the schema" in talk.prompts[1]
 
 
 async def test_one_that_has_to_be_told_at_its_launch_is_started_for_it(autojump_clock: MockClock) -> None:

@@ -18,7 +18,7 @@ from proctor.actors.runs import run, stream
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.schemas import schema_of
 from proctor.actors.structured.strategies import Case, Route, route_of
-from proctor.actors.structured.structured import Expected, Inquiry
+from proctor.actors.structured.structured import Expected, StructuredRequest
 from proctor.actors.tools.tools import tool
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
@@ -93,7 +93,7 @@ def test_a_schema_that_a_model_takes_in_no_form_goes_another_way(kind: str, rout
 def test_a_prompt_with_a_schema_is_refused_where_it_cannot_travel() -> None:
     talk = Conversation(shaped_plan()[0].dialect)
     talk.greet()
-    with pytest.raises(Misuse, match="with a schema of its own means nothing to claude"):
+    with pytest.raises(Misuse, match="with its own schema is not supported by claude"):
         talk.send(v.Prompt("p1", "hi", schema={"type": "object"}))
 
 
@@ -164,7 +164,7 @@ async def test_wrong_twice_then_right_is_three_attempts_and_their_cost_is_summed
     assert (answer.outcome, answer.value, answer.attempts) == ("ok", BILL, 3)
     assert (answer.cost_usd, answer.duration, answer.model_turns) == (0.75, 1.5, 6)
     assert len(talk.prompts) == 3
-    assert all("What is wrong with it (1):" in prompt for prompt in talk.prompts[1:])
+    assert all("Errors (1):" in prompt for prompt in talk.prompts[1:])
     assert (WHY in talk.prompts[1]) == (BAD in wrong.values() or "total" in str(wrong))
 
 
@@ -342,7 +342,7 @@ async def test_an_agent_is_asked_for_one_thing_after_another(autojump_clock: Moc
         words = await agent.ask("And in words?")
     assert (bill.value, number.value, number.attempts) == (BILL, 3, 2)
     assert (words.value, words.text, words.ok) == (None, "c", True)
-    assert talk.results[-1].startswith("Nothing is to be handed in now")
+    assert talk.results[-1].startswith("No structured answer is expected now")
     assert talk.tools == [["submit", "validate", "example"]]
 
 
@@ -363,7 +363,7 @@ async def test_the_next_attempt_comes_before_what_others_asked_meanwhile(autojum
     assert (answers["How much?"].value, answers["And you?"].text) == (BILL, "other")
     assert [prompt.splitlines()[0] for prompt in talk.prompts] == [
         "How much?",
-        "What is wrong with it (1):",
+        "Errors (1):",
         "And you?",
     ]
 
@@ -391,7 +391,7 @@ async def test_who_leaves_between_two_attempts_is_asked_nothing_more(autojump_cl
     assert (answer.text, status.state, status.incarnation) == ("on", "idle", 1)
     assert [prompt.splitlines()[0] for prompt in talk.prompts] == [
         "How much?",
-        "What is wrong with it (1):",
+        "Errors (1):",
         "Next?",
     ]
 
@@ -416,7 +416,7 @@ async def test_a_schema_that_is_none_is_refused_before_anything_starts() -> None
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"attempts": 0}, "attempts must be a whole number from 1 on, got 0"),
+        ({"attempts": 0}, "attempts must be a whole number of at least 1, got 0"),
         ({"attempts": True}, "attempts must be"),
         ({"max_cost_usd": 0}, "max_cost_usd must be a number of US dollars above 0, got 0"),
     ],
@@ -445,22 +445,22 @@ def ended(**facts: Any) -> v.TurnEnded:
 
 @pytest.mark.covers("L11")
 def test_what_the_attempts_took_is_summed_as_far_as_it_was_told() -> None:
-    inquiry = Inquiry(Expected(Bill))
-    inquiry.judge(ended(text="no", usage=v.Usage(1, 2), cost_usd=0.5))
-    inquiry.judge(ended(text="no", usage=v.Usage(10, None, 5)))
+    request = StructuredRequest(Expected(Bill))
+    request.judge(ended(text="no", usage=v.Usage(1, 2), cost_usd=0.5))
+    request.judge(ended(text="no", usage=v.Usage(10, None, 5)))
     last = ended(text=TEXT, usage=None, cost_usd=0.25)
-    assert inquiry.judge(last) is None
-    answer = inquiry.settled(answer_of("a", last))
+    assert request.judge(last) is None
+    answer = request.settled(answer_of("a", last))
     assert (answer.usage, answer.cost_usd, answer.attempts) == (v.Usage(11, 2, 5), 0.75, 3)
     assert answer.duration is None
 
 
 def test_an_agent_without_a_memory_is_asked_the_whole_again() -> None:
     plan = shaped_plan(mode="oneshot", persist=False)[0]
-    inquiry = Inquiry(Expected(Bill))
-    inquiry.choose(plan, fresh=True)
-    inquiry.worded("How much?")
-    again = inquiry.judge(ended(text='{"total": "seven"}'))
+    request = StructuredRequest(Expected(Bill))
+    request.choose(plan, fresh=True)
+    request.worded("How much?")
+    again = request.judge(ended(text='{"total": "seven"}'))
     assert again is not None
     assert again.startswith("How much?")
     assert '{"total": "seven"}' in again

@@ -50,7 +50,10 @@ async def test_a_client_hands_in_answers_by_a_schema_of_the_command_line(
             result = await client.call_tool(name, arguments)
             return result.is_error, text_of(result)
 
-        assert (await call("validate", **GOOD)) == (False, "It fits. Hand it in with `submit`.")
+        assert (await call("validate", **GOOD)) == (
+            False,
+            "The answer matches the schema. Submit it with `submit`.",
+        )
         refused, why = await call("submit", number="A-1", total=-1)
         assert refused
         assert "/total" in why

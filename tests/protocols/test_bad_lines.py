@@ -140,7 +140,7 @@ def test_a_tool_input_that_is_too_large_to_be_judged_is_denied() -> None:
     asked = {"subtype": "can_use_tool", "tool_name": "Write", "input": {"content": "y" * 9000}}
     events = talk.receive(line(type="control_request", request_id="a1", request=asked))
     assert [type(event) for event in events] == [Garbled, Notice]
-    reply = json.loads(talk.take_owed())["response"]
+    reply = json.loads(talk.data_to_send())["response"]
     assert (reply["request_id"], reply["response"]["behavior"]) == ("a1", "deny")
     assert talk.memo.approvals == {}
 

@@ -116,7 +116,7 @@ def test_a_skim_is_the_same_json_with_its_long_strings_cut(
     data = text.encode("utf-8", "replace")
     (line,) = framed(data + b"\n", sizes, max_line=4)
     assert isinstance(line, Oversized)
-    left, sent = flat(json.loads(line.skim)), flat(json.loads(data))
+    left, sent = flat(json.loads(line.truncated)), flat(json.loads(data))
     assert [path for path, _ in left] == [path for path, _ in sent]
     assert all(cut_short(value, whole) for (_, value), (_, whole) in zip(left, sent, strict=True))
 
@@ -133,20 +133,20 @@ def test_a_skim_keeps_what_says_how_a_turn_ended() -> None:
     data = json.dumps(result, ensure_ascii=False).encode()
     (line,) = framed(data + b"\n", [65536] * 20, max_line=1000)
     assert isinstance(line, Oversized)
-    assert json.loads(line.skim) == {**result, "result": "é" * (STRING_LIMIT // 2)}
+    assert json.loads(line.truncated) == {**result, "result": "é" * (STRING_LIMIT // 2)}
 
 
 def test_a_pair_of_escapes_is_not_cut_in_half() -> None:
     data = b'{"x":"' + b"a" * (STRING_LIMIT - 8) + rb"\ud83d\ude00" * 9 + b'"}'
     (line,) = framed(data + b"\n", [], max_line=10)
     assert isinstance(line, Oversized)
-    json.loads(line.skim)["x"].encode("utf-8")
+    json.loads(line.truncated)["x"].encode("utf-8")
 
 
 def test_a_skim_that_is_too_big_itself_is_given_up() -> None:
     data = b"[" + b"1," * 2**20 + b"1]"
     (line,) = framed(data + b"\n", [65536] * 40, max_line=1000)
-    assert (line.skim, line.size) == (b"", len(data)) if isinstance(line, Oversized) else False
+    assert (line.truncated, line.size) == (b"", len(data)) if isinstance(line, Oversized) else False
 
 
 def test_a_line_far_over_the_limit_costs_little_more_than_the_limit() -> None:

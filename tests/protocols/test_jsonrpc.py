@@ -6,7 +6,7 @@ import pytest
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.dialect import Memo, Send
-from proctor.protocols.jsonrpc import Asked, Message
+from proctor.protocols.jsonrpc import Message, PendingRequest
 from proctor.protocols.vocabulary import Garbled, Misplaced, Unrecognized
 
 
@@ -37,7 +37,7 @@ def test_a_request_of_the_peer_with_the_number_of_ours_settles_nothing() -> None
     jsonrpc.ask(memo, "greeting", "initialize", {})
     asking = read(memo, b'{"id":1,"method":"may_i"}')
     assert asking.kind == "request"
-    assert jsonrpc.settle(memo, read(memo, b'{"id":1,"result":{}}')) == Asked("greeting")
+    assert jsonrpc.settle(memo, read(memo, b'{"id":1,"result":{}}')) == PendingRequest("greeting")
 
 
 @pytest.mark.covers("R102")
@@ -45,10 +45,10 @@ def test_replies_out_of_order_reach_what_was_asked() -> None:
     memo = Memo()
     for name in ("a", "b"):
         jsonrpc.ask(memo, name, name, {}, request=f"host-{name}")
-    assert memo.asked == {"host-a": "a", "host-b": "b"}
-    assert jsonrpc.settle(memo, read(memo, b'{"id":2,"result":1}')) == Asked("b", "host-b")
-    assert jsonrpc.settle(memo, read(memo, b'{"id":1,"result":1}')) == Asked("a", "host-a")
-    assert memo.asked == {}
+    assert memo.pending == {"host-a": "a", "host-b": "b"}
+    assert jsonrpc.settle(memo, read(memo, b'{"id":2,"result":1}')) == PendingRequest("b", "host-b")
+    assert jsonrpc.settle(memo, read(memo, b'{"id":1,"result":1}')) == PendingRequest("a", "host-a")
+    assert memo.pending == {}
 
 
 @pytest.mark.parametrize("id", [b"7", b'"1"', b"null", b"{}"])
@@ -65,8 +65,8 @@ def test_a_peers_id_is_written_as_it_was(key: str) -> None:
 
 
 def test_the_member_of_the_version_is_written_only_where_it_is_spoken() -> None:
-    assert json.loads(jsonrpc.tell("initialized"))["jsonrpc"] == "2.0"
-    assert json.loads(jsonrpc.tell("initialized", tag=False)) == {"method": "initialized"}
+    assert json.loads(jsonrpc.notify("initialized"))["jsonrpc"] == "2.0"
+    assert json.loads(jsonrpc.notify("initialized", tag=False)) == {"method": "initialized"}
 
 
 def test_an_unknown_request_is_refused_and_an_unknown_notification_only_reported() -> None:
@@ -80,7 +80,7 @@ def test_an_unknown_request_is_refused_and_an_unknown_notification_only_reported
 
 def test_half_of_a_surrogate_pair_is_read_and_written_as_a_question_mark() -> None:
     assert read(Memo(), b'{"method":"a\\ud800"}').method == "a?"
-    assert b'"a?"' in jsonrpc.tell("a\ud800")
+    assert b'"a?"' in jsonrpc.notify("a\ud800")
     assert jsonrpc.answer("3", "a\ud800").strip() == b'{"jsonrpc": "2.0", "id": 3, "result": "a?"}'
 
 

@@ -31,7 +31,7 @@ def open_talk(dialect: Dialect, mode: Mode = "session", **launch: Any) -> Conver
 def acp_talk(profile: Profile = GENERIC) -> Conversation:
     talk = open_talk(acp_dialect(profile))
     talk.receive(acp.reply(1, **acp.INITIALIZED) + acp.reply(2, **acp.OPENED))
-    talk.take_owed()
+    talk.data_to_send()
     talk.send(v.Prompt("p", "go"))
     return talk
 
@@ -43,7 +43,7 @@ def written(*messages: dict[str, Any]) -> bytes:
 def codex_talk(**launch: Any) -> Conversation:
     talk = open_talk(CODEX, **launch)
     talk.receive(written(codex.HELLO, codex.OPENED))
-    talk.take_owed()
+    talk.data_to_send()
     sent = json.loads(talk.send(v.Prompt("p", "go")))
     talk.receive(written({"id": sent["id"], "result": {"turn": {"id": "T1"}}}, codex.started("T1")))
     return talk
@@ -171,7 +171,7 @@ def test_a_tool_whose_input_was_too_long_is_not_allowed_by_a_question_that_leave
     events = talk.receive(acp.question(rawInput=None))
     [notice] = [event for event in events if isinstance(event, v.Notice)]
     assert (notice.code, notice.data["id"]) == ("approval_refused", "7")
-    assert acp.sent(talk.take_owed()) == [
+    assert acp.sent(talk.data_to_send()) == [
         {"id": 7, "result": {"outcome": {"outcome": "selected", "optionId": "c"}}}
     ]
     assert talk.memo.approvals == {}
@@ -204,7 +204,7 @@ def test_a_patch_that_was_too_long_to_be_read_is_declined() -> None:
     [notice] = events
     assert isinstance(notice, v.Notice)
     assert (notice.code, notice.data["tool"]) == ("approval_refused", "apply_patch")
-    assert json.loads(talk.take_owed()) == {"id": 5, "result": {"decision": "decline"}}
+    assert json.loads(talk.data_to_send()) == {"id": 5, "result": {"decision": "decline"}}
     assert talk.memo.approvals == {}
 
 
@@ -236,5 +236,5 @@ def test_a_tool_of_a_server_that_was_too_long_when_it_began_is_told_when_it_ends
 def test_a_line_after_one_that_was_too_long_is_read_whole() -> None:
     talk = acp_talk()
     talk.receive(acp.chunk(LONG))
-    assert not talk.memo.skim
+    assert not talk.memo.truncated
     assert names(talk.receive(acp.chunk("fine", "m2"))) == ["TextDelta"]

@@ -91,7 +91,7 @@ def test_a_codex_thread_is_told_of_its_servers_in_the_greeting() -> None:
     talk = Conversation(CODEX, launch=wanted())
     talk.greet()
     talk.receive(b'{"id":1,"result":{"userAgent":"proctor/0.169.0 (x)"}}\n')
-    params = json.loads(talk.take_owed().splitlines()[1])["params"]
+    params = json.loads(talk.data_to_send().splitlines()[1])["params"]
     assert params["config"] == {
         "mcp_servers": {
             "tiny": {"command": "/bin/tiny", "args": ["-x", "a b"], "env": {"TOKEN": "env-secret"}},
@@ -156,7 +156,7 @@ def opened(dialect: Dialect, by_http: bool, **fields: Any) -> tuple[dict[str, An
     talk.greet()
     can = {**INITIALIZED["agentCapabilities"], "mcpCapabilities": {"http": by_http}}
     events = talk.receive(reply(1, **{**INITIALIZED, "agentCapabilities": can}))
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     return asked, events
 
 

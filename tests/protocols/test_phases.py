@@ -198,4 +198,4 @@ def test_a_request_that_could_not_be_written_is_forgotten() -> None:
     for request in (Prompt("p", "x"), Interrupt("i"), EndSession("e")):
         talk.send(request)
         talk.forget(request)
-    assert (talk.phase, list(talk.memo.prompts), talk.memo.asked) == ("idle", [], {})
+    assert (talk.phase, list(talk.memo.prompts), talk.memo.pending) == ("idle", [], {})

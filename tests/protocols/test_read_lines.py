@@ -47,7 +47,7 @@ def told(talk: Conversation, data: bytes, cut: int) -> tuple[list[AnyEvent], byt
     for at in range(0, len(data), cut):
         out += talk.receive(data[at : at + cut])
     out += talk.receive(b"")
-    return out, talk.take_owed(), talk.memo, (talk.frames, talk.events, talk.garbled, talk.unrecognized)
+    return out, talk.data_to_send(), talk.memo, (talk.frames, talk.events, talk.garbled, talk.unrecognized)
 
 
 @pytest.mark.covers("R076")
@@ -119,4 +119,4 @@ def test_a_dialect_without_it_is_read_line_by_line() -> None:
     talk.greet()
     events = talk.receive(b"a\nb\n")
     assert [(event.frame, event.text) for event in events if isinstance(event, Text)] == [(0, "a"), (1, "b")]
-    assert talk.take_owed() == b"ab"
+    assert talk.data_to_send() == b"ab"

@@ -38,7 +38,7 @@ def line_to(max_line: int = 2**20) -> tuple[ToolLine, Memo]:
 
 
 def owed(line: ToolLine) -> list[dict[str, Any]]:
-    return [json.loads(one) for one in line.take_owed().splitlines()]
+    return [json.loads(one) for one in line.data_to_send().splitlines()]
 
 
 def test_a_client_is_greeted_and_told_of_the_tools() -> None:
@@ -49,13 +49,13 @@ def test_a_client_is_greeted_and_told_of_the_tools() -> None:
     greeted, listed, pong = owed(line)
     assert (greeted["id"], greeted["result"]["protocolVersion"]) == ("a", "2025-06-18")
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["add"]
-    assert (pong["id"], pong["result"], line.take_owed()) == (3, {}, b"")
+    assert (pong["id"], pong["result"], line.data_to_send()) == (3, {}, b"")
 
 
 def test_a_call_is_told_and_its_return_written_once() -> None:
     line, memo = line_to()
     assert line.receive(call(7, a=1)) == [ToolRequested(HOST, "t1", "host.1.1", "add", {"a": 1})]
-    assert (memo.calls, line.holds("host.1.1"), line.take_owed()) == ({"host.1.1": "add"}, True, b"")
+    assert (memo.calls, line.holds("host.1.1"), line.data_to_send()) == ({"host.1.1": "add"}, True, b"")
     reply = json.loads(line.write(ToolReturn("host.1.1", "3")))
     assert reply == {
         "jsonrpc": "2.0",

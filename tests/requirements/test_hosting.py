@@ -210,6 +210,6 @@ async def test_a_write_that_fails_leaves_no_request_behind_and_its_asker_is_told
         await live.transport.wait()
         with pytest.raises(NotExecuted):
             await live.send(v.Prompt("p", "hi"))
-        assert (list(live.conversation.memo.prompts), live.conversation.memo.asked) == ([], {})
+        assert (list(live.conversation.memo.prompts), live.conversation.memo.pending) == ([], {})
     log.release()
     directory.close()

@@ -54,7 +54,7 @@ class Telling:
                 continue
             for piece in pieces(part, place, cuts):
                 events += conversation.receive(piece)
-                owed += conversation.take_owed()
+                owed += conversation.data_to_send()
             place += len(part)
         return events + conversation.receive(b""), owed
 
@@ -182,7 +182,7 @@ class Session:
             return False
         self.parts.append(line)
         self.events += self.conversation.receive(line)
-        owed = self.conversation.take_owed()
+        owed = self.conversation.data_to_send()
         self.owed += owed
         self.write(owed)
         return True

@@ -1,6 +1,6 @@
-"""The Agent Client Protocol, as the scripted agent speaks it: one session of OpenCode, of Gemini, or of nobody's.
+"""The Agent Client Protocol: one session of OpenCode, of Gemini, or of a generic agent.
 
-The shapes are the same for all; what a rejection, a second prompt or an error means is in `PROFILES`, by agent.
+The frames are the same for all; the meaning of a rejection, a second prompt or an error differs by agent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 
 from proctor.actors.scripted.frames import as_frame, as_list, encode, new_id, new_uuid
 from proctor.actors.scripted.interfaces import Call, Denied, Prompt, SessionTaken
-from proctor.actors.scripted.wires.api_errors import told
+from proctor.actors.scripted.wires.api_errors import api_error
 from proctor.actors.scripted.wires.rpc import INTERNAL, INVALID_PARAMS, RpcConnection, RpcError
 
 TYPE_CHECKING = False
@@ -284,7 +284,7 @@ class AcpWire:
             if stop is not None:
                 self.rpc.reply(number, self.outcome(turn, stop))
             else:
-                self.rpc.refuse(number, self.failure(*told(ending, text, step)))
+                self.rpc.refuse(number, self.failure(*api_error(ending, text, step)))
 
     def cost(self) -> Frame:
         return {"amount": self.agent.state["cost"], "currency": "USD"}

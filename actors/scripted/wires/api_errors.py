@@ -21,7 +21,7 @@ MESSAGES: Mapping[str, str] = {
 }
 
 
-def told(ending: str, text: str, step: Frame) -> tuple[str, int | None]:
+def api_error(ending: str, text: str, step: Frame) -> tuple[str, int | None]:
     """The message and the status; a text or a status of the script goes first."""
     own = ENDINGS[ending]
     return MESSAGES.get(ending, text) if text == own[-1] else text, step.get("status", own[2])

@@ -1,7 +1,7 @@
-"""Claude Code's wire, as the scripted agent speaks it: sessions and one-shot runs, and recordings repeated.
+"""Claude Code's wire: sessions, one-shot runs and replayed recordings.
 
-A message that is written in mid-turn queues, as the real CLI has it; the `listen` step stands for the tool call during
-which that CLI folds such messages into the running turn.
+A message sent during a turn is queued, as in the real CLI; the `listen` step stands for the tool call during which that CLI
+takes such messages into the running turn.
 """
 
 from __future__ import annotations

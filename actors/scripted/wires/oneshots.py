@@ -1,7 +1,7 @@
-"""The one-shot runs `codex exec --json` and `opencode run --format json`, as the scripted agent speaks them.
+"""The one-shot runs `codex exec --json` and `opencode run --format json`.
 
-Both read stdin to its end, play one turn and leave: with 0, or with 1 for a turn that failed. No deltas, no questions.
-A tool that would have to ask is refused without a word by the one, and ends the turn without an answer in the other.
+Both read stdin to its end, play one turn and exit: with 0, or with 1 for a failed turn. No deltas, no questions. A tool that
+would need an approval is refused silently by the first, and ends the turn without an answer in the second.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 from proctor.actors.scripted.frames import encode, new_id, new_uuid
 from proctor.actors.scripted.interfaces import Call, Denied, Prompt
-from proctor.actors.scripted.wires.api_errors import told
+from proctor.actors.scripted.wires.api_errors import api_error
 from proctor.actors.scripted.wires.codex_items import exec_item, failure
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ REJECTED = "The user rejected permission to use this specific tool call."
 
 
 class OneShot:
-    """What both have in common: nobody is asked or heard, and a turn is all there is."""
+    """A run of one turn, without questions or further input."""
 
     structured = False
     replays = False
@@ -52,7 +52,7 @@ class OneShot:
         return agent.exit_code()
 
     def receive(self, line: bytes) -> None:
-        """Nobody is heard."""
+        """A one-shot run reads nothing more."""
 
     def write_frame(self, frame: Frame) -> None:
         self.agent.write(encode(frame).encode("utf-8", "replace"))
@@ -70,7 +70,7 @@ class OneShot:
         return ""
 
     def judge(self, call: Call, answer: Frame | None) -> Frame:
-        raise Denied("nobody is asked")
+        raise Denied("there is no host to ask")
 
     def host_tool(self, name: str) -> str:
         return name
@@ -85,7 +85,7 @@ class OneShot:
         return "", True
 
     def take_in(self, turn: RunningTurn) -> None:
-        """Nobody is heard."""
+        """A one-shot run reads nothing more."""
 
     def limit(self, resets_at: int) -> None:
         """When it resets is not told."""
@@ -305,7 +305,7 @@ class OpencodeRunWire(OneShot):
             self.agent.code = 0
             return
         self.agent.code = 1
-        text, status = told(ending, text, step)
+        text, status = api_error(ending, text, step)
         if status is None:
             self.tell("error", error={"name": "UnknownError", "data": {"message": text}})
         else:

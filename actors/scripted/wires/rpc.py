@@ -1,7 +1,7 @@
-"""JSON-RPC from the agent's end: lines in, told apart by their members; replies, notifications and questions out.
+"""JSON-RPC from the agent's side: messages in; replies, notifications and questions out.
 
-Our questions are numbered from 0 by a counter of our own, which collides with the host's on purpose: the real agents do
-the same. Both ends tell a request from a reply by the method, never by the id.
+Our questions are numbered from 0 by our own counter, which collides with the host's on purpose: the real agents do the same.
+Both sides tell a request from a reply by the method, never by the id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host's own MCP server, as Claude Code sees it: asked over control requests, greeted at the first need."""
+"""The host's MCP server as Claude Code uses it: over control requests, initialized when it is first needed."""
 
 from __future__ import annotations
 

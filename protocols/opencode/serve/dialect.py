@@ -20,7 +20,7 @@ from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, 
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.serve import mcp_servers
 from proctor.protocols.opencode.serve.frames import read
-from proctor.protocols.opencode.serve.state import QUESTION, ask, notes
+from proctor.protocols.opencode.serve.state import QUESTION, ask, state_of
 from proctor.protocols.opencode.serve.turns import used
 from proctor.protocols.vocabulary import AnyRequest, Decision, EndSession, Interrupt, Prompt, SetModel, Steer
 
@@ -44,35 +44,35 @@ HONOURED = frozenset(
 """Fields of a launch that a session can be given."""
 
 
-def launch(wanted: Launch) -> Command:
+def launch(options: Launch) -> Command:
     """What the far end is called, and what it cannot honour. Raises NotUtf8."""
-    wanted.require_utf8()
-    return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(wanted)))
+    options.require_utf8()
+    return Command(argv=("opencode", "serve"), ignored=tuple(_ignored(options)))
 
 
-def _ignored(wanted: Launch) -> Iterator[str]:
-    plain = Launch(executable=(), persist=wanted.persist or None)  # sessions are kept as it is
+def _ignored(options: Launch) -> Iterator[str]:
+    plain = Launch(executable=(), persist=options.persist or None)  # sessions are kept as it is
     for field in attrs.fields(Launch):
-        if field.name not in HONOURED and getattr(wanted, field.name) != getattr(plain, field.name):
+        if field.name not in HONOURED and getattr(options, field.name) != getattr(plain, field.name):
             yield field.name
-    if wanted.fork and wanted.resume is None:
+    if options.fork and options.resume is None:
         yield "fork"
-    if wanted.model is not None and "/" not in wanted.model:
+    if options.model is not None and "/" not in options.model:
         yield "model"  # a provider belongs to it
 
 
 def greet(memo: Memo) -> bytes:
     """Open a session, look for the one to go on with, or copy it."""
-    return mcp_servers.given(memo) + _open(memo, memo.launch)
+    return mcp_servers.registrations(memo) + _open(memo, memo.launch)
 
 
-def _open(memo: Memo, wanted: Launch) -> bytes:
-    rules = {"permission": mcp_servers.session_rules(wanted)}
-    if wanted.resume is None:
+def _open(memo: Memo, options: Launch) -> bytes:
+    rules = {"permission": mcp_servers.session_rules(options)}
+    if options.resume is None:
         return ask(memo, "session", "POST", "/session", rules)
-    if wanted.fork:
-        return ask(memo, "fork", "POST", f"/session/{wanted.resume}/fork", {})
-    return ask(memo, "session", "PATCH", f"/session/{wanted.resume}", rules)
+    if options.fork:
+        return ask(memo, "fork", "POST", f"/session/{options.resume}/fork", {})
+    return ask(memo, "session", "PATCH", f"/session/{options.resume}", rules)
 
 
 def write(memo: Memo, request: AnyRequest) -> bytes:
@@ -85,20 +85,20 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
         case Decision():
             return _decision(memo, request)
         case Interrupt():
-            memo.asked[request.id] = "interrupt"
-            notes(memo).aborting = bool(memo.open_turns or memo.prompts)
+            memo.pending[request.id] = "interrupt"
+            state_of(memo).aborting = bool(memo.open_turns or memo.prompts)
             return ask(memo, "abort", "POST", f"/session/{memo.session_id}/abort", request=request.id)
         case SetModel():
             return _set_model(memo, request)
         case EndSession():
             return mcp_servers.taken_away(memo)
         case _:
-            raise Misuse(f"a session on a server has no way to be sent {request!r}", request="write")
+            raise Misuse(f"a session on a server does not support {request!r}", request="write")
 
 
 def _decision(memo: Memo, decision: Decision) -> bytes:
-    own = notes(memo)
-    tool = own.asking.pop(decision.id, decision.id)
+    own = state_of(memo)
+    tool = own.questions.pop(decision.id, decision.id)
     if tool == QUESTION:
         return _choice(memo, decision)
     answer = {"reply": "once"}
@@ -113,12 +113,12 @@ def _decision(memo: Memo, decision: Decision) -> bytes:
 
 def _choice(memo: Memo, decision: Decision) -> bytes:
     """The answers to a question to the user, one list for each; without one for each it is turned down."""
-    given = (decision.input or {}).get("answers") if decision.allow else None
-    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    asked = (decision.input or {}).get("questions")
+    answers_given = (decision.input or {}).get("answers") if decision.allow else None
+    answers = cast("dict[str, Any]", answers_given) if isinstance(answers_given, dict) else {}
+    questions = (decision.input or {}).get("questions")
     texts = (
-        [str(one.get("question")) for one in cast("list[dict[str, Any]]", asked)]
-        if isinstance(asked, list)
+        [str(one.get("question")) for one in cast("list[dict[str, Any]]", questions)]
+        if isinstance(questions, list)
         else []
     )
     path = f"/question/{decision.id}"
@@ -129,7 +129,7 @@ def _choice(memo: Memo, decision: Decision) -> bytes:
 
 
 def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, Any] | None = None) -> bytes:
-    notes(memo).sent.append(id)
+    state_of(memo).sent.append(id)
     body = {"parts": parts, **dict(_settings(memo))}
     if schema is not None:
         body["format"] = _format(schema)
@@ -137,18 +137,18 @@ def _prompt(memo: Memo, id: str, parts: list[dict[str, Any]], schema: dict[str, 
 
 
 def _settings(memo: Memo) -> Iterator[tuple[str, Any]]:
-    wanted, model = memo.launch, notes(memo).model
+    options, model = memo.launch, state_of(memo).model
     provider, _, name = (model or "").partition("/")
     if name:
         yield "model", {"providerID": provider, "modelID": name}
-    if wanted.permission_mode is not None:
-        yield "agent", wanted.permission_mode
-    if wanted.append_system_prompt is not None:
-        yield "system", wanted.append_system_prompt
-    if wanted.effort is not None:
-        yield "variant", wanted.effort
-    if wanted.json_schema is not None:
-        yield "format", _format(msgspec.Raw(wanted.json_schema.encode()))
+    if options.permission_mode is not None:
+        yield "agent", options.permission_mode
+    if options.append_system_prompt is not None:
+        yield "system", options.append_system_prompt
+    if options.effort is not None:
+        yield "variant", options.effort
+    if options.json_schema is not None:
+        yield "format", _format(msgspec.Raw(options.json_schema.encode()))
 
 
 def _format(schema: object) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def _format(schema: object) -> dict[str, Any]:
 def _set_model(memo: Memo, request: SetModel) -> bytes:
     if "/" not in request.model:
         raise Misuse(f"model {request.model!r} names no provider: write PROVIDER/MODEL", request="set_model")
-    notes(memo).model = request.model
-    memo.asked[request.id] = "set_model"
+    state_of(memo).model = request.model
+    memo.pending[request.id] = "set_model"
     return ask(memo, "model", "GET", f"/session/{memo.session_id}", request=request.id)
 
 
@@ -194,7 +194,7 @@ OPENCODE_SERVE = Dialect(
         StopStep("kill", 0.0),
     ),
     oldest=(1, 18, 33),
-    newest_known=(1, 18, 33),
+    newest_tested=(1, 18, 33),
     capabilities=CAPABILITIES,
     relayed=frozenset({"session"}),
 )

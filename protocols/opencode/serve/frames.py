@@ -17,7 +17,7 @@ from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repair
 from proctor.protocols.opencode.serve import turns
 from proctor.protocols.opencode.serve.mcp_servers import plain
 from proctor.protocols.opencode.serve.replies import read_reply, resync
-from proctor.protocols.opencode.serve.state import QUESTION, Account, ask, notes
+from proctor.protocols.opencode.serve.state import QUESTION, Account, ask, state_of
 from proctor.protocols.opencode.serve.wire import (
     QUIET,
     QUIET_KINDS,
@@ -60,7 +60,7 @@ def read(memo: Memo, line: bytes) -> Out:
     if reader is not None:
         return _read_event(memo, frame, reader)
     if frame.type in QUIET or frame.type.startswith(QUIET_KINDS):
-        return memo.hush(frame.type)
+        return memo.ignore(frame.type)
     return (Unrecognized(memo.frame, memo.turn, frame.type or "untyped"),)
 
 
@@ -78,40 +78,40 @@ def _framed(memo: Memo, line: bytes) -> Frame | Garbled:
 
 
 def _read_event(memo: Memo, frame: Frame, reader: Reader) -> Out:
-    told, lost = decoded(memo, Properties, bytes(frame.properties) or b"{}", frame.type)
-    own = notes(memo)
-    if told.info.parentID in own.family and frame.type == "session.created":
-        own.family.add(told.sessionID)
-    if told.sessionID == memo.session_id and memo.session_id is not None:
-        return (*lost, *reader(memo, frame, told))
-    if told.sessionID in own.family and frame.type in _SHARED:
-        return (*lost, *reader(memo, frame, told))
-    return memo.hush("other session")
+    event, lost = decoded(memo, Properties, bytes(frame.properties) or b"{}", frame.type)
+    own = state_of(memo)
+    if event.info.parentID in own.family and frame.type == "session.created":
+        own.family.add(event.sessionID)
+    if event.sessionID == memo.session_id and memo.session_id is not None:
+        return (*lost, *reader(memo, frame, event))
+    if event.sessionID in own.family and frame.type in _SHARED:
+        return (*lost, *reader(memo, frame, event))
+    return memo.ignore("other session")
 
 
-def _session(memo: Memo, frame: Frame, told: Properties) -> Out:
-    return memo.hush(frame.type)
+def _session(memo: Memo, frame: Frame, event: Properties) -> Out:
+    return memo.ignore(frame.type)
 
 
-def _status(memo: Memo, frame: Frame, told: Properties) -> Out:
-    match told.status.type:
+def _status(memo: Memo, frame: Frame, event: Properties) -> Out:
+    match event.status.type:
         case "busy":
             started = turns.begin(memo)
-            return started or memo.hush("session.status")
+            return started or memo.ignore("session.status")
         case "retry":
-            status, delay = told.status, _until(told.status.next, frame.id)
+            status, delay = event.status, _until(event.status.next, frame.id)
             begun = turns.begin(memo)
             retrying = Retrying(memo.frame, memo.turn, status.attempt, None, delay, None, status.message)
             return (*begun, *_void(memo), retrying)
         case "idle":
-            return memo.hush("session.status")
+            return memo.ignore("session.status")
         case kind:
             return (Unrecognized(memo.frame, memo.turn, f"session.status.{kind}"),)
 
 
 def _void(memo: Memo) -> Out:
     """What the step said so far was never said: the call of the model that said it broke."""
-    account = notes(memo).account
+    account = state_of(memo).account
     message, account.streaming = account.streaming, ""
     if not message:
         return ()
@@ -131,49 +131,49 @@ def _until(then: int, id: str) -> float:
     return ((then - now) % _CLOCK) / 1000
 
 
-def _idle(memo: Memo, frame: Frame, told: Properties) -> Out:
+def _idle(memo: Memo, frame: Frame, event: Properties) -> Out:
     return turns.idle(memo)
 
 
-def _error(memo: Memo, frame: Frame, told: Properties) -> Out:
-    if told.error is None:
-        return memo.hush(frame.type)
+def _error(memo: Memo, frame: Frame, event: Properties) -> Out:
+    if event.error is None:
+        return memo.ignore(frame.type)
     if not memo.open_turns:
-        text = told.error.data.message or told.error.name
-        return (Notice(memo.frame, None, "session_error", text, {"name": told.error.name}),)
-    account = notes(memo).account
-    if account.error is None or told.error.name != "MessageAbortedError":
-        account.error = told.error  # our own abort of a broken turn does not hide what broke it
-    return memo.hush(frame.type)
+        text = event.error.data.message or event.error.name
+        return (Notice(memo.frame, None, "session_error", text, {"name": event.error.name}),)
+    account = state_of(memo).account
+    if account.error is None or event.error.name != "MessageAbortedError":
+        account.error = event.error  # our own abort of a broken turn does not hide what broke it
+    return memo.ignore(frame.type)
 
 
-def _message(memo: Memo, frame: Frame, told: Properties) -> Out:
-    own, info = notes(memo), told.info
+def _message(memo: Memo, frame: Frame, event: Properties) -> Out:
+    own, info = state_of(memo), event.info
     is_new = info.id not in own.roles
     own.roles[info.id] = info.role
     if info.role == "user" and is_new:
-        return turns.take_prompt(memo) or memo.hush(frame.type)
+        return turns.take_prompt(memo) or memo.ignore(frame.type)
     if info.role == "assistant" and memo.open_turns:
         account = own.account
         if is_new:
             account.messages.add(info.id)
         if info.id in account.messages:  # not the late word on one of an earlier turn
-            _note_message(account, info, skim=memo.skim)
-    return memo.hush(frame.type)
+            _note_message(account, info, truncated=memo.truncated)
+    return memo.ignore(frame.type)
 
 
-def _note_message(account: Account, info: Info, *, skim: bool) -> None:
+def _note_message(account: Account, info: Info, *, truncated: bool) -> None:
     account.error = account.error or info.error
     if info.modelID:
         account.model = f"{info.providerID}/{info.modelID}"
     if info.structured is not None:
-        account.structured, account.gap = (None, True) if skim else (info.structured, False)
+        account.structured, account.gap = (None, True) if truncated else (info.structured, False)
 
 
-def _part(memo: Memo, frame: Frame, told: Properties) -> Out:
-    own, part = notes(memo), told.part
+def _part(memo: Memo, frame: Frame, event: Properties) -> Out:
+    own, part = state_of(memo), event.part
     if own.roles.get(part.messageID) != "assistant":
-        return memo.hush(frame.type)  # the user's own, or what an aborted turn leaves
+        return memo.ignore(frame.type)  # the user's own, or what an aborted turn leaves
     own.kinds[part.id] = part.type
     match part.type:
         case "text" | "reasoning":
@@ -183,9 +183,9 @@ def _part(memo: Memo, frame: Frame, told: Properties) -> Out:
         case "step-finish":
             own.account.streaming = ""
             hopeless = turns.step(memo, part) if memo.open_turns else False
-            return (Send(_abort(memo)),) if hopeless else memo.hush(part.type)
+            return (Send(_abort(memo)),) if hopeless else memo.ignore(part.type)
         case _:
-            return memo.hush(frame.type)
+            return memo.ignore(frame.type)
 
 
 def _abort(memo: Memo) -> bytes:
@@ -194,14 +194,14 @@ def _abort(memo: Memo) -> bytes:
 
 def _finished(memo: Memo, part: Part) -> Out:
     if part.time is None or part.time.end is None or not part.text:
-        return memo.hush(part.type)
-    account = notes(memo).account
+        return memo.ignore(part.type)
+    account = state_of(memo).account
     account.streaming = part.messageID
     if part.type == "reasoning":
         return (Thinking(memo.frame, memo.turn, part.text),)
     if account.speaker != part.messageID:
         account.speaker, account.texts, account.gap = part.messageID, [], False
-    if memo.skim:
+    if memo.truncated:
         account.gap = True
         return ()
     account.texts.append(part.text)
@@ -209,8 +209,8 @@ def _finished(memo: Memo, part: Part) -> Out:
 
 
 def _tool(memo: Memo, part: Part) -> Out:
-    own, state = notes(memo), part.state
-    if memo.skim and state.status == "running":
+    own, state = state_of(memo), part.state
+    if memo.truncated and state.status == "running":
         return ()  # told when it ends, with what it was given
     call = (
         ()
@@ -220,63 +220,63 @@ def _tool(memo: Memo, part: Part) -> Out:
     match state.status:
         case "running":
             own.running.add(part.callID)
-            return call or memo.hush("tool")
+            return call or memo.ignore("tool")
         case "completed" | "error":
             own.running.discard(part.callID)
             failed = state.status == "error"
-            said, seconds = state.error if failed else state.output, state.time.seconds
-            return (*call, ToolResult(memo.frame, memo.turn, part.callID, said, failed, duration=seconds))
+            text, seconds = state.error if failed else state.output, state.time.seconds
+            return (*call, ToolResult(memo.frame, memo.turn, part.callID, text, failed, duration=seconds))
         case _:
-            return memo.hush("tool")
+            return memo.ignore("tool")
 
 
-def _delta(memo: Memo, frame: Frame, told: Properties) -> Out:
-    own = notes(memo)
-    if told.field != "text" or own.roles.get(told.messageID) != "assistant":
-        return memo.hush(frame.type)
-    own.account.streaming = told.messageID
+def _delta(memo: Memo, frame: Frame, event: Properties) -> Out:
+    own = state_of(memo)
+    if event.field != "text" or own.roles.get(event.messageID) != "assistant":
+        return memo.ignore(frame.type)
+    own.account.streaming = event.messageID
     if not memo.launch.partial:
-        return memo.hush(frame.type)
-    if own.kinds.get(told.partID) == "reasoning":
-        return (Thinking(memo.frame, memo.turn, told.delta, partial=True),)
-    return (TextDelta(memo.frame, memo.turn, told.delta),)
+        return memo.ignore(frame.type)
+    if own.kinds.get(event.partID) == "reasoning":
+        return (Thinking(memo.frame, memo.turn, event.delta, partial=True),)
+    return (TextDelta(memo.frame, memo.turn, event.delta),)
 
 
-def _asked(memo: Memo, frame: Frame, told: Properties) -> Out:
-    if told.id in memo.approvals:
-        return memo.hush(frame.type)
-    asked = {"patterns": list(told.patterns), **told.metadata}
-    memo.approvals[told.id] = asked
-    tool = plain(memo.launch, told.permission)
-    notes(memo).asking[told.id] = tool
-    call = None if told.tool is None else told.tool.callID
-    what = ", ".join(told.patterns) or None
-    return (ApprovalRequested(memo.frame, memo.turn, told.id, tool, asked, what, call),)
+def _permission(memo: Memo, frame: Frame, event: Properties) -> Out:
+    if event.id in memo.approvals:
+        return memo.ignore(frame.type)
+    question = {"patterns": list(event.patterns), **event.metadata}
+    memo.approvals[event.id] = question
+    tool = plain(memo.launch, event.permission)
+    state_of(memo).questions[event.id] = tool
+    call = None if event.tool is None else event.tool.callID
+    what = ", ".join(event.patterns) or None
+    return (ApprovalRequested(memo.frame, memo.turn, event.id, tool, question, what, call),)
 
 
-def _replied(memo: Memo, frame: Frame, told: Properties) -> Out:
-    notes(memo).asking.pop(told.requestID, None)
-    if memo.approvals.pop(told.requestID, None) is None:
-        return memo.hush(frame.type)
-    return (ApprovalWithdrawn(memo.frame, memo.turn, told.requestID),)
+def _replied(memo: Memo, frame: Frame, event: Properties) -> Out:
+    state_of(memo).questions.pop(event.requestID, None)
+    if memo.approvals.pop(event.requestID, None) is None:
+        return memo.ignore(frame.type)
+    return (ApprovalWithdrawn(memo.frame, memo.turn, event.requestID),)
 
 
-def _question(memo: Memo, frame: Frame, told: Properties) -> Out:
-    if told.questions:
-        return _asked_user(memo, told)
+def _question(memo: Memo, frame: Frame, event: Properties) -> Out:
+    if event.questions:
+        return _ask_user(memo, event)
     declined = Notice(
         memo.frame, memo.turn, "question_declined", "the agent asked its user, who is not there"
     )
-    return (Send(ask(memo, "question", "POST", f"/question/{told.id}/reject")), declined)
+    return (Send(ask(memo, "question", "POST", f"/question/{event.id}/reject")), declined)
 
 
-def _asked_user(memo: Memo, told: Properties) -> Out:
+def _ask_user(memo: Memo, event: Properties) -> Out:
     """A question to the user is a tool that waits for its answers, as it is with other CLIs."""
-    memo.approvals[told.id] = asked = {"questions": told.questions}
-    notes(memo).asking[told.id] = QUESTION
-    call = None if told.tool is None else told.tool.callID
-    what = str(told.questions[0].get("question") or "") or None
-    return (ApprovalRequested(memo.frame, memo.turn, told.id, QUESTION, asked, what, call),)
+    memo.approvals[event.id] = question = {"questions": event.questions}
+    state_of(memo).questions[event.id] = QUESTION
+    call = None if event.tool is None else event.tool.callID
+    what = str(event.questions[0].get("question") or "") or None
+    return (ApprovalRequested(memo.frame, memo.turn, event.id, QUESTION, question, what, call),)
 
 
 Reader = Callable[[Memo, Frame, Properties], Out]
@@ -289,7 +289,7 @@ _READERS: Mapping[str, Reader] = {
     "message.updated": _message,
     "message.part.updated": _part,
     "message.part.delta": _delta,
-    "permission.asked": _asked,
+    "permission.asked": _permission,
     "permission.replied": _replied,
     "question.asked": _question,
     "question.replied": _replied,

@@ -51,19 +51,21 @@ def server_command(
 
 def address_in(output: bytes) -> str | None:
     """The address in what a server has said so far, None before it said so."""
-    found = _LISTENING.search(output)
-    return None if found is None else found[1].decode("ascii", "replace")
+    match = _LISTENING.search(output)
+    return None if match is None else match[1].decode("ascii", "replace")
 
 
 def _configuration(named: str | None) -> str:
     if named is None:
         return json.dumps(DEFAULTS)
     try:
-        given: Any = json.loads(named)
+        config: Any = json.loads(named)
     except ValueError:
         return named  # for the server to refuse, with its own words
     return (
-        named if not isinstance(given, dict) else json.dumps(_joined(DEFAULTS, cast("dict[str, Any]", given)))
+        named
+        if not isinstance(config, dict)
+        else json.dumps(_joined(DEFAULTS, cast("dict[str, Any]", config)))
     )
 
 

@@ -17,7 +17,7 @@ from proctor.protocols.opencode.serve.state import ask
 _OURS = "proctor-"
 
 
-def given(memo: Memo) -> bytes:
+def registrations(memo: Memo) -> bytes:
     """The requests that let the server have them."""
     servers = memo.launch.mcp.items()
     bodies = [
@@ -32,38 +32,38 @@ def taken_away(memo: Memo) -> bytes:
     return b"".join(ask(memo, "server", "POST", f"/mcp/{name}/disconnect") for name in names)
 
 
-def session_rules(wanted: Launch) -> list[dict[str, str]]:
+def session_rules(options: Launch) -> list[dict[str, str]]:
     """The rules of a session, the last of those that fit being the one that holds: of all such tools it has its own,
     approved or asked about; then those that its agent named."""
     named = (
-        *((full(wanted, tool), "allow") for tool in wanted.allowed_tools),
-        *((full(wanted, tool), "deny") for tool in wanted.disallowed_tools),
+        *((full(options, tool), "allow") for tool in options.allowed_tools),
+        *((full(options, tool), "deny") for tool in options.disallowed_tools),
     )
-    rules = (*_of_servers(wanted), *named)
+    rules = (*_of_servers(options), *named)
     return [{"permission": tool, "pattern": "*", "action": action} for tool, action in rules]
 
 
-def _of_servers(wanted: Launch) -> Iterator[tuple[str, str]]:
+def _of_servers(options: Launch) -> Iterator[tuple[str, str]]:
     yield f"{_OURS}*", "deny"
-    for name, server in wanted.mcp.items():
-        yield f"{name_of(wanted, name)}_*", "allow" if server.approved else "ask"
+    for name, server in options.mcp.items():
+        yield f"{name_of(options, name)}_*", "allow" if server.approved else "ask"
 
 
-def full(wanted: Launch, tool: str) -> str:
+def full(options: Launch, tool: str) -> str:
     """The name of a tool, or a pattern of names, as the server has it."""
-    ours = any(tool.startswith(f"{name}_") for name in wanted.mcp)
-    return f"{_mark(wanted)}{tool}" if ours else tool
+    ours = any(tool.startswith(f"{name}_") for name in options.mcp)
+    return f"{_mark(options)}{tool}" if ours else tool
 
 
-def plain(wanted: Launch, tool: str) -> str:
+def plain(options: Launch, tool: str) -> str:
     """The name of a tool as its agent was given it."""
-    return tool.removeprefix(_mark(wanted))
+    return tool.removeprefix(_mark(options))
 
 
-def name_of(wanted: Launch, server: str) -> str:
+def name_of(options: Launch, server: str) -> str:
     """The name that the server has it under."""
-    return f"{_mark(wanted)}{server}"
+    return f"{_mark(options)}{server}"
 
 
-def _mark(wanted: Launch) -> str:
-    return f"{_OURS}{hashlib.sha256(wanted.agent.encode('utf-8', 'replace')).hexdigest()[:6]}-"
+def _mark(options: Launch) -> str:
+    return f"{_OURS}{hashlib.sha256(options.agent.encode('utf-8', 'replace')).hexdigest()[:6]}-"

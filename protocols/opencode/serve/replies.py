@@ -13,24 +13,24 @@ import msgspec
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.lenient import Refusal, decoded
 from proctor.protocols.opencode.serve import mcp_servers, turns
-from proctor.protocols.opencode.serve.state import Account, Asked, Kind, ask, notes
+from proctor.protocols.opencode.serve.state import Account, Kind, PendingRequest, ask, state_of
 from proctor.protocols.opencode.serve.wire import Connected, Error, Frame, Info, Status, Whole
 from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text, Unrecognized
 
 
 def read_reply(memo: Memo, frame: Frame) -> Out:
     """The reply to a request of ours; one that nobody waits for is `Misplaced`."""
-    asked = notes(memo).asked.pop(frame.request, None)
-    if asked is None:
+    pending = state_of(memo).pending.pop(frame.request, None)
+    if pending is None:
         return (Misplaced(memo.frame, memo.turn, "reply", ""),)
-    memo.asked.pop(asked.request, None)
-    return _REPLIES[asked.kind](memo, asked, frame)
+    memo.pending.pop(pending.request, None)
+    return _REPLIES[pending.kind](memo, pending, frame)
 
 
 def resync(memo: Memo) -> Out:
     """Ask how the session stands; the words of a message are asked for when it rests."""
     if memo.session_id is None:
-        return memo.hush("http.resubscribed")
+        return memo.ignore("http.resubscribed")
     notice = Notice(
         memo.frame, memo.turn, "events_missed", "the stream of events broke; the session is read again"
     )
@@ -45,18 +45,18 @@ def _why(memo: Memo, frame: Frame) -> str:
     return _fault(memo, frame).data.message or f"the server answered with status {frame.status}"
 
 
-def _on_session(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_session(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     if frame.status >= 400:
         memo.refused = _why(memo, frame)
-        return memo.hush("session refused")
+        return memo.ignore("session refused")
     info, lost = decoded(memo, Info, bytes(frame.body) or b"{}", "session")
     if not info.id:
         memo.refused = "the server made a session without an id"
         return (*lost, Unrecognized(memo.frame, memo.turn, "session.id", memo.refused))
-    own = notes(memo)
+    own = state_of(memo)
     memo.session_id, memo.version, memo.model = info.id, info.version or None, own.model
     own.family.add(info.id)
-    rules = [] if asked.kind == "session" else [_rule(memo, info.id)]
+    rules = [] if pending.kind == "session" else [_rule(memo, info.id)]
     memo.greeted = True
     started = Started(memo.frame, None, info.id, own.model, info.directory or None, memo.version)
     return (*lost, *rules, started, Answered(memo.frame, None, "greeting"))
@@ -68,7 +68,7 @@ def _rule(memo: Memo, session: str) -> Send:
     return Send(ask(memo, "rules", "PATCH", f"/session/{session}", body))
 
 
-def _on_server(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_server(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     """What has become of the servers: a failure is told, it ends nothing."""
     if frame.status >= 400:
         return (Notice(memo.frame, memo.turn, "mcp_server", _why(memo, frame)),)
@@ -80,59 +80,59 @@ def _on_server(memo: Memo, asked: Asked, frame: Frame) -> Out:
     failed = {
         own[name]: state.error for name, state in states.items() if name in own and state.status == "failed"
     }
-    told = [
+    notices = [
         Notice(memo.frame, memo.turn, "mcp_server", error, {"server": name}) for name, error in failed.items()
     ]
-    return (*told,) or memo.hush("server answered")
+    return (*notices,) or memo.ignore("server answered")
 
 
-def _on_prompt(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_prompt(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     if frame.status < 400:
-        return memo.hush("prompt taken")
-    return turns.refused(memo, asked.request, _fault(memo, frame), frame.status)
+        return memo.ignore("prompt taken")
+    return turns.refused(memo, pending.request, _fault(memo, frame), frame.status)
 
 
-def _on_answered(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_answered(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     error = _why(memo, frame) if frame.status >= 400 else None
-    if not asked.request:
-        return memo.hush(f"{asked.kind} answered")
-    return (Answered(memo.frame, memo.turn, asked.request, error),)
+    if not pending.request:
+        return memo.ignore(f"{pending.kind} answered")
+    return (Answered(memo.frame, memo.turn, pending.request, error),)
 
 
-def _on_decision(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_decision(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     if frame.status < 400:
-        return memo.hush("decision taken")
+        return memo.ignore("decision taken")
     text = _why(memo, frame)
-    return (Notice(memo.frame, memo.turn, "approval_late", text, {"id": asked.request}),)
+    return (Notice(memo.frame, memo.turn, "approval_late", text, {"id": pending.request}),)
 
 
-def _on_states(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_states(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     try:
         states = msgspec.json.decode(frame.body, type=dict[str, Status])
     except Refusal:
-        return memo.hush("states unread")
+        return memo.ignore("states unread")
     state = states.get(memo.session_id or "")
     if state is not None and state.type != "idle":
-        return turns.begin(memo) or memo.hush("still working")
+        return turns.begin(memo) or memo.ignore("still working")
     if not memo.open_turns and not memo.prompts:
-        return memo.hush("at rest")
+        return memo.ignore("at rest")
     return (Send(ask(memo, "messages", "GET", f"/session/{memo.session_id}/message")),)
 
 
-def _on_messages(memo: Memo, asked: Asked, frame: Frame) -> Out:
+def _on_messages(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     try:
         messages = msgspec.json.decode(frame.body, type=tuple[Whole, ...])
     except Refusal:
         messages = ()
-    own = notes(memo)
+    own = state_of(memo)
     begun: tuple[AnyEvent, ...] = ()
     if not memo.open_turns:
         own.seen += own.sent
         own.sent.clear()
         begun = turns.begin(memo)
-    said = _last_words(messages)
-    account = _reckoned(memo, said, own.account)
-    missed = () if said is None or said.info.id == own.account.speaker else tuple(account.texts)
+    last = _last_words(messages)
+    account = _reckoned(memo, last, own.account)
+    missed = () if last is None or last.info.id == own.account.speaker else tuple(account.texts)
     own.account = account
     return (*begun, *(Text(memo.frame, memo.turn, text) for text in missed), *turns.end(memo))
 
@@ -142,32 +142,32 @@ def _last_words(messages: tuple[Whole, ...]) -> Whole | None:
     return spoken[-1] if spoken else None
 
 
-def _reckoned(memo: Memo, said: Whole | None, account: Account) -> Account:
-    if said is None:
+def _reckoned(memo: Memo, last: Whole | None, account: Account) -> Account:
+    if last is None:
         return account
-    account.error = account.error or said.info.error
-    account.structured = None if memo.skim else said.info.structured
-    texts = [part.text for part in said.parts if part.type == "text" and part.text and not memo.skim]
-    reasons = [part.reason for part in said.parts if part.type == "step-finish"]
+    account.error = account.error or last.info.error
+    account.structured = None if memo.truncated else last.info.structured
+    texts = [part.text for part in last.parts if part.type == "text" and part.text and not memo.truncated]
+    reasons = [part.reason for part in last.parts if part.type == "step-finish"]
     reason = reasons[-1] if reasons else ""
-    model = f"{said.info.providerID}/{said.info.modelID}" if said.info.modelID else account.model
+    model = f"{last.info.providerID}/{last.info.modelID}" if last.info.modelID else account.model
     return Account(
-        speaker=said.info.id,
+        speaker=last.info.id,
         texts=texts,
         reason=reason,
-        messages={said.info.id},
+        messages={last.info.id},
         steps=account.steps,
         cost=account.cost,
         usage=account.usage,
         model=model,
         structured=account.structured,
-        gap=memo.skim,
+        gap=memo.truncated,
         error=account.error,
         denied=account.denied,
     )
 
 
-_REPLIES: Mapping[Kind, Callable[[Memo, Asked, Frame], Out]] = {
+_REPLIES: Mapping[Kind, Callable[[Memo, PendingRequest, Frame], Out]] = {
     "session": _on_session,
     "fork": _on_session,
     "prompt": _on_prompt,

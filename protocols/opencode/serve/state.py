@@ -40,7 +40,7 @@ Kind = Literal[
 
 
 @attrs.frozen
-class Asked:
+class PendingRequest:
     """A request on its way: what for, and the host's id of it ("" for none)."""
 
     kind: Kind
@@ -74,21 +74,21 @@ class Account:
 
 
 @attrs.define
-class Notes:
+class SessionState:
     """`family` holds the session and those that its tools have opened. `sent` are the prompts whose message was not
     seen yet, `seen` those whose message was, before a turn took them. `roles` are the messages' by id, `kinds` the
-    parts'; `running` the tool calls by id; `asking` the tools of open
+    parts'; `running` the tool calls by id; `questions` the tools of open
     questions by the question's. `stray_idle`: one more end may follow an aborted turn's.
     `aborting`: the host has interrupted the open turn."""
 
     family: set[str] = attrs.field(factory=set[str])
-    asked: dict[str, Asked] = attrs.field(factory=dict[str, Asked])
+    pending: dict[str, PendingRequest] = attrs.field(factory=dict[str, PendingRequest])
     next: int = 1
     sent: deque[str] = attrs.field(factory=deque[str])
     seen: list[str] = attrs.field(factory=list[str])
     roles: dict[str, str] = attrs.field(factory=dict[str, str])
     kinds: dict[str, str] = attrs.field(factory=dict[str, str])
-    asking: dict[str, str] = attrs.field(factory=dict[str, str])
+    questions: dict[str, str] = attrs.field(factory=dict[str, str])
     running: set[str] = attrs.field(factory=set[str])
     account: Account = attrs.field(factory=Account)
     stray_idle: bool = False
@@ -102,19 +102,19 @@ class Notes:
                 del kept[id]
 
 
-def notes(memo: Memo) -> Notes:
+def state_of(memo: Memo) -> SessionState:
     """The notes of a conversation, made at their first use."""
-    found = memo.own.get("serve")
-    if not isinstance(found, Notes):
-        found = memo.own["serve"] = Notes(model=memo.launch.model)
-    return found
+    state = memo.own.get("serve")
+    if not isinstance(state, SessionState):
+        state = memo.own["serve"] = SessionState(model=memo.launch.model)
+    return state
 
 
 def ask(memo: Memo, kind: Kind, verb: str, path: str, body: object = None, *, request: str = "") -> bytes:
     """A request of ours; `request` is the host's id of it, if a host waits for the reply."""
-    own = notes(memo)
+    own = state_of(memo)
     key, own.next = f"{kind}.{own.next}", own.next + 1
-    own.asked[key] = Asked(kind, request)
+    own.pending[key] = PendingRequest(kind, request)
     frame: dict[str, Any] = {"key": key, "verb": verb, "path": path, "query": {"directory": memo.launch.cwd}}
     if body is not None:
         frame["body"] = body

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from proctor.protocols.acp import cause_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.lenient import UNKEPT
-from proctor.protocols.opencode.serve.state import Account, Notes, notes
+from proctor.protocols.opencode.serve.state import Account, SessionState, state_of
 from proctor.protocols.opencode.serve.wire import Error, ErrorData, Part
 from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, TurnStarted, Usage
 
@@ -51,7 +51,7 @@ NO_SUCH_MODEL = ("Model not found", "Provider not found")
 
 def take_prompt(memo: Memo) -> tuple[AnyEvent, ...]:
     """A message of the user has appeared: the oldest prompt sent is in it."""
-    own = notes(memo)
+    own = state_of(memo)
     if not own.sent:
         return ()
     prompt = own.sent.popleft()
@@ -66,7 +66,7 @@ def begin(memo: Memo) -> tuple[AnyEvent, ...]:
     """The session works: a turn is open, from now on if none was."""
     if memo.open_turns:
         return ()
-    own = notes(memo)
+    own = state_of(memo)
     prompts, own.seen = own.seen, []
     own.account = Account()
     own.running.clear()
@@ -76,7 +76,7 @@ def begin(memo: Memo) -> tuple[AnyEvent, ...]:
 
 def step(memo: Memo, part: Part) -> bool:
     """Count a step that has ended. True when nothing better is to be expected of the next."""
-    account = notes(memo).account
+    account = state_of(memo).account
     tokens, before = part.tokens, account.usage or Usage(0, 0, 0, 0)
     account.usage = Usage(
         (before.input_tokens or 0) + tokens.input,
@@ -97,25 +97,25 @@ def step(memo: Memo, part: Part) -> bool:
 
 def used(memo: Memo) -> Used:
     """What the steps of the running turn have come to so far."""
-    account = notes(memo).account
+    account = state_of(memo).account
     return account.usage, account.cost if account.steps else None
 
 
 def idle(memo: Memo) -> Out:
     """The session says that it rests."""
-    own = notes(memo)
+    own = state_of(memo)
     if not memo.open_turns:
         own.stray_idle = False
-        return memo.hush("session.idle")
+        return memo.ignore("session.idle")
     if own.stray_idle and not own.account.messages and own.account.error is None:
         own.stray_idle = False
-        return memo.hush("session.idle")
+        return memo.ignore("session.idle")
     return end(memo)
 
 
 def end(memo: Memo) -> Out:
     """End the open turn by what was heard of it."""
-    own, turn = notes(memo), memo.open_turns[0]
+    own, turn = state_of(memo), memo.open_turns[0]
     ended = _ended(memo, own, turn)
     own.stray_idle = ended.ending == "interrupted"
     own.aborting = False
@@ -128,7 +128,7 @@ def end(memo: Memo) -> Out:
 
 def refused(memo: Memo, prompt: str, error: Error, status: int) -> Out:
     """A prompt that the server did not take: a turn of its own, or no part of the open one."""
-    own = notes(memo)
+    own = state_of(memo)
     if prompt in own.sent:
         own.sent.remove(prompt)
     text = error.data.message or f"the server refused the prompt with status {status}"
@@ -147,7 +147,7 @@ def refused(memo: Memo, prompt: str, error: Error, status: int) -> Out:
     return (started, ended)
 
 
-def _ended(memo: Memo, own: Notes, turn: OpenTurn) -> TurnEnded:
+def _ended(memo: Memo, own: SessionState, turn: OpenTurn) -> TurnEnded:
     account = own.account
     ending, detail = _ending(account)
     if own.aborting and account.error is None and ending != "completed":

@@ -71,7 +71,7 @@ def session(profile: Profile = GENERIC, *prompts: str, opened: Json = OPENED) ->
     """A conversation with a session, and these prompts sent."""
     talk = talk_to(profile)
     talk.receive(reply(1, **INITIALIZED) + reply(2, **opened))
-    talk.take_owed()
+    talk.data_to_send()
     for prompt in prompts:
         talk.send(Prompt(prompt, prompt))
     return talk

@@ -80,7 +80,7 @@ def play(name: str, cut: Cut = whole) -> tuple[Conversation, list[AnyEvent]]:
         launch=Launch(executable=("agent",), resume=loaded, cwd="/x"),
         resumed=loaded is not None,
     )
-    jsonrpc.ledger(talk.memo).next = 0
+    jsonrpc.pending_requests(talk.memo).next = 0
     events: list[AnyEvent] = []
     pending = b""
     for step in steps(name):
@@ -104,12 +104,12 @@ def _say(talk: Conversation, message: Json) -> None:
             talk.send(Interrupt("i"))
         case {"method": "session/prompt", "id": number, "params": {"sessionId": session, "prompt": [block]}}:
             if session == talk.memo.session_id:
-                jsonrpc.ledger(talk.memo).next = number
+                jsonrpc.pending_requests(talk.memo).next = number
                 talk.send(Prompt(f"prompt-{number}", block["text"]))
             else:
                 _note(talk, number)
         case {"method": "session/set_mode", "id": number, "params": {"modeId": mode}}:
-            jsonrpc.ledger(talk.memo).next = number
+            jsonrpc.pending_requests(talk.memo).next = number
             talk.send(SetPermissionMode(f"mode-{number}", mode))
         case {"method": _, "id": number}:
             _note(talk, number)
@@ -120,7 +120,7 @@ def _say(talk: Conversation, message: Json) -> None:
 
 
 def _note(talk: Conversation, number: int) -> None:
-    jsonrpc.ledger(talk.memo).open[number] = jsonrpc.Asked("other", f"other-{number}")
+    jsonrpc.pending_requests(talk.memo).open[number] = jsonrpc.PendingRequest("other", f"other-{number}")
 
 
 def _decide(talk: Conversation, question: str, outcome: Json) -> None:

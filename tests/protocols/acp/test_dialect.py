@@ -71,7 +71,7 @@ def test_every_profile_makes_a_dialect_that_ends_with_a_kill() -> None:
 def test_a_session_is_opened_in_two_steps_and_then_ready() -> None:
     talk = talk_to()
     assert talk.receive(reply(1, **INITIALIZED)) == []
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     assert (asked["method"], asked["params"]["cwd"]) == ("session/new", "/x")
     assert asked["params"]["mcpServers"] == []
     started, ready = talk.receive(reply(2, **OPENED))
@@ -93,7 +93,7 @@ def test_a_session_is_gone_on_with_by_the_best_way_there_is(
 ) -> None:
     talk = talk_to(**launch)
     talk.receive(reply(1, agentCapabilities={"loadSession": True, "sessionCapabilities": can}))
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     assert (asked["method"], asked["params"]["sessionId"]) == (method, "old")
     talk.receive(reply(2, **({"sessionId": "new"} if "fork" in launch else {})))
     assert talk.memo.session_id == ("new" if "fork" in launch else "old")
@@ -107,8 +107,8 @@ def test_a_session_is_gone_on_with_by_the_best_way_there_is(
         ({}, [reply(1, protocolVersion=2)], "version 2"),
         ({}, [reply(1), fault(2, -32000, "Authentication required")], "Authentication required"),
         ({}, [reply(1), reply(2)], "without an id"),
-        ({"resume": "x"}, [reply(1)], "no way to resume"),
-        ({"resume": "x", "fork": True}, [reply(1)], "no way to fork"),
+        ({"resume": "x"}, [reply(1)], "cannot resume"),
+        ({"resume": "x", "fork": True}, [reply(1)], "cannot fork"),
         (
             {"resume": "x"},
             [reply(1, **INITIALIZED), fault(2, -32603, "Internal error", data={"details": "unknown id"})],
@@ -135,9 +135,9 @@ def test_a_start_that_the_agent_refuses_without_leaving_is_said_so(
 def test_the_settings_of_a_launch_are_made_one_by_one_before_the_session_is_ready() -> None:
     talk = talk_to(model="big", permission_mode="plan", effort="high")
     talk.receive(reply(1))
-    talk.take_owed()
+    talk.data_to_send()
     talk.receive(reply(2, **OPENED))
-    assert sent(talk.take_owed()) == [
+    assert sent(talk.data_to_send()) == [
         {
             "id": 3,
             "method": "session/set_config_option",
@@ -146,10 +146,10 @@ def test_the_settings_of_a_launch_are_made_one_by_one_before_the_session_is_read
     ]
     effort = {"id": "e", "category": "thought_level", "currentValue": "low"}
     talk.receive(reply(3, configOptions=[{**MODEL, "currentValue": "big"}, effort]))
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     assert (asked["method"], asked["params"]) == ("session/set_mode", {"sessionId": "s1", "modeId": "plan"})
     talk.receive(reply(4))
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     assert asked["params"] == {"sessionId": "s1", "configId": "e", "value": "high"}
     assert not talk.memo.greeted
     events = talk.receive(reply(5))
@@ -169,7 +169,7 @@ def test_a_prompt_before_the_session_is_ready_is_sent_when_it_is() -> None:
     talk = talk_to()
     assert talk.send(Prompt("p", "hi")) == b""
     talk.receive(reply(1) + reply(2, **OPENED))
-    [_, prompt] = sent(talk.take_owed())
+    [_, prompt] = sent(talk.data_to_send())
     assert prompt["params"] == {"sessionId": "s1", "prompt": [{"type": "text", "text": "hi"}]}
     assert talk.phase == "working"
 
@@ -177,7 +177,7 @@ def test_a_prompt_before_the_session_is_ready_is_sent_when_it_is() -> None:
 def test_a_prompt_in_mid_turn_waits_for_its_end_and_has_a_turn_of_its_own() -> None:
     talk = session(GENERIC, "p1", "p2", "p3")
     events = talk.receive(chunk("one") + reply(3, stopReason="end_turn"))
-    [asked] = sent(talk.take_owed())
+    [asked] = sent(talk.data_to_send())
     assert asked["params"]["prompt"][0]["text"] == "p2"
     events += talk.receive(chunk("two", "m2") + reply(4, stopReason="end_turn"))
     assert [(e.prompts, e.text) for e in events if isinstance(e, TurnEnded)] == [
@@ -190,7 +190,7 @@ def test_a_prompt_that_was_taken_back_while_it_waited_is_not_sent() -> None:
     talk = session(GENERIC, "p1", "p2")
     talk.forget(Prompt("p2", "p2"))
     talk.receive(reply(3, stopReason="end_turn"))
-    assert talk.take_owed() == b""
+    assert talk.data_to_send() == b""
 
 
 def test_blocks_of_a_prompt_are_passed_as_they_are() -> None:
@@ -256,7 +256,7 @@ def test_a_question_that_the_agent_takes_back_is_withdrawn_and_answered() -> Non
     talk.receive(question())
     [withdrawn] = talk.receive(line(method="$/cancel_request", params={"requestId": 7}))
     assert withdrawn == ApprovalWithdrawn(3, "t1", "7")
-    assert sent(talk.take_owed())[0]["id"] == 7
+    assert sent(talk.data_to_send())[0]["id"] == 7
     assert talk.receive(line(method="$/cancel_request", params={"requestId": 7})) == []
 
 
@@ -281,13 +281,13 @@ def test_a_setting_in_mid_session_is_answered(
 
 @pytest.mark.parametrize("request_", [SetModel("r", "x"), SetPermissionMode("r", "x")])
 def test_a_setting_that_an_agent_does_not_offer_is_misuse(request_: SetModel | SetPermissionMode) -> None:
-    with pytest.raises(Misuse, match="no way to set"):
+    with pytest.raises(Misuse, match="cannot set"):
         session(GENERIC, opened={"sessionId": "s1"}).send(request_)
 
 
 @pytest.mark.parametrize("request_", [Steer("r", "x"), EndSession("r")])
 def test_what_the_protocol_cannot_say_is_misuse(request_: Steer | EndSession) -> None:
-    with pytest.raises(Misuse, match="no way to send"):
+    with pytest.raises(Misuse, match="cannot send"):
         session(GENERIC, "p").send(request_)
 
 
@@ -299,14 +299,14 @@ def test_a_request_that_no_host_serves_is_refused_at_once(method: str) -> None:
     [odd] = talk.receive(line(id="x", method=method, params={}))
     assert isinstance(odd, Unrecognized)
     assert odd.kind == method
-    [answer] = sent(talk.take_owed())
+    [answer] = sent(talk.data_to_send())
     assert (answer["id"], answer["error"]["code"]) == ("x", -32601)
 
 
 def test_extensions_are_quiet_and_their_requests_are_refused() -> None:
     talk = session()
     assert talk.receive(line(method="_auth/status", params={}) + line(id=5, method="_x/y")) == []
-    assert sent(talk.take_owed())[0]["error"]["code"] == -32601
+    assert sent(talk.data_to_send())[0]["error"]["code"] == -32601
     assert talk.memo.quiet["_x/y"] == 1
 
 
@@ -411,10 +411,10 @@ def test_model_calls_without_end_are_interrupted_once_their_bound_is_passed() ->
     bounded = attrs.evolve(OPENCODE, fruitless=3)
     talk = session(bounded, "p")
     events = talk.receive(b"".join(chunk("again", f"m{n}") for n in range(3)))
-    assert talk.take_owed() == b""
+    assert talk.data_to_send() == b""
     events = talk.receive(chunk("again", "m3") + chunk("again", "m4"))
     assert [e.code for e in events if isinstance(e, Notice)] == ["endless_turn"]
-    assert [each["method"] for each in sent(talk.take_owed())] == ["session/cancel"]
+    assert [each["method"] for each in sent(talk.data_to_send())] == ["session/cancel"]
     [*_, end] = talk.receive(reply(3, stopReason="cancelled"))
     assert isinstance(end, TurnEnded)
     assert (end.ending, end.detail) == ("api_error", "endless")
@@ -429,7 +429,7 @@ def test_model_calls_that_use_tools_are_progress() -> None:
     for number in range(10):
         tool = update("tool_call", toolCallId=f"t{number}", title="bash", status="in_progress")
         talk.receive(chunk("next", f"m{number}") + tool)
-    assert talk.take_owed() == b""
+    assert talk.data_to_send() == b""
 
 
 @pytest.mark.parametrize(
@@ -447,17 +447,17 @@ def test_a_session_is_set_to_the_mode_of_its_profile_unless_the_launch_names_one
 ) -> None:
     talk = talk_to(profile, permission_mode=named)
     talk.receive(reply(1, **INITIALIZED))
-    talk.take_owed()
+    talk.data_to_send()
     talk.receive(reply(2, **OPENED))
-    assert [each["params"]["modeId"] for each in sent(talk.take_owed())] == set_to
+    assert [each["params"]["modeId"] for each in sent(talk.data_to_send())] == set_to
 
 
 def test_an_agent_without_modes_is_not_asked_for_the_one_of_its_profile() -> None:
     talk = talk_to(CODEX_ACP)
     talk.receive(reply(1, **INITIALIZED))
-    talk.take_owed()
+    talk.data_to_send()
     events = talk.receive(reply(2, sessionId="s1"))
-    assert talk.take_owed() == b""
+    assert talk.data_to_send() == b""
     codes = [event.code for event in events if isinstance(event, Notice)]
     assert "option_ignored" not in codes
 

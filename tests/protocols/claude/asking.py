@@ -48,7 +48,7 @@ def call(request: str, name: str = "add", *, number: object = 2, **arguments: An
 
 def owed(talk: Conversation) -> list[dict[str, Any]]:
     """The replies that are owed, without what is around each."""
-    frames = [json.loads(text) for text in talk.take_owed().splitlines()]
+    frames = [json.loads(text) for text in talk.data_to_send().splitlines()]
     assert all(frame["type"] == "control_response" for frame in frames)
     return [frame["response"] for frame in frames]
 

@@ -186,7 +186,7 @@ def _ask(talk: Conversation, request_id: str, request: dict[str, Any]) -> None:
     match request["subtype"]:
         case "initialize" if not talk.memo.greeted:
             talk.greet()
-            talk.memo.asked[request_id] = talk.memo.asked.pop("greeting")
+            talk.memo.pending[request_id] = talk.memo.pending.pop("greeting")
         case "interrupt":
             talk.send(Interrupt(request_id))
         case "set_model":
@@ -194,7 +194,7 @@ def _ask(talk: Conversation, request_id: str, request: dict[str, Any]) -> None:
         case "end_session":
             talk.send(EndSession(request_id))
         case other:
-            talk.memo.asked[request_id] = other
+            talk.memo.pending[request_id] = other
 
 
 def _decide(talk: Conversation, reply: dict[str, Any]) -> None:

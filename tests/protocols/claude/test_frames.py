@@ -278,13 +278,13 @@ def test_a_reply_that_nobody_waits_for_is_misplaced() -> None:
 
 
 def test_a_refused_request_says_why() -> None:
-    memo = Memo(asked={"r": "set_model"})
+    memo = Memo(pending={"r": "set_model"})
     reply = {"subtype": "error", "request_id": "r", "error": "no such model"}
     assert told(memo, type="control_response", response=reply) == [Answered(-1, None, "r", "no such model")]
 
 
 def test_a_new_model_is_remembered() -> None:
-    memo = Memo(asked={"r": "set_model"})
+    memo = Memo(pending={"r": "set_model"})
     reply = {"subtype": "success", "request_id": "r", "response": {"model": "haiku"}}
     told(memo, type="control_response", response=reply)
     assert memo.model == "haiku"

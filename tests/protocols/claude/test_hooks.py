@@ -87,7 +87,7 @@ def test_a_hook_that_is_called_waits_for_its_verdict() -> None:
     assert talk.receive(asked) == [
         HookCalled(1, None, "h1", "before", "PreToolUse", TOLD, "toolu_1"),
     ]
-    assert (talk.take_owed(), talk.memo.calls) == (b"", {"h1": "before"})
+    assert (talk.data_to_send(), talk.memo.calls) == (b"", {"h1": "before"})
 
 
 def test_a_hook_that_nobody_registered_is_refused_and_told() -> None:

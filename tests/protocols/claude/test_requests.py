@@ -29,7 +29,7 @@ def test_the_greeting_is_a_control_request_and_waits_for_its_reply() -> None:
     assert greet(memo) == (
         b'{"type":"control_request","request_id":"greeting","request":{"subtype":"initialize"}}\n'
     )
-    assert memo.asked == {"greeting": "greeting"}
+    assert memo.pending == {"greeting": "greeting"}
 
 
 def test_a_one_shot_run_is_not_greeted() -> None:
@@ -118,7 +118,7 @@ def test_a_control_request_waits_for_its_reply(request_: AnyRequest, asked: dict
     line = write(memo, request_)
     assert json.loads(line) == {"type": "control_request", "request_id": "r1", "request": asked}
     assert line.endswith(b"\n")  # C18
-    assert memo.asked == {"r1": asked["subtype"]}
+    assert memo.pending == {"r1": asked["subtype"]}
 
 
 @pytest.mark.parametrize(

@@ -167,5 +167,5 @@ def test_a_mode_that_an_old_version_would_believe_is_misuse() -> None:
     memo = Memo(version="2.1.197")
     with pytest.raises(Misuse, match="'lenient' is not a permission mode"):
         write(memo, SetPermissionMode("m1", "lenient"))
-    assert memo.asked == {}
+    assert memo.pending == {}
     assert b"lenient" in write(Memo(version="2.1.330"), SetPermissionMode("m1", "lenient"))

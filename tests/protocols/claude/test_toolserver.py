@@ -97,7 +97,7 @@ def test_a_call_waits_for_the_hosts_return() -> None:
     assert talk.receive(call("r1", a=1, b=2)) == [
         ToolRequested(1, None, "r1", "add", {"a": 1, "b": 2}, "toolu_1")
     ]
-    assert (talk.take_owed(), talk.memo.calls) == (b"", {"r1": "add"})
+    assert (talk.data_to_send(), talk.memo.calls) == (b"", {"r1": "add"})
     reply = json.loads(talk.send(ToolReturn("r1", "3")))["response"]
     assert (reply["subtype"], reply["request_id"]) == ("success", "r1")
     assert reply["response"] == {
@@ -160,9 +160,9 @@ def test_a_cancellation_after_the_return_is_nothing_odd() -> None:
 def test_a_verdict_is_no_answer_to_a_call() -> None:
     talk = hosting(tools=[ADD], hooks=[BEFORE], hook_on_failure_supported=True)
     talk.receive(call("r1") + asks("h1", "hook_callback", callback_id="before", input={}))
-    with pytest.raises(Misuse, match="not the call of a hook"):
+    with pytest.raises(Misuse, match="not a hook call"):
         talk.send(HookVerdict("r1"))
-    with pytest.raises(Misuse, match="not the call of a tool"):
+    with pytest.raises(Misuse, match="not a tool call"):
         talk.send(ToolReturn("h1", "x"))
     assert talk.memo.calls == {"r1": "add", "h1": "before"}
 

@@ -246,7 +246,7 @@ def test_an_approval_that_nobody_decided_is_moot_when_its_turn_has_ended() -> No
 @pytest.mark.parametrize("name", ["e_sdk_mcp", "e_sdk_mcp_flag"])
 def test_what_no_host_serves_is_refused_at_once(name: str) -> None:
     talk, events = play(name)
-    owed = [json.loads(line) for line in talk.take_owed().splitlines()]
+    owed = [json.loads(line) for line in talk.data_to_send().splitlines()]
     refused = [event for event in of(events, Notice) if event.code == "request_refused"]
     asked = [f["request_id"] for f in frames(name) if f["type"] == "control_request"]
     assert [reply["response"]["request_id"] for reply in owed] == asked

@@ -115,7 +115,7 @@ def _play_exec(name: str, cut: Cut) -> tuple[Conversation, list[AnyEvent]]:
 def _play_app(name: str, cut: Cut) -> tuple[Conversation, list[AnyEvent]]:
     record = recording(name)
     talk = Conversation(CODEX, launch=_launch(record))
-    jsonrpc.ledger(talk.memo).next = OURS
+    jsonrpc.pending_requests(talk.memo).next = OURS
     events: list[AnyEvent] = []
     pending = b""
     for step in _steps(record):
@@ -151,9 +151,11 @@ def _say(talk: Conversation, message: Message) -> None:
     if number is None:
         return None
     if not _ask(talk, f"request-{number}", message["method"], params):
-        jsonrpc.ledger(talk.memo).open[number] = jsonrpc.Asked("other", f"request-{number}")
+        jsonrpc.pending_requests(talk.memo).open[number] = jsonrpc.PendingRequest(
+            "other", f"request-{number}"
+        )
         return None
-    own = jsonrpc.ledger(talk.memo)
+    own = jsonrpc.pending_requests(talk.memo)
     own.open[number] = own.open.pop(max(own.open))
     return None
 
@@ -164,7 +166,7 @@ def _ask(talk: Conversation, request: str, method: str, params: Message) -> bool
     if method == "initialize" and not talk.memo.version and params["clientInfo"]["name"] == "proctor":
         talk.greet()
     elif method in THREADS:
-        return not talk.memo.greeted and bool(jsonrpc.ledger(talk.memo).open)
+        return not talk.memo.greeted and bool(jsonrpc.pending_requests(talk.memo).open)
     elif thread is None or params.get("threadId") != thread:
         return False
     elif method == "turn/start":

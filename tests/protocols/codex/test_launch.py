@@ -29,7 +29,7 @@ def opened(launch: Launch) -> tuple[str, dict[str, Any]]:
     talk = Conversation(CODEX, launch=launch)
     talk.greet()
     talk.receive(b'{"id":1,"result":{"userAgent":"proctor/0.169.0 (x)"}}\n')
-    told = [json.loads(line) for line in talk.take_owed().splitlines()]
+    told = [json.loads(line) for line in talk.data_to_send().splitlines()]
     assert told[0] == {"method": "initialized"}
     return told[1]["method"], told[1]["params"]
 

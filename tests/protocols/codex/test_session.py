@@ -68,7 +68,7 @@ class Session:
         return self.talk.receive(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
     def owed(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.talk.take_owed().splitlines()]
+        return [json.loads(line) for line in self.talk.data_to_send().splitlines()]
 
     def say(self, request: Any) -> dict[str, Any]:
         data = self.talk.send(request)

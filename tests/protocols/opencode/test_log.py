@@ -38,14 +38,14 @@ def session() -> Conversation:
     talk = Conversation(OPENCODE, launch=Launch(executable=("/o",), cwd="/x", partial=True))
     talk.greet()
     talk.receive(reply(1, **INITIALIZED) + reply(2, **OPENED))
-    talk.take_owed()
+    talk.data_to_send()
     talk.send(v.Prompt("p", "hi"))
     return talk
 
 
 def told(talk: Conversation, *parts: tuple[str, bytes]) -> list[v.AnyEvent]:
     """What the parts give, each from "out" or from "log"."""
-    ways = {"out": talk.receive, "log": talk.overhear}
+    ways = {"out": talk.receive, "log": talk.feed_stderr}
     return [event for where, data in parts for event in ways[where](data)]
 
 
@@ -86,14 +86,14 @@ def test_what_a_call_had_said_before_it_was_made_again_is_void() -> None:
 def test_why_a_call_broke_is_told_at_once_and_with_the_next_attempt(error: str, text: str | None) -> None:
     talk = session()
     told(talk, *BEGUN)
-    (notice,) = talk.overhear(broken(error))
+    (notice,) = talk.feed_stderr(broken(error))
     assert isinstance(notice, v.Notice)
     assert (notice.code, notice.text) == ("model_call_failed", text or "a call of the model failed")
-    started, again = talk.overhear(call())
+    started, again = talk.feed_stderr(call())
     assert isinstance(started, v.TurnStarted)
     assert isinstance(again, v.Retrying)
     assert (again.attempt, again.error) == (1, text)
-    (third,) = talk.overhear(call())
+    (third,) = talk.feed_stderr(call())
     assert isinstance(third, v.Retrying)
     assert (third.attempt, third.error) == (2, None)
 
@@ -145,7 +145,7 @@ def test_other_lines_say_nothing_of_a_call(line: bytes) -> None:
 def test_a_turn_that_is_over_forgets_its_step() -> None:
     talk = session()
     told(talk, *BEGUN, ("out", chunk("one")), ("log", logged("exiting loop", "session.id=s1")))
-    assert talk.overhear(call()) == []
+    assert talk.feed_stderr(call()) == []
 
 
 def test_what_a_sub_agent_said_in_a_call_that_broke_is_void_and_nothing_else() -> None:
@@ -160,18 +160,18 @@ def test_what_a_sub_agent_said_in_a_call_that_broke_is_void_and_nothing_else() -
 
 def test_a_log_is_read_the_same_at_every_cut() -> None:
     log = step() + call() + broken(f'error.error="{SOCKET}"') + call()
-    whole = session().overhear(log)
+    whole = session().feed_stderr(log)
     assert len(whole) == 3
     for cut in range(len(log)):
         talk = session()
-        assert talk.overhear(log[:cut]) + talk.overhear(log[cut:]) == whole
+        assert talk.feed_stderr(log[:cut]) + talk.feed_stderr(log[cut:]) == whole
 
 
 def test_a_log_that_goes_on_after_the_end_of_stdout_is_of_no_turn() -> None:
     talk = session()
     told(talk, *BEGUN)
     talk.receive(b"")
-    assert talk.overhear(call()) == []
+    assert talk.feed_stderr(call()) == []
 
 
 @pytest.mark.parametrize(

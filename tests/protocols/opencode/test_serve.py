@@ -112,7 +112,7 @@ def test_a_prompt_recorded_in_mid_turn_is_taken_into_the_running_turn() -> None:
 
 def test_a_recorded_loop_of_broken_answers_is_aborted_after_three() -> None:
     talk, events = replayed(ERRORS, SESSIONS[4])
-    aborts = [one for one in asked(talk.take_owed()) if one["path"].endswith("/abort")]
+    aborts = [one for one in asked(talk.data_to_send()) if one["path"].endswith("/abort")]
     assert len(aborts) == 1
     [end] = ends(events)
     assert end.ending == "api_error"
@@ -300,7 +300,7 @@ def test_a_question_to_the_user_is_declined() -> None:
     [notice] = talk.receive(user("u1") + BUSY + event("question.asked", id="que_1", questions=[]))[-1:]
     assert isinstance(notice, v.Notice)
     assert notice.code == "question_declined"
-    [sent] = asked(talk.take_owed())
+    [sent] = asked(talk.data_to_send())
     assert (sent["verb"], sent["path"]) == ("POST", "/question/que_1/reject")
 
 
@@ -343,9 +343,9 @@ def test_after_a_gap_an_ended_turn_ends_with_the_words_that_were_missed() -> Non
     talk = prompted("p1")
     talk.receive(user("u1") + BUSY)
     talk.receive(line(type="http.resubscribed"))
-    [states] = asked(talk.take_owed())
+    [states] = asked(talk.data_to_send())
     talk.receive(reply(states["key"], body={}))
-    [messages] = asked(talk.take_owed())
+    [messages] = asked(talk.data_to_send())
     assert (states["path"], messages["path"]) == ("/session/status", f"/session/{SESSION}/message")
     whole: list[Any] = [
         {"info": {"id": "u1", "role": "user"}, "parts": []},
@@ -363,9 +363,9 @@ def test_after_a_gap_an_ended_turn_ends_with_the_words_that_were_missed() -> Non
 def test_after_a_gap_a_turn_that_goes_on_is_left_alone() -> None:
     talk = prompted("p1")
     talk.receive(user("u1") + BUSY + line(type="http.resubscribed"))
-    [states] = asked(talk.take_owed())
+    [states] = asked(talk.data_to_send())
     assert talk.receive(reply(states["key"], body={SESSION: {"type": "busy"}})) == []
-    assert (talk.take_owed(), talk.phase) == (b"", "working")
+    assert (talk.data_to_send(), talk.phase) == (b"", "working")
 
 
 def test_a_model_that_is_not_there_is_told_by_the_error_s_words() -> None:
