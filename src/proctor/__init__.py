@@ -1,8 +1,8 @@
 """Coding-agent command lines as supervised actors.
 
-The names a user needs; each is documented where it is defined. `proctor.runtime` is the supervision library by
-itself, `proctor.protocols` the wire formats, `proctor.actors` the agents. What serves agents (sessions, pools,
-completion models) is loaded when it is first named: who runs one agent does not pay for it, nor depend on it.
+The public names; each is documented where it is defined. `proctor.runtime` is the supervision library by itself,
+`proctor.protocols` the wire formats, `proctor.actors` the agents. Sessions, pools and completion models are imported
+when they are first used, so that a program without them does not pay for the import.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if not (Path(__file__).parent / "runtime").is_dir():  # a checkout that lost its links
+if not (Path(__file__).parent / "runtime").is_dir():  # a checkout without the symbolic links
     __path__.append(str(Path(__file__).parents[2]))
 
 from proctor.actors.agent.approval_queue import Approval, Approvals

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from proctor.actors.agent.states import Status
-from proctor.cli.ui.fleet_log import Line, Watched
-from proctor.cli.ui.fleet_table import PAGE, board
+from proctor.cli.ui.fleet_log import AgentSummary, Line
+from proctor.cli.ui.fleet_table import PAGE, live_table
 from proctor.runtime.messaging.supervisor_handle import TreeNode
 
 NAMES = [f"agent-with-a-long-name-{n}" for n in range(40)]
@@ -23,13 +23,13 @@ TREE = TreeNode(
 STATUSES = {
     f"team/{name}": Status(name=name, state="working", evidence="12 characters: asked") for name in NAMES
 }
-AGENTS = {f"team/{name}": Watched(turns=3, cost_usd=0.25, words="nearly done") for name in NAMES}
+AGENTS = {f"team/{name}": AgentSummary(turns=3, cost_usd=0.25, words="nearly done") for name in NAMES}
 
 
 def drawn(width: int, height: int, now: float = 0.0) -> list[str]:
     size = ConsoleDimensions(width, height)
     console = Console(file=io.StringIO(), width=width, height=height)
-    console.print(board(TREE, STATUSES, AGENTS, [(0.0, Line("a", "started"))] * 50, size, now))
+    console.print(live_table(TREE, STATUSES, AGENTS, [(0.0, Line("a", "started"))] * 50, size, now))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 

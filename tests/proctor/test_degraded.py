@@ -102,10 +102,10 @@ def test_an_agent_that_is_restarted_too_often_is_given_up_alone(home: Path, flee
         command.signal(signal.SIGTERM)
         log = command.err.read().decode()
         assert command.end() == 0
-    assert said["checks"]["fleet"].startswith("a: was given up: more than 2 restarts in 60 s; at last: ")
+    assert said["checks"]["fleet"].startswith("a: was given up: more than 2 restarts in 60 s; last cause: ")
     assert given_up["evidence"] in said["checks"]["fleet"]
     assert re.search(r"a: restarting in [\d.]+ m?s \(1 of 2 in 1 min\): killed by SIGKILL", log)
-    assert "a: is given up: more than 2 restarts in 60 s; at last: killed by SIGKILL" in log
+    assert "a: was given up: more than 2 restarts in 60 s; last cause: killed by SIGKILL" in log
 
 
 def until_absent(client: httpx2.Client) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proctor.actors.plan.discovery import Product
+from proctor.cli.cleanup_proof import Proof
 from proctor.cli.commands import doctor
-from proctor.cli.commands.cleanup import Proof
 from proctor.runtime.processes import procfs
 from proctor.runtime.processes.ledger import Swept
 from proctor.runtime.processes.orphans import Orphan, find_marked
@@ -88,7 +88,7 @@ def test_a_recording_without_a_tag_is_counted_and_left(home: Path) -> None:
 
 def test_keys_are_told_by_name_only(home: Path) -> None:
     done = proctor("doctor", home=home, env={"OPENAI_API_KEY": "very-secret"})
-    assert "set: OPENAI_API_KEY; an agent gets none of them unless it is named" in done.out
+    assert "set: OPENAI_API_KEY; agents do not get them unless they are named" in done.out
     assert "very-secret" not in done.out
 
 
@@ -143,7 +143,7 @@ def test_a_killed_runtime_leaves_nothing_and_a_stranger_goes_on(home: Path) -> N
     assert second.endswith(": nothing")
     assert rest == [
         "killed by the sweep of the next start: nothing",
-        "a stranger under a noted number: untouched",
+        "a foreign process with a recorded pid: untouched",
         "proved",
     ]
     assert done.status == 0
@@ -211,11 +211,7 @@ def the_runtime_of(doctor: int) -> tuple[int, str]:
     while time.monotonic() < limit:
         for pid in Path(f"/proc/{doctor}/task/{doctor}/children").read_text().split():
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            ledgers = (
-                list(Path(words[3]).glob("*.ledger"))
-                if "proctor.cli.commands.orphan_fixture" in words
-                else []
-            )
+            ledgers = list(Path(words[3]).glob("*.ledger")) if "proctor.cli.orphan_fixture" in words else []
             if ledgers and find_marked({ledgers[0].stem}):
                 return int(pid), ledgers[0].stem
         time.sleep(0.02)

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from proctor.cli.app import dispatch
-from proctor.cli.log import ROOM, Behind, Json, Text
+from proctor.cli.log import ROOM, BackgroundHandler
+from proctor.cli.ui.log_format import JsonFormatter, TextFormatter
 from tests.proctor.command import proctor_process, running
 from tests.proctor.scripts import Fleet, Script, agent
 from tests.proctor.test_degraded import until_absent
@@ -70,9 +71,11 @@ def record(text: str, **fields: object) -> logging.LogRecord:
 @pytest.mark.parametrize("shape", ["text", "json"])
 def test_a_record_is_one_line_with_its_own_fields(shape: str) -> None:
     if shape == "text":
-        assert Text("%(level)s %(name)s: %(message)s").format(record("hi")) == "warning proctor.x: hi"
+        assert (
+            TextFormatter("%(level)s %(name)s: %(message)s").format(record("hi")) == "warning proctor.x: hi"
+        )
         return
-    told = json.loads(Json().format(record("two\nlines", agent="ä", path=Path("/x"), seconds=1.5)))
+    told = json.loads(JsonFormatter().format(record("two\nlines", agent="ä", path=Path("/x"), seconds=1.5)))
     del told["time"]
     assert told == {
         "level": "warning",
@@ -86,8 +89,8 @@ def test_a_record_is_one_line_with_its_own_fields(shape: str) -> None:
 
 def test_a_reader_that_does_not_read_holds_up_nobody_and_learns_how_much_it_missed() -> None:
     read, write = os.pipe()
-    handler = Behind(write)
-    handler.setFormatter(Text("%(message)s"))
+    handler = BackgroundHandler(write)
+    handler.setFormatter(TextFormatter("%(message)s"))
     began = time.monotonic()
     for number in range(ROOM + 5000):
         handler.emit(record(f"{number} {'x' * 100}"))

@@ -141,7 +141,7 @@ def test_two_do_not_record_in_one_directory(home: Path, tmp_path: Path) -> None:
         assert select.select([first.stdout], [], [], 60)[0]
         second = proctor("record", "-o", str(tmp_path / "r"), *python(""), home=home)
         assert second.status == 2
-        assert "is being recorded to by somebody else" in second.complaint
+        assert "is in use by another recording" in second.complaint
         first.communicate(b"\n")
 
 

@@ -78,7 +78,7 @@ def test_a_run_that_cannot_start_ends_json_with_a_failure_record(home: Path) -> 
             ("llama", "hi"),
             "unknown agent 'llama'; known: claude, codex, opencode, gemini, acp:COMMAND, scripted:FILE",
         ),
-        (("claude:x", "hi"), "agent 'claude:x': nothing may stand after 'claude'"),
+        (("claude:x", "hi"), "agent 'claude:x': 'claude' takes no argument"),
         (("scripted", "hi"), "agent 'scripted' needs a FILE: write scripted:FILE"),
         (("scripted:nowhere", "hi"), "nowhere"),
         (("claude", "hi", "--timeout=soon"), "--timeout must be a duration such as 90, '30s' or '1h30m'"),
@@ -87,8 +87,8 @@ def test_a_run_that_cannot_start_ends_json_with_a_failure_record(home: Path) -> 
         (("claude", "hi", "--permission=ask"), "--permission 'ask': there is no terminal to ask at"),
         (("claude", "hi", "--permission=alow"), 'Did you mean "allow"?'),
         (("claude", "hi", "--modell=x"), "unknown option '--modell' (did you mean '--model'?)"),
-        (("claude", "-x"), "unknown option '-x'; a prompt that starts with - goes behind --"),
-        (("claude", "hi", "there"), "too many words: 'there'; a prompt of several words goes in quotes"),
+        (("claude", "-x"), "unknown option '-x'; put a prompt that starts with - after --"),
+        (("claude", "hi", "there"), "too many words: 'there'; put a prompt of several words in quotes"),
         ((), "AGENT needs a value"),
         (("claude", ""), "the prompt is empty"),
         (("claude", "hi", "--record=x", "--no-record"), "exclude each other"),
@@ -239,7 +239,7 @@ def test_an_interrupt_stops_in_order_and_leaves_nothing(
         command.said(b"I begin.\n")
         command.signal(number)
         assert command.end() == status
-        assert b"stopping; once more kills at once" in command.err.read()
+        assert b"stopping; a second signal kills at once" in command.err.read()
     assert processes_with(agent.partition(":")[2]) == []
 
 
@@ -390,7 +390,7 @@ def test_a_state_folder_that_cannot_be_written_is_one_line_with_a_way_out(home: 
     done = proctor("run", script(ECHO), "hi", home=home)
     assert done.status == 1
     assert "cannot write the run directory" in done.complaint
-    assert "--no-record does without" in done.complaint
+    assert "--no-record runs without a recording" in done.complaint
 
 
 def test_the_version_is_one_line(home: Path) -> None:

@@ -92,9 +92,9 @@ def test_no_word_answers_and_offers_what_is_installed_and_the_log_tells_in_which
     assert greeting["result"]["serverInfo"]["name"] == "proctor"
     assert "tools" in greeting["result"]["capabilities"]
     assert [each["name"] for each in listed["result"]["tools"]] == ["codex"]
-    assert "Not offered: claude: Claude Code is not installed" in greeting["result"]["instructions"]
+    assert "Not available: claude: Claude Code is not installed" in greeting["result"]["instructions"]
     told = [line.partition("proctor.serve: ")[2] for line in log.splitlines()]
-    order = ("looks for claude", "codex is there", "offers codex", "serves stdin", "stopped")
+    order = ("looking for claude", "codex found", "offers codex", "serves stdin", "stopped")
     places = [next(n for n, line in enumerate(told) if line.startswith(start)) for start in order]
     assert places == sorted(places)
 
@@ -118,7 +118,7 @@ def test_no_word_at_a_terminal_is_answered_with_help(home: Path) -> None:
     ("options", "complaint"),
     [
         ({"http": "0.0.0.0:0", "no_token": True}, "needs a token"),
-        ({"metrics": True}, "say where with --http"),
+        ({"metrics": True}, "--metrics needs an address"),
         ({"http": "example.org:80"}, "not a host name"),
         ({"agents": ("cloud",)}, "unknown agent 'cloud'"),
         ({"roots": ("/nowhere",)}, "root '/nowhere' cannot be used"),

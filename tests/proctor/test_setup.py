@@ -49,7 +49,7 @@ def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else(home: Pat
     assert first == f"claude    registered in {home}/.claude.json"
     assert second == f"codex     registered in {home}/.codex/config.toml"
     assert third == f"opencode  registered in {home}/.config/opencode/opencode.jsonc"
-    assert fourth == "gemini    not installed; --client gemini registers all the same"
+    assert fourth == "gemini    not installed; --client gemini registers it anyway"
     assert "secret" not in done.out
     entry = json.loads((home / ".claude.json").read_text())["mcpServers"]["proctor"]
     assert [entry["command"], *entry["args"]] == words
@@ -57,7 +57,7 @@ def test_every_client_is_told_of_this_very_proctor_and_of_nothing_else(home: Pat
     assert [table["command"], *table["args"]] == words
 
     again = proctor("setup", "--fleet", str(fleet), home=home)
-    assert again.out.count("is registered already") == 3
+    assert again.out.count("is already registered") == 3
     removed = proctor("setup", "--remove", home=home)
     assert (removed.status, removed.out.count(" removed in ")) == (0, 3)
     assert contents(home) == before
@@ -93,9 +93,7 @@ def test_a_client_that_is_not_here_is_left_alone_unless_named(home: Path) -> Non
     (home / ".codex").mkdir()
     alone = proctor("setup", home=home, env={"PATH": "/none"})
     assert alone.status == 0
-    assert alone.out.startswith(
-        "claude    not installed; --client claude registers all the same\ncodex     reg"
-    )
+    assert alone.out.startswith("claude    not installed; --client claude registers it anyway\ncodex     reg")
     assert [*contents(home)] == [".codex/config.toml"]
     named = proctor("setup", "--client", "claude", "--name", "mine", home=home, env={"PATH": "/none"})
     assert named.status == 0
@@ -153,7 +151,7 @@ def test_what_is_registered_carries_the_options_of_the_server(home: Path, tmp_pa
         *("--root", str(tmp_path), "--permission", "allow", "--env", "API_KEY", "--env", "MODE=x=y"),
     ]
     again = proctor("setup", *words, "--env", "API_KEY", "--env", "MODE=x=y", home=home)
-    assert again.out.count("is registered already") == 3
+    assert again.out.count("is already registered") == 3
     assert proctor("setup", "--root", str(tmp_path), home=home).out.count("updated in") == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from proctor.actors.errors import BadOption
-from proctor.cli.commands.submissions import NotKept, Submissions
+from proctor.cli.submission_tools import SubmissionNotWritten, Submissions
 from tests.proctor.command import environment, proctor
 from tests.proctor.test_serve import text_of
 
@@ -80,7 +80,7 @@ def test_an_answer_that_cannot_be_written_is_not_accepted_and_leaves_no_part(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", short)
-        with pytest.raises(NotKept, match="No space left on device; hand it in again later"):
+        with pytest.raises(SubmissionNotWritten, match="No space left on device; submit it again later"):
             submissions.accept({"number": "A-2", "total": 1})
     assert into.read_bytes() == whole
     submissions.accept(GOOD)
@@ -91,10 +91,10 @@ def test_an_answer_that_cannot_be_written_is_not_accepted_and_leaves_no_part(
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        ("{}", (), "--schema and --submit-to go together"),
+        ("{}", (), "--schema and --submit-to must be used together"),
         ("{}", ("--submit-to", "/nowhere/at/all"), "'/nowhere/at/all' cannot be written"),
-        ("[", ("--submit-to", "{}/a"), "is no JSON"),
-        ("[" * 100_000, ("--submit-to", "{}/a"), "is no JSON"),
+        ("[", ("--submit-to", "{}/a"), "is not JSON"),
+        ("[" * 100_000, ("--submit-to", "{}/a"), "is not JSON"),
         ("[]", ("--submit-to", "{}/a"), "must hold a JSON schema"),
         ('{"type": "nothing"}', ("--submit-to", "{}/a"), "schema"),
     ],

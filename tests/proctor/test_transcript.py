@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.cli.prompts import settle
+from proctor.cli.prompts import separate_prompt
 from proctor.cli.ui.text import one_line, printable, tool_use, until
 from proctor.cli.ui.transcript import Shown, Transcript, line_of
 from proctor.protocols import vocabulary as v
@@ -42,7 +42,7 @@ def out(*events: v.AnyEvent, answer: str = "") -> str:
         (v.Notice(0, "t1", "not_passed", "KEY is set here but not passed"), "KEY is set here but not passed"),
         (v.Notice(0, "t1", "conversation_reset"), "conversation reset"),
         (v.Notice(0, "t1", "sent", "asked"), None),
-        (v.Garbled(0, None, "not_json", "oops", 4), "a line that is no frame (not_json, 4 bytes): oops"),
+        (v.Garbled(0, None, "not_json", "oops", 4), "a line that is not a frame (not_json, 4 bytes): oops"),
         (v.TextDelta(0, "t1", "x"), None),
         (v.Thinking(0, "t1", "x"), None),
         (v.Unrecognized(0, "t1", "hologram"), None),
@@ -89,9 +89,7 @@ def test_what_a_subagent_says_is_not_the_answer() -> None:
 def test_a_void_attempt_is_told_apart_from_what_follows() -> None:
     transcript = Transcript()
     shown = transcript.take([delta("half"), VOID, delta("whole"), text("whole")])
-    assert shown == [
-        Shown("half\nwhole\n", "what was said last is void: the attempt failed and is repeated\n")
-    ]
+    assert shown == [Shown("half\nwhole\n", "discard the last text: the attempt failed and is repeated\n")]
 
 
 def test_a_subagents_void_attempt_does_not_cut_the_answer() -> None:
@@ -137,7 +135,7 @@ def test_a_long_line_is_cut_with_a_sign() -> None:
 
 
 def test_a_reset_time_is_told_with_how_long_it_takes() -> None:
-    assert until(None, 0.0) == "until a time it did not tell"
+    assert until(None, 0.0) == "until an unknown time"
     assert until(1_000_185.0, 1_000_000.0).endswith("(in 3 min 5 s)")
     assert until(1_000_000.0 + 200_000, 1_000_000.0).startswith("until 1970-01-1")
 
@@ -163,4 +161,4 @@ VALUED = frozenset({"--model"})
 )
 def test_words_that_can_be_no_option_go_behind_the_dashes(argv: str, settled: str) -> None:
     cut = "|" if "|" in argv else " "
-    assert settle(argv.split(cut), VALUED) == settled.split(cut)
+    assert separate_prompt(argv.split(cut), VALUED) == settled.split(cut)

@@ -75,7 +75,7 @@ def test_the_demo_tells_of_an_answer_a_death_a_resumption_and_a_limit(
         "killed by SIGKILL in mid-turn",
         r"restarting in \S+ s \(1 of 3 in 1 min\): killed by SIGKILL",
         "resumed session ",
-        "goes on: ",
+        "continues: ",
         "says: I have resumed session",
         "answered",
         "stopped",
@@ -164,7 +164,7 @@ def test_a_root_that_gives_up_says_because_of_whom_how_often_and_why(home: Path,
     )
     assert done.complaint == (
         "proctor: fleet gave up: more than 2 restarts in 60 s of a; "
-        "the last causes: killed by SIGKILL, killed by SIGKILL, killed by SIGKILL"
+        "last causes: killed by SIGKILL, killed by SIGKILL, killed by SIGKILL"
     )
 
 
@@ -261,7 +261,7 @@ def test_an_interrupt_does_not_wait_for_a_start(home: Path, fleet: Fleet) -> Non
         command.said(b"quick  started")
         command.signal(signal.SIGINT)
         assert command.end(20) == 130
-        assert b"slow   its start was cut short" in command.out.read()
+        assert b"slow   start aborted" in command.out.read()
     assert processes_with(str(path.parent / "a.ndjson")) == []
 
 
@@ -276,7 +276,7 @@ def test_a_root_that_shuts_itself_down_ends_the_command(home: Path, fleet: Fleet
     )
     done = proctor("up", str(path), home=home)
     assert done.status == 0
-    assert told(done, "fleet") == ["ended by itself: shutdown (auto_shutdown)"]
+    assert told(done, "fleet") == ["the root ended: shutdown (auto_shutdown)"]
     assert in_order(told(done, "leader"), "answered", "stopped")
 
 

@@ -44,7 +44,7 @@ def ready(client: httpx2.Client) -> dict[str, Any]:
     """Its word about itself, once the agents have started."""
     limit = time.monotonic() + 60
     said: dict[str, Any]
-    while (said := client.get("/readyz").json())["why"] == "the agents start":
+    while (said := client.get("/readyz").json())["why"] == "agents are starting":
         assert time.monotonic() < limit
         time.sleep(0.05)
     return said
@@ -111,7 +111,7 @@ async def test_it_is_not_ready_from_its_first_word_on_until_the_agents_have_star
             opened, interrupts
         )
     [early] = asking.said
-    assert (early.status_code, early.json()["why"]) == (503, "the agents start")
+    assert (early.status_code, early.json()["why"]) == (503, "agents are starting")
 
 
 def test_readiness_names_the_agent_whose_command_line_is_stopped_and_comes_back_with_it(

@@ -1,4 +1,4 @@
-"""The command line. `main` is the console script; everything heavy is imported by the command that needs it."""
+"""The command line. `main` is the console script; each command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from proctor.cli.codes import INTERNAL, STDOUT_GONE, USAGE
+from proctor.cli.exit_status import INTERNAL, STDOUT_GONE, USAGE
 
 NEEDED = ("cyclopts", "rich", "platformdirs")
-"""What the extra `cli` brings."""
+"""Packages of the extra `cli`."""
 
 
 def main() -> None:
     """Run the command of `sys.argv` and exit with its status. No traceback reaches the user."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is in a background job of a script
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command listens: no traceback out of an import
-    _occupy()
+    _reserve_standard_streams()
     try:
         status = _dispatch(sys.argv[1:])
     except BrokenPipeError:
@@ -26,16 +26,16 @@ def main() -> None:
     except Exception as error:  # the last resort: one line instead of a traceback
         if os.environ.get("PROCTOR_TRACEBACK"):
             raise
-        _tell(f"internal error: {_one_line(error)} (set PROCTOR_TRACEBACK=1 to see where)")
+        _write_error(f"internal error: {_one_line(error)} (set PROCTOR_TRACEBACK=1 to see where)")
         status = INTERNAL
     _leave(status)
 
 
-_SERVING = ("serve", "web")
+_SERVERS = ("serve", "web")
 
 
-def _occupy() -> None:
-    """A standard stream that was closed must not become the number of a file of ours; using it stays an error."""
+def _reserve_standard_streams() -> None:
+    """Keep the numbers of closed standard streams occupied: a file of ours must not become stdout. Using one stays an error."""
     for fd, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
         try:
             os.fstat(fd)
@@ -45,44 +45,43 @@ def _occupy() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     if any(importlib.util.find_spec(name) is None for name in NEEDED):
-        _tell("the command line needs its extra packages: pip install 'proctor[cli]'")
+        _write_error("the command line needs its extra packages: pip install 'proctor[cli]'")
         return USAGE
     from proctor.actors.serving.capacity import raise_file_limit
     from proctor.cli.app import dispatch
     from proctor.cli.log import log_to_stderr
     from proctor.cli.usage_errors import complain
 
-    serves = not argv or argv[0] in _SERVING
-    if wrong := log_to_stderr(
-        os.environ, serves=serves
-    ):  # not in `dispatch`: what calls that keeps its own logging
-        complain(wrong)
-    raise_file_limit()  # of this process; what calls `dispatch` keeps its own
+    serves = not argv or argv[0] in _SERVERS
+    # not in `dispatch`: a program that calls it keeps its own logging and limits
+    if error := log_to_stderr(os.environ, serves=serves):
+        complain(error)
+    raise_file_limit()
     return dispatch(argv)
 
 
 def _one_line(error: BaseException) -> str:
     inner: Sequence[BaseException] = getattr(error, "exceptions", ())
-    if len(inner) == 1:  # a group of one says nothing that its error does not
+    if len(inner) == 1:  # a group of one adds nothing to its error
         return _one_line(inner[0])
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _tell(text: str) -> None:
+def _write_error(text: str) -> None:
     if _is_open(sys.stderr):
-        from proctor.cli.log import as_line
+        from proctor.cli.ui.log_format import as_line
 
         sys.stderr.write(as_line(text, os.environ))
 
 
 def _is_open(stream: object) -> bool:
-    """A standard stream that was closed when Python started is None."""
+    """Whether a standard stream is open; one that was closed when Python started is None."""
     return stream is not None
 
 
 def _leave(status: int) -> None:
-    """Exit; what is still buffered for a reader that has gone must not become a complaint of the interpreter's."""
+    """Exit. Output that its reader no longer takes must not end in a message of the interpreter."""
     if _is_open(sys.stdout):
         try:
             sys.stdout.flush()

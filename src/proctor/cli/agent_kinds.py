@@ -1,4 +1,4 @@
-"""The kinds of agents the command line knows, as data."""
+"""Kinds of agents that the command line accepts, as a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proctor.actors.plan.plan import (
 
 @attrs.frozen
 class Kind:
-    """`argument` is what stands after the colon, None where nothing may; `plan` makes the plan of it."""
+    """A kind of agent. `argument` names what follows the colon, None where nothing may; `plan` makes the plan."""
 
     argument: str | None
     plan: Callable[[str, AgentOptions], Plan]
@@ -35,7 +35,7 @@ def _claude(_: str, options: AgentOptions) -> Plan:
 
 def _scripted(script: str, options: AgentOptions) -> Plan:
     if "executable" in options:
-        raise BadOption("--executable means nothing to scripted: it brings its own program")
+        raise BadOption("--executable cannot be used with scripted: it has its own program")
     return scripted_plan("scripted", script, options)
 
 
@@ -70,7 +70,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def spelled_kinds() -> list[str]:
-    """Each kind as one writes it: `claude`, `scripted:FILE`."""
+    """Each kind as users write it: `claude`, `scripted:FILE`."""
     return [f"{name}:{kind.argument}" if kind.argument else name for name, kind in KINDS.items()]
 
 
@@ -86,5 +86,5 @@ def plan_of(agent: str, options: AgentOptions) -> Plan:
     if kind.argument and not argument:
         raise BadOption(f"agent {agent!r} needs a {kind.argument}: write {name}:{kind.argument}")
     if colon and not kind.argument:
-        raise BadOption(f"agent {agent!r}: nothing may stand after {name!r}; known: {known}")
+        raise BadOption(f"agent {agent!r}: {name!r} takes no argument; known: {known}")
     return kind.plan(argument, options)

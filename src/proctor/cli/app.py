@@ -1,4 +1,4 @@
-"""The commands and their words. A command's own work is imported when it is called."""
+"""The commands with their options and help texts. The work of a command is imported when it is called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cyclopts import (
 
 from proctor.cli.app_maintenance import health, setup
 from proctor.cli.app_serving import serve, web
-from proctor.cli.codes import FAILED, OK, USAGE
+from proctor.cli.exit_status import FAILED, OK, USAGE
 from proctor.cli.usage_errors import complain
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ VALUED = frozenset(
         "--mode",
     )
 )
-"""Options of `run` whose value may be the next word."""
+"""Options of `run` whose value may be the next word of the command line."""
 
 HELP = "Run coding-agent command lines as supervised actors."
 EPILOGUE = """\
@@ -57,55 +57,55 @@ Examples:
   proctor serve --agents claude,codex --root ~/projects
 
 Exit status:
-    0  answered                       75  parked on a usage limit
-    1  failed                        124  deadline
-    2  wrong words, a wrong file     130  interrupted
-   69  the agent is not installed    141  stdout was closed
+    0  answered                          75  parked on a usage limit
+    1  failed                           124  deadline passed
+    2  usage error or invalid file      130  interrupted
+   69  the agent is not installed       141  stdout was closed
 """
 
 _Flag = Parameter(negative="", show_default=False)
 
 
 def dispatch(argv: Sequence[str]) -> int:
-    """The exit status of the command that `argv` names. A wrong word is one line on stderr."""
+    """Run the command in `argv` and return its exit status. A usage error is one line on stderr."""
     from proctor.actors.errors import RecordingFailed
-    from proctor.cli.prompts import settle
+    from proctor.cli.prompts import separate_prompt
 
-    words = settle(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _unsaid()
+    words = separate_prompt(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _default_words()
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     app = _app()
     try:
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        complain(told(error, words, [name for name in app if not name.startswith("-")]))
+        complain(explain(error, words, [name for name in app if not name.startswith("-")]))
         return USAGE
-    except RecordingFailed as error:  # there is no place for what a command keeps
+    except RecordingFailed as error:  # the state folder cannot be made
         complain(str(error))
         return FAILED
     return status if isinstance(status, int) else OK
 
 
-def _unsaid() -> list[str]:
-    """No word: whoever starts us with a pipe and says nothing wants to be served (R176)."""
+def _default_words() -> list[str]:
+    """The words that an empty command line stands for: `serve` where stdin is no terminal, as MCP clients start it."""
     stdin: TextIO | None = sys.stdin
     return [] if stdin is None or stdin.isatty() else ["serve"]
 
 
-def told(error: CycloptsError, words: Sequence[str], commands: Sequence[str]) -> str:
-    """One line: what is wrong, what was perhaps meant, and where to read more."""
+def explain(error: CycloptsError, words: Sequence[str], commands: Sequence[str]) -> str:
+    """Explain a usage error in one line: what is wrong, what may be meant, where to read more."""
     named = words[0] if words and words[0] in commands else ""
-    return f"{_wrong(error, words, commands, named)} (see {f'proctor help {named}' if named else 'proctor --help'})"
+    return f"{_reason(error, words, commands, named)} (see {f'proctor help {named}' if named else 'proctor --help'})"
 
 
-def _wrong(error: CycloptsError, words: Sequence[str], commands: Sequence[str], named: str) -> str:
+def _reason(error: CycloptsError, words: Sequence[str], commands: Sequence[str], named: str) -> str:
     if not named and words:
         return _unknown(words[0], commands)
     text = " ".join(str(error).split()).rstrip(".")
     text = text[:1].lower() + text[1:]
     match error:
         case UnusedCliTokensError():
-            hint = "; a prompt of several words goes in quotes" if named == "run" else ""
+            hint = "; put a prompt of several words in quotes" if named == "run" else ""
             return f"too many words: {' '.join(map(repr, error.unused_tokens or ()))}{hint}"
         case MissingArgumentError():
             return re.sub(r'^command "\w+" parameter (.*) requires an argument$', r"\1 needs a value", text)
@@ -116,7 +116,7 @@ def _wrong(error: CycloptsError, words: Sequence[str], commands: Sequence[str], 
 
 
 def _unknown(word: str, commands: Sequence[str]) -> str:
-    """A first word that is no command. An option comes behind one, but for those of proctor itself."""
+    """Explain a first word that is no command. Only `--help` and `--version` stand before a command."""
     from proctor.actors.plan.option_checks import suggest
 
     known, what = (("--help", "--version"), "option") if word.startswith("-") else (commands, "command")
@@ -131,7 +131,7 @@ def _unknown_option(error: UnknownOptionError, named: str) -> str:
         name for argument in error.argument_collection for name in argument.names if name.startswith("--")
     ]
     if not (meant := suggest(word, known)) and named == "run":
-        meant = "; a prompt that starts with - goes behind --"
+        meant = "; put a prompt that starts with - after --"
     return f"unknown option {word!r}{meant}"
 
 
@@ -186,43 +186,42 @@ def run(
         claude, codex, opencode, gemini, acp:COMMAND (any agent of the Agent Client Protocol),
         or scripted:FILE (a script or a recorded run).
     prompt
-        The prompt; - or nothing reads it from stdin. One that starts with - goes behind --.
+        The prompt; - or nothing reads it from stdin. Put a prompt that starts with - after --.
     json
-        Every event as a line of JSON on stdout, the answer record last.
+        Write every event as a line of JSON to stdout, the answer record last.
     model
-        The model to ask for.
+        The model to use.
     cwd
         The folder the agent works in.
     timeout
         Seconds, or a duration such as 5m; 0 or none for no limit.
     resume
-        The id of a session to go on with.
+        The id of a session to continue.
     permission
-        What tools may do that ask. Default: ask at a terminal, else deny.
+        Policy for tool permission requests. Default: ask at a terminal, else deny.
     allow
-        A tool that may, by its name or a glob such as mcp__*; what no rule names is up to --permission. Can be repeated.
+        A tool to allow, by name or a glob such as mcp__*. --permission decides about all others. Can be repeated.
     deny
-        A tool that may not, also where --allow names it. Can be repeated.
+        A tool to deny, also where --allow names it. Can be repeated.
     env
-        NAME to pass a variable on, NAME=VALUE to set it. Can be repeated.
+        NAME passes a variable to the agent, NAME=VALUE sets it. Can be repeated.
     home
-        private gives the agent a home of its own, without the user's login.
+        private gives the agent an empty home directory, without the user's login.
     record
         The folder for recordings. Default: the user's state folder.
     no_record
         Keep no recording.
     executable
-        The agent's program, when it is not on PATH.
+        The agent's program. Default: found on PATH and in the usual places.
     mode
-        session keeps the agent's stdin open; one prompt and then the end is oneshot for claude, exec for codex, run
-        for opencode.
+        session keeps the agent's stdin open. oneshot (claude), exec (codex) and run (opencode) end after one prompt.
     user_settings
         Read the user's settings files and the project's, with their hooks and permission rules. Default: read none, and
         name those that are there.
     project_memory
         Read the project's instructions for agents: CLAUDE.md, AGENTS.md.
     quiet
-        Only the answer, and why there is none.
+        Write only the answer, or the reason why there is none.
     """
     from proctor.cli.commands.run import RunOptions, run_command
 
@@ -264,7 +263,7 @@ def up(fleet: str, /, *, strict: Annotated[bool, _Flag] = False) -> int:
     fleet
         The fleet file (TOML).
     strict
-        End when an agent cannot start or is restarted too often, instead of going on with the others.
+        Stop when an agent cannot start or is restarted too often. Default: continue with the others.
     """
     from proctor.cli.commands.up import up_command
 
@@ -278,18 +277,18 @@ def doctor(
     seconds: float = 5.0,
     output: Annotated[Literal["table", "json"], Parameter(name=("--output", "-o"))] = "table",
 ) -> int:
-    """Check that this machine is fit to run agents; ends with 1 when something is not.
+    """Check that this machine can run agents; exits with 1 when a check fails.
 
     Parameters
     ----------
     prove_cleanup
-        Instead: start a runtime, kill it without warning, and show that nothing of it is left.
+        Start a runtime, kill it without warning, and prove that none of its processes is left.
     children
         How many agents that runtime has; half of them leave processes in sessions of their own.
     seconds
-        The time in which nothing may be left.
+        Seconds after the kill within which all must be gone.
     output
-        json for programs.
+        The output format.
     """
     from proctor.cli.commands.doctor import DoctorOptions, doctor_command
 
@@ -305,14 +304,14 @@ def record(
     *command: str,
     output: Annotated[str | None, Parameter(name=("--output", "-o"), negative="")] = None,
 ) -> int:
-    """Run a command line as it is and record what it is told and says; its exit status is ours.
+    """Run a command unchanged and record its input and output; exits with the status of the command.
 
     Parameters
     ----------
     command
-        The program and its arguments, behind --.
+        The program and its arguments, after --.
     output
-        The run directory to record in; one more incarnation of it where it is there. Default: a new one in the user's
+        The run directory to record into; a new incarnation is added where it exists. Default: a new one in the user's
         state folder.
     """
     from proctor.cli.commands.record import RecordOptions, record_command
@@ -332,20 +331,20 @@ def replay(
     json: Annotated[bool, _Flag] = False,
     quiet: Annotated[bool, _Flag] = False,
 ) -> int:
-    """Play a recorded run once more: every prompt of it, shown as run shows it.
+    """Replay a recorded run: send each of its prompts again, shown as run shows it.
 
     Parameters
     ----------
     recording
-        A run directory (its newest incarnation is played), or an incarnation's folder in it.
+        A run directory (its newest incarnation is replayed), or the folder of one incarnation.
     fault
-        What shall go wrong, such as crash@turn=1. Can be repeated.
+        A fault to inject, such as crash@turn=1. Can be repeated.
     speed
-        1 as it was, 2 twice as fast; 0 without pauses.
+        1 keeps the recorded pauses, 2 halves them, 0 leaves them out.
     json
-        Every event as a line of JSON on stdout, an answer record behind each turn.
+        Write every event as a line of JSON to stdout, with an answer record after each turn.
     quiet
-        Only the answers, and why there is none.
+        Write only the answers, or the reason why there is none.
     """
     from proctor.cli.commands.replay import ReplayOptions, replay_command
 

@@ -1,4 +1,4 @@
-"""The commands about what is around agents: the clients that know of us, the command lines that are here."""
+"""The commands `setup` and `health`; see `app`."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def setup(
     Parameters
     ----------
     client
-        Only this one; also when it is not installed. Can be repeated. Default: all that are here.
+        Register with this client only, also when it is not installed. Can be repeated. Default: all installed clients.
     name
         The name of the server.
     fleet
-        A fleet file whose agents are served too.
+        A fleet file whose agents are served as well.
     agents
-        Kinds of agents that are served, as for serve, between commas.
+        Kinds of agents to serve, separated by commas, as for serve.
     root
-        A folder that callers may have agents work in, and all below it. Can be repeated. Default: where the client is.
+        A folder that agents may work in, with everything below it. Can be repeated. Default: the folder of the client.
     permission
-        What tools may do that ask.
+        Policy for tool permission requests.
     env
-        NAME to pass a variable of the client on to the agents, NAME=VALUE to set it. Can be repeated.
+        NAME passes a variable of the client to the agents, NAME=VALUE sets it. Can be repeated.
     remove
-        Take the server out again instead.
+        Remove the server from the configuration.
     force
-        Also when a server of that name is there that is not proctor.
+        Replace or remove a server of that name that is not proctor.
     dry_run
-        Say what would change, and change nothing.
+        Show what would change without changing it.
     """
     from proctor.cli.commands.setup import SetupOptions, setup_command
 
@@ -72,14 +72,14 @@ def health(
     *adapter: Literal["claude", "codex", "opencode", "gemini"],
     output: Annotated[Literal["table", "json"], Parameter(name=("--output", "-o"))] = "table",
 ) -> int:
-    """Say of each command line whether it is here and works; ends with 1 when one is not.
+    """Check which command lines are installed and work; exits with 1 when one does not.
 
     Parameters
     ----------
     adapter
-        The command lines that matter. Default: all.
+        The command lines to check. Default: all.
     output
-        json for programs.
+        The output format.
     """
     from proctor.cli.commands.health import health_command
 

@@ -1,4 +1,4 @@
-"""The commands that serve agents to others; see `commands`."""
+"""The commands `web` and `serve`; see `app`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from proctor.cli.codes import USAGE
+from proctor.cli.exit_status import USAGE
 from proctor.cli.loading import loading
 from proctor.cli.usage_errors import complain, missing_of
 
@@ -29,7 +29,7 @@ def web(
     limit: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     strict: Annotated[bool, _Flag] = False,
 ) -> int:
-    """Run a fleet of agents and serve it over HTTP, until it is interrupted.
+    """Run a fleet of agents and serve it over HTTP until it is interrupted.
 
     Parameters
     ----------
@@ -38,25 +38,25 @@ def web(
     listen
         PORT, HOST:PORT or unix:PATH. Default: a Unix socket in the user's runtime folder, named after the fleet.
     token_env
-        The environment variable with the token, or with @ and the path of its file. Default: over TCP a new token, shown
-        once on stderr; none for a Unix socket.
+        The environment variable that holds the token, or @ and the path of a file with the token. Default: a new token
+        over TCP, shown once on stderr; none for a Unix socket.
     no_token
-        No token on a loopback address: every process of this machine can connect, an agent's tools included.
+        Require no token on a loopback address. Every process of this machine can then connect, an agent's tools included.
     origin
-        A page that may ask, such as https://example.org. Can be repeated.
+        A web origin whose pages may send requests, such as https://example.org. Can be repeated.
     grace
-        How long turns that run have when it is to stop.
+        Grace period for running turns at shutdown.
     metrics
         Serve /metrics.
     sessions
-        A folder that keeps the sessions clients name, from one server to the next. Default: they go with the server.
+        A folder that keeps sessions when the server ends. Default: sessions are removed with the server.
     session_ttl
-        How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
+        How long an idle session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
-        How many turns in sessions work at a time, for each kind, or KIND=N for one. Can be repeated. Default: what the
-        machine has room for, at most 10.
+        How many session turns may run at a time for each kind of agent, or KIND=N for one kind. Can be repeated.
+        Default: chosen by the memory of the machine, at most 10.
     strict
-        End when an agent cannot start or is restarted too often, instead of serving the others.
+        Stop when an agent cannot start or is restarted too often. Default: serve the others.
     """
     from proctor.actors.durations import duration
 
@@ -117,49 +117,49 @@ def serve(
     no_token: Annotated[bool, _Flag] = False,
     metrics: Annotated[bool, _Flag] = False,
 ) -> int:
-    """Offer agents as tools of the Model Context Protocol, until stdin ends or a signal comes.
+    """Serve agents as MCP tools until stdin closes or a signal arrives.
 
-    Without any word proctor does the same when its stdin is no terminal.
+    proctor without a command does the same when its stdin is not a terminal.
 
     Parameters
     ----------
     http
-        Serve HTTP instead of stdio, at PORT, HOST:PORT or unix:PATH; the protocol is at /mcp.
+        Serve over HTTP instead of stdio, at PORT, HOST:PORT or unix:PATH; the path is /mcp.
     fleet
-        A fleet file (TOML): its agents are started, and each is a tool.
+        A fleet file (TOML). Its agents are started, and each becomes a tool.
     agents
-        Kinds of agents, as for run, between commas. Default: claude,codex,opencode,gemini; none beside a fleet.
+        Kinds of agents, as for run, separated by commas. Default: claude,codex,opencode,gemini; none with --fleet.
     root
-        A folder that callers may have agents work in, and all below it. Can be repeated. Default: this one.
+        A folder that agents may work in, with everything below it. Can be repeated. Default: the current folder.
     permission
-        What tools may do that ask.
+        Policy for tool permission requests.
     timeout
-        Seconds that a turn may take unless its caller says otherwise, or a duration such as 5m.
+        Time limit for a call that sets none, in seconds or as a duration such as 5m.
     env
-        NAME to pass a variable on to the agents, NAME=VALUE to set it. Can be repeated.
+        NAME passes a variable to the agents, NAME=VALUE sets it. Can be repeated.
     record
         The folder for recordings. Default: the user's state folder.
     no_record
         Keep no recording.
     sessions
-        A folder that keeps the sessions callers name, from one server to the next. Default: they go with the server.
+        A folder that keeps sessions when the server ends. Default: sessions are removed with the server.
     session_ttl
-        How long an unused session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
+        How long an idle session is kept, such as 7d; none for no limit. Default: 30d with --sessions, else 1h.
     limit
-        How many agents of one kind work at a time, or KIND=N for one kind. Can be repeated. Default: what the machine
-        has room for, at most 10.
+        How many agents of each kind may run at a time, or KIND=N for one kind. Can be repeated. Default: chosen by the
+        memory of the machine, at most 10.
     schema
-        A file with a JSON schema: the tools submit, validate and example take answers that fit it. No agents beside
-        them but those that are named.
+        A file with a JSON schema. The tools submit, validate and example take answers that match it. Agents are served
+        beside them only where --agents or --fleet names them.
     submit_to
-        The file that accepted answers are appended to, a line of JSON each.
+        The file to append accepted answers to, one line of JSON each.
     probes
-        Serve /healthz, /readyz and, with --metrics, /metrics beside stdio, at PORT, HOST:PORT or unix:PATH.
+        With stdio: serve /healthz, /readyz and, with --metrics, /metrics at PORT, HOST:PORT or unix:PATH.
     client_ttl
-        How long an HTTP client that asks nothing is remembered, such as 30m; none for no limit.
+        How long the session of an idle HTTP client is kept, such as 30m; none for no limit.
     token_env
-        The environment variable with the token that HTTP clients must send, or with @ and the path of its file.
-        Needed beyond this machine.
+        The environment variable that holds the token of HTTP clients, or @ and the path of a file with the token.
+        Required for addresses that other machines can reach.
     metrics
         Serve /metrics, beside /mcp or the probes.
     """
@@ -204,7 +204,7 @@ def serve(
 
 
 def _seconds(option: str, text: str) -> float:
-    """Seconds, infinite for none. Raises ValueError with the option's name."""
+    """Parse a duration: seconds, infinite for `none`. Raises ValueError with the name of the option."""
     from proctor.actors.durations import limit
 
     try:
@@ -214,7 +214,7 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _limits(words: Sequence[str]) -> tuple[int | None, dict[str, int]]:
-    """The limit of every kind, None for the machine's, and those of single kinds. Raises ValueError."""
+    """Parse the limit for all kinds (None: chosen by the machine) and those for single kinds. Raises ValueError."""
     most: int | None = None
     by_kind: dict[str, int] = {}
     for word in words:

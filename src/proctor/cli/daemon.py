@@ -1,4 +1,4 @@
-"""A command that serves until it is told to end: SIGTERM is how it is told, and no failure."""
+"""Runs a command that serves until it is stopped. SIGTERM is the normal way to stop it, so it is no failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import trio
 
-from proctor.cli.codes import BY_SIGNAL, OK
+from proctor.cli.exit_status import BY_SIGNAL, OK
 
 T = TypeVar("T")
 
@@ -19,5 +19,5 @@ def run_daemon(main: Callable[[T], Awaitable[int]], options: T) -> int:
     try:
         status = trio.run(main, options)
     finally:
-        gc.freeze()  # the interpreter would take everything apart first, for most of a second
+        gc.freeze()  # skips a garbage collection at exit that takes most of a second
     return OK if status == BY_SIGNAL + SIGTERM else status

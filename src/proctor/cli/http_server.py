@@ -1,6 +1,6 @@
-"""`proctor serve --http`: the protocol at `/mcp`, and beside it `/healthz`, `/readyz` and `/metrics` of `proctor web`.
+"""HTTP server of `proctor serve --http`: MCP at `/mcp`, and `/healthz`, `/readyz` and `/metrics` as `proctor web` has them.
 
-Who may come in is what is so there, by the same code. Loaded only to serve HTTP: it needs that extra.
+Access is checked by the code of `proctor web`. Imported only to serve HTTP, because it needs the extra `http`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _log = logging.getLogger("proctor.serve")
 
 
 @attrs.frozen
-class Doorway:
-    """Where a toolset is served. Raises `BadOption` for an address that others can reach without a token."""
+class HttpServer:
+    """The HTTP server of a toolset. Raises `BadOption` for an address that other machines can reach without a token."""
 
     where: Endpoint
     token: Token = attrs.field(factory=Token)
@@ -45,14 +45,18 @@ class Doorway:
         metrics_text: Gather | None,
         shutdown: trio.Event,
     ) -> None:
-        """Serve what `make` makes of the routes, until `shutdown` is set. `checks` and `alarms` as for `HealthChecks`; `metrics_text` gives `/metrics`, None: there are none."""
+        """Serve until `shutdown` is set.
+
+        `make` builds the MCP server from the routes beside it; `checks` and `alarms` feed the health routes;
+        `metrics_text` gives the text of `/metrics`, None for no metrics.
+        """
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
                 probes, here = (
                     Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
                     endpoint_of(opened),
                 )
-                nursery.start_soon(_told, shutdown, probes)
+                nursery.start_soon(_mark_stopping, shutdown, probes)
                 middleware = partial(_protected, where=here, token=self.token.value)
                 server = make(routes=probes.routes())
                 async with trio.open_nursery() as serving:
@@ -77,7 +81,7 @@ class Doorway:
                     Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
                     endpoint_of(opened),
                 )
-                nursery.start_soon(_told, shutdown, probes)
+                nursery.start_soon(_mark_stopping, shutdown, probes)
                 app = _protected(Starlette(routes=[*probes.routes()]), where=here, token=self.token.value)
                 await nursery.start(partial(serve, app, opened, shutdown=trio.Event()))
                 address = str(here) if here.path else f"http://{here}"
@@ -91,6 +95,6 @@ def _protected(application: ASGIApp, *, where: Endpoint, token: str | None) -> A
     return AuthMiddleware(application, where, token=token)
 
 
-async def _told(shutdown: trio.Event, probes: Probes) -> None:
+async def _mark_stopping(shutdown: trio.Event, probes: Probes) -> None:
     await shutdown.wait()
     probes.stopping = "the server is stopping"

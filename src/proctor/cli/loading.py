@@ -1,4 +1,4 @@
-"""Loading what a long-running command is made of."""
+"""Imports for long-running commands, without the cost of garbage collections."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Generator[None]:
-    """Look for no garbage meanwhile, nor ever again in what is there at the end: modules and their classes stay.
+    """Turn the garbage collector off while modules are imported, and exclude their objects from later collections.
 
-    The packages of the servers make some hundred thousand objects, which the collector would go through again and again.
+    The packages of the servers make some hundred thousand objects, which each collection would scan again.
     """
-    looking = gc.isenabled()
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        if looking:
+        if enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Where a prompt comes from: a word of the command line, or stdin to its end. Bytes, then UTF-8, then text."""
+"""The prompt of `proctor run`: a word of the command line, or all of stdin, as UTF-8."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from proctor.actors.errors import BadOption
 STDIN = "-"
 
 
-def settle(argv: list[str], valued: frozenset[str]) -> list[str]:
-    """The words with those moved behind `--` that the parser would take for options and cannot be one: `-` alone, and
-    what starts with a dash and holds a blank (R187). `valued` names the options whose value is the next word."""
+def separate_prompt(argv: list[str], valued: frozenset[str]) -> list[str]:
+    """Move words that look like options but cannot be one after `--`, where the parser leaves them alone.
+
+    These are `-` alone, and a word that starts with a dash and contains a blank. `valued` names the options whose value
+    is the next word.
+    """
     end = argv.index("--") if "--" in argv else len(argv)
     kept, moved = list[str](), list[str]()
     for before, word in zip(["", *argv], argv[:end], strict=False):
@@ -31,7 +34,7 @@ def _is_no_option(word: str) -> bool:
 
 
 async def prompt_of(word: str | None) -> str:
-    """The prompt that `word` stands for. Raises `BadOption` with one clear line."""
+    """The prompt that `word` stands for. Raises `BadOption`."""
     if word is not None and word != STDIN:
         return text_of(os.fsencode(word), "the prompt")
     if word is None and _is_terminal():
@@ -40,13 +43,13 @@ async def prompt_of(word: str | None) -> str:
 
 
 def check_word(word: str | None) -> None:
-    """Refuse a word that is no prompt, before anything is read. Raises `BadOption`."""
+    """Check a prompt on the command line before anything is read. Raises `BadOption`."""
     if word is not None and word != STDIN:
         text_of(os.fsencode(word), "the prompt")
 
 
 def text_of(data: bytes, what: str) -> str:
-    """UTF-8 with something in it, as text. Raises `BadOption`, with the place of the first bad byte."""
+    """Decode UTF-8. Raises `BadOption` for an empty text, or with the position of the first bad byte."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

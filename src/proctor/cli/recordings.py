@@ -1,4 +1,4 @@
-"""Where runs are recorded unless told otherwise, and making room there and beside."""
+"""The state folder of the command line: recordings and their retention, sockets, account books."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from proctor.runtime.processes import is_own_directory, make_directory
 
 
 def state_directory() -> Path:
-    """`$XDG_STATE_HOME/proctor/runs` on Linux, `~/.local/state` where that is not set; without a home as `state_folder` says.
+    """The folder of recordings: `$XDG_STATE_HOME/proctor/runs`, with `~/.local/state` as the default.
 
-    Raises `RecordingFailed`.
+    Without a home directory it is in the temporary folder. Raises `RecordingFailed`.
     """
     from platformdirs import user_state_path
 
@@ -35,10 +35,9 @@ def state_directory() -> Path:
 
 
 def own_socket(fleet: str) -> Endpoint:
-    """The Unix socket of a fleet's host: `FLEET.sock` in a folder of the user's own, which is made when it is not there.
+    """The default Unix socket of a fleet: `FLEET.sock` in `$XDG_RUNTIME_DIR/proctor`, else in `run` beside the recordings.
 
-    The folder is `$XDG_RUNTIME_DIR/proctor`; without that variable `run` beside the recordings. Raises `BadOption` when
-    it cannot be made, or the path is too long for a socket.
+    Creates the folder. Raises `BadOption` when that fails, or when the path is too long for a socket.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime, "proctor") if runtime else state_directory().parent / "run"
@@ -55,19 +54,19 @@ def own_socket(fleet: str) -> Endpoint:
 
 
 def account_book(fleet: str) -> AccountBook:
-    """The account book of a fleet's host: the windows of its budgets are kept beside the recordings, by the fleet's name."""
+    """The account book of a fleet. Its file is beside the recordings, named after the fleet."""
     return AccountBook(state_directory().parent / "budgets" / f"{quote(fleet, safe=' ')}.json")
 
 
 async def make_room(root: Path | None) -> None:
-    """Remove the oldest recordings beyond the bounds; a failure to is no reason to fail."""
+    """Remove the oldest recordings beyond the limits. A failure to remove is ignored."""
     if root is not None:
         with suppress(OSError):
             await trio.to_thread.run_sync(_make_room, root, abandon_on_cancel=True)
 
 
 async def keep_room(root: Path | None) -> None:
-    """Make room now, and every hour while the command runs."""
+    """Remove the oldest recordings now, and every hour while the command runs."""
     if root is not None:
         await make_room(root)
         await trio.sleep(PRUNE_INTERVAL)

@@ -1,4 +1,4 @@
-"""What a fleet brings, started: one order and one way for every command that runs a fleet."""
+"""Starts the children of a fleet, in the same order for every command that runs one."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from proctor.actors.fleet.fleet import Fleet, Nested
 from proctor.actors.fleet.schema import AnyAgentTable, Server
 from proctor.actors.plan.plan import Plan
 from proctor.actors.specs import Supervisor
-from proctor.cli.verdicts import innermost
+from proctor.cli.exit_status import innermost
 from proctor.runtime.errors import StartError
 
 Child: TypeAlias = Server | AnyAgentTable | Nested
 
 
 def children_of(fleet: Fleet) -> tuple[Child, ...]:
-    """In starting order: servers stand before the agents on them."""
+    """The children in starting order: servers stand before the agents that use them."""
     return (*fleet.servers, *fleet.agents, *fleet.supervisors)
 
 
 def agents_of(child: Child) -> Sequence[AnyAgentTable]:
-    """The agents that a child brings, at any depth."""
+    """The agents in a child, at any depth."""
     if isinstance(child, Nested):
         return [member for _, member in child.members("")]
     return [] if isinstance(child, Server) else [child]
 
 
-def locate_some(plans: Iterable[Plan], *, strict: bool = False) -> None:
-    """Look for the command lines of a fleet. Raises `NotInstalled` or `NotExecutable`, as for the first of them, when none is
-    there, or `strict` and one is missing."""
+def locate_agents(plans: Iterable[Plan], *, strict: bool = False) -> None:
+    """Find the command lines of a fleet. Raises the first `NotInstalled` or `NotExecutable` when none is installed, or,
+    with `strict`, when one is missing."""
     refused: AgentError | None = None
     for plan in plans:
         try:
@@ -47,8 +47,8 @@ def locate_some(plans: Iterable[Plan], *, strict: bool = False) -> None:
         raise refused
 
 
-async def started(sup: Supervisor, child: Child, record: Path | None) -> Exception | None:
-    """Start it: what kept it from starting, None when it runs. Raises `DeliveryError` when `sup` has ended meanwhile."""
+async def start(sup: Supervisor, child: Child, record: Path | None) -> Exception | None:
+    """Start a child and return the cause of a failure, None when it runs. Raises `DeliveryError` when `sup` has ended."""
     try:
         await sup.start_child(child.spec(record))
     except StartError as error:

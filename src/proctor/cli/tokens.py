@@ -1,8 +1,8 @@
-"""The token of a server's clients: from the environment, from a file, or made for this run.
+"""The token that clients of a server must send: from the environment, from a file, or made for this run.
 
-Over TCP every process of this machine can connect, the tools of an agent included, and what an agent may not do another
-one could then allow. So a TCP address has a token also on loopback. A made token is shown once, on stderr, and kept in
-memory alone; `protect_memory` keeps the memory and the environment of this process from other processes of the user.
+Over TCP every process of this machine can connect, the tools of an agent included, and an agent could then approve its
+own tool calls. So a TCP address needs a token, also on loopback. A new token is shown once on stderr and kept in memory;
+`protect_memory` closes the memory and the environment of this process to other processes of the user.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PR_SET_DUMPABLE = 4
 
 @attrs.frozen
 class Token:
-    """What clients have to send, None: nothing. `made` for this run, so its user has to be shown it."""
+    """The token of a server, None for no token. `made`: it is new, so the user must see it."""
 
     value: str | None = attrs.field(default=None, repr=False)
     made: bool = False
 
 
 async def announce(screen: Output, line: str, token: Token) -> None:
-    """Tell the user of a server that it serves, and once a token that was made for it."""
+    """Show the address of a server, and a token that was made for it."""
     if token.value is not None:
         protect_memory()
     await screen.say(line)
@@ -43,8 +43,8 @@ async def announce(screen: Output, line: str, token: Token) -> None:
 def token_for(where: Endpoint, variable: str | None, *, no_token: bool = False) -> Token:
     """The token of a server at `where`: the one that `variable` names, else a new one for a TCP address.
 
-    A Unix socket needs none: only its owner's processes can connect, and none that an agent has started. Raises
-    `BadOption`; with `no_token` for an address that other machines can reach, too.
+    A Unix socket needs none: only processes of its owner can connect, and none that an agent has started. Raises
+    `BadOption`, also for `no_token` with an address that other machines can reach.
     """
     if variable is not None:
         if no_token:
@@ -55,34 +55,34 @@ def token_for(where: Endpoint, variable: str | None, *, no_token: bool = False) 
     if not no_token:
         return Token(secrets.token_urlsafe(24), made=True)
     if not where.private:
-        raise BadOption(f"--no-token: {where} can be reached from other machines: that needs a token")
+        raise BadOption(f"--no-token: {where} can be reached from other machines, so it needs a token")
     return Token()
 
 
 def token_of(variable: str | None) -> str | None:
-    """The token in the environment variable of this name; a file's, where it begins with `@`. Raises `BadOption`."""
+    """Read the token from this environment variable, or from the file that it names after `@`. Raises `BadOption`."""
     if variable is None:
         return None
-    said = os.environ.get(variable, "")
-    if not said:
+    value = os.environ.get(variable, "")
+    if not value:
         raise BadOption(f"--token-env {variable}: this variable is not set, or empty")
-    if not said.startswith("@"):
-        return said
-    path = Path(os.path.expanduser(said[1:]))
+    if not value.startswith("@"):
+        return value
+    path = Path(os.path.expanduser(value[1:]))
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"--token-env {variable}: {said[1:]!r} cannot be read: {error}") from None
+        raise BadOption(f"--token-env {variable}: {value[1:]!r} cannot be read: {error}") from None
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadOption(
-            f"--token-env {variable}: {said[1:]!r} can be read by others (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
+            f"--token-env {variable}: {value[1:]!r} can be read by others (mode {stat.S_IMODE(mode):04o}): chmod 600 it"
         )
     return text
 
 
 def protect_memory() -> None:
-    """Keep other processes of this user from reading this one's memory and environment, where the token is. Linux."""
+    """Close the memory and the environment of this process, where the token is, to other processes of the user. Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,6 +1,6 @@
-"""What `proctor serve` offers: a tool for each kind of agent that is there, and one for each agent of the fleet.
+"""The tools of `proctor serve`: one for each installed kind of agent, and one for each agent of the fleet.
 
-What is not there is left out and named with its reason; only wrong words and a wrong file end the command.
+Agents that are not available are left out and listed with the reason. Only usage errors and invalid files end the command.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.toolset import ServedTool
 from proctor.actors.specs import Supervisor
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.start_fleet import Child, agents_of, children_of, started
+from proctor.cli.start_fleet import Child, agents_of, children_of, start
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.runtime.exits import DeliveryError
 
 ONE_SHOT = ("claude", "codex", "opencode", "gemini")
-"""The kinds that are offered where none are named."""
+"""The kinds that are served by default."""
 TITLES: Mapping[str, str] = {
     "claude": "Claude Code",
     "codex": "Codex",
@@ -42,8 +42,8 @@ _log = logging.getLogger("proctor.serve")
 
 
 @attrs.define
-class Offer:
-    """The tools so far, the plans of the agents behind them, those of the fleet (`agents`), and a line for each agent that is left out."""
+class OfferedTools:
+    """The tools and the plans behind them by name; `agents` are those of the fleet, `absent` has a line for each that is left out."""
 
     tools: list[ServedTool] = attrs.field(factory=list[ServedTool])
     plans: dict[str, Plan] = attrs.field(factory=dict[str, Plan])
@@ -51,12 +51,12 @@ class Offer:
     absent: list[str] = attrs.field(factory=list[str])
 
     def leave_out(self, name: str, why: str) -> None:
-        """Go on without it."""
+        """Leave an agent out, with the reason."""
         self.absent.append(f"{name}: {one_line(why, WHOLE)}")
-        _log.warning("%s is not offered: %s", name, " ".join(why.split()))
+        _log.warning("%s is not available: %s", name, " ".join(why.split()))
 
-    def one_shots(self, agents: Sequence[str], terms: Terms) -> None:
-        """A tool for each kind, spelled as for `proctor run`. Raises `BadOption` or `ScriptError`."""
+    def add_one_shot_tools(self, agents: Sequence[str], terms: Terms) -> None:
+        """Add a tool for each kind, written as for `proctor run`. Raises `BadOption` or `ScriptError`."""
         for agent in agents:
             kind = agent.partition(":")[0]
             plan = partial(plan_of, agent)
@@ -66,16 +66,18 @@ class Offer:
             except (NotInstalled, NotExecutable) as error:
                 self.leave_out(kind, str(error))
             else:
-                _log.info("%s is there: %s", kind, " ".join(program) or agent)
+                _log.info("%s found: %s", kind, " ".join(program) or agent)
                 about = f"Have {TITLES[kind]} carry out a prompt in a folder, and give its final answer."
                 self.plans[kind] = made
                 self.tools.append(one_shot(kind, about, plan, terms))
 
-    async def fleet(self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None) -> None:
-        """Start the fleet's children in their order, and make a tool of each agent."""
+    async def add_fleet_tools(
+        self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None
+    ) -> None:
+        """Start the children of the fleet in order, and add a tool for each agent."""
         for child in children_of(fleet):
             members = agents_of(child)
-            if (why := await _why_not(supervisor, child, record)) is not None:
+            if (why := await _start_error(supervisor, child, record)) is not None:
                 for name in [member.name for member in members] or [child.name]:
                     self.leave_out(name, str(why))
                 continue
@@ -89,12 +91,12 @@ class Offer:
 
 
 def tool_name(agent: str) -> str:
-    """The name of the tool that asks this agent: what clients do not take in a name becomes `_`."""
+    """The name of the tool for this agent: characters that clients reject become `_`."""
     return f"ask_{_CHARACTER.sub('_', agent)}"
 
 
-async def _why_not(supervisor: Supervisor, child: Child, record: Path | None) -> Exception | None:
+async def _start_error(supervisor: Supervisor, child: Child, record: Path | None) -> Exception | None:
     try:
-        return await started(supervisor, child, record)
+        return await start(supervisor, child, record)
     except DeliveryError as error:
         return error

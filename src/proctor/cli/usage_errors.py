@@ -1,4 +1,4 @@
-"""What is wrong with the words of a command, in a line on stderr."""
+"""Usage errors of a command, one line each on stderr."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "http": ("hypercorn", "starlette", "jsonschema_rs", "prometheus_client"),
     "mcp": ("mcp", "jsonschema_rs"),
 }
-"""What an extra brings, for the commands that need it."""
+"""Extra → the packages that its commands import."""
 
 
 def complain(text: str) -> None:
-    """A line on stderr, if there is one."""
-    from proctor.cli.log import as_line
+    """Write a line to stderr, if it is open."""
+    from proctor.cli.ui.log_format import as_line
 
     stderr: TextIO | None = sys.stderr
     if stderr is not None:
@@ -27,7 +27,7 @@ def complain(text: str) -> None:
 
 
 def missing_of(*extras: str) -> str:
-    """What to say when the packages of these extras are not all there, "" when they are."""
+    """The error text for packages of these extras that are not installed, "" when all are."""
     from importlib.util import find_spec
 
     names = dict.fromkeys(name for extra in extras for name in EXTRAS[extra])

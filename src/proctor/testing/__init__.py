@@ -1,16 +1,7 @@
-"""Runs a whole program on a virtual clock, the same way each time.
+"""Deterministic simulation: runs a whole program on a virtual clock, the same way for the same seed.
 
-Guarantees: with the same `seed` tasks that are ready at one instant run in the same order, so a program that takes
-time, chance and the far end from where it should, does the same things at the same instants (X16). Time passes only
-when nobody has anything to do, and then at once. A run that never comes to its end is cut by a cap on its time and a
-cap on its turns, for a run may also turn for ever within one instant.
-
-Trio orders ready tasks by chance, from a source of its own, and has a private switch that makes the order follow from
-that source alone. Both are touched in `_scheduler` and nowhere else. They belong to the process: a Trio run in another
-thread meanwhile is not harmed, but makes this one unrepeatable. Both are put back afterwards.
-
-Not here: real processes, sockets and threads. A virtual clock does not wait for them (T16). What is left behind is told
-by `leaks`; the fixtures for pytest are `fixtures`, which is imported by name only.
+Time passes only when no task can run, and then at once. A run that does not end is cut by a limit on its time and on the
+turns of its event loop. Real processes, sockets and threads cannot be simulated: a virtual clock does not wait for them.
 """
 
 from __future__ import annotations
@@ -30,7 +21,7 @@ _Result = TypeVar("_Result")
 
 
 class SimulationOverran(RuntimeError):
-    """A simulated run that was cut: `seconds` of its clock or `turns` of its event loop had passed."""
+    """A simulated run reached its limit of `seconds` or of `turns` of the event loop."""
 
     def __init__(self, seconds: float, turns: int) -> None:
         super().__init__(
@@ -46,7 +37,7 @@ def simulate(
     seconds: float = 1_000_000.0,
     turns: int = 1_000_000,
 ) -> _Result:
-    """Run `await main(*args)` on a virtual clock that starts at 0, and return what it returns.
+    """Run `await main(*args)` on a virtual clock that starts at 0, and return its result.
 
     `seed` orders the tasks that are ready at one instant. `seconds` of virtual time and `turns` of the event loop are
     the most the run may take; an idle run without a deadline takes all its seconds at once. Raises what `main` raises,
@@ -65,7 +56,7 @@ def simulate(
 
 
 class _Limit(trio.abc.Instrument):
-    """The caps of one run: counts the turns of the event loop."""
+    """The limits of one run; counts the turns of the event loop."""
 
     def __init__(self, seconds: float, turns: int) -> None:
         self._seconds, self._turns = seconds, turns
@@ -97,6 +88,8 @@ def _seeded(seed: int) -> Generator[None]:
         scheduler[_SWITCH] = switch
 
 
+# Trio orders ready tasks with a private random source; this private switch makes the order follow from it alone. Both
+# belong to the process: a Trio run in another thread makes this one unrepeatable.
 _SWITCH = "_ALLOW_DETERMINISTIC_SCHEDULING"
 
 
@@ -105,6 +98,6 @@ def _scheduler() -> tuple[Random, dict[str, Any]]:
     chance = names.get("_r")
     if not isinstance(chance, Random) or _SWITCH not in names:
         raise RuntimeError(
-            f"trio {trio.__version__} orders ready tasks in a way that cannot be seeded: use another version"
+            f"trio {trio.__version__} does not have the random source that a simulation seeds: use another version of trio"
         )
     return chance, names

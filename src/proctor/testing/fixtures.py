@@ -1,11 +1,9 @@
-"""Fixtures for tests of programs that use proctor. Enabled by name, in the `conftest.py` at the top:
+"""Fixtures for tests of programs that use proctor. Enable them in the top `conftest.py`:
 
     pytest_plugins = ["proctor.testing.fixtures"]
 
-There is no entry point on purpose: it would bring these names, and the time to import Trio, into every test run of every
-project that has proctor installed. Async tests need pytest-trio (`trio_mode = true`).
-
-`scripted_agent` starts real processes, which no virtual clock waits for: a test that has both is refused.
+There is no entry point, because it would import Trio in every test run of every project with proctor installed. Async
+tests need pytest-trio (`trio_mode = true`).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ __all__ = ["ScriptedAgent", "no_leaks_of_the_test", "private_state", "scripted_a
 
 
 class ScriptedAgent(Protocol):
-    """What `scripted_agent` is."""
+    """The type of the fixture `scripted_agent`."""
 
     def __call__(
         self,
@@ -42,10 +40,10 @@ class ScriptedAgent(Protocol):
         speed: float = 0.0,
         **options: Unpack[SpecOptions],
     ) -> ChildSpec:
-        """The spec of an agent that plays `steps`: a mapping each, as a line of a script, or text of whole lines.
+        """Make the spec of an agent that plays `steps`: a mapping for each line of a script, or text of whole lines.
 
-        Raises `ScriptError` and `BadOption`, as `proctor.scripted` does. Unless told otherwise the agent has a home of
-        its own and three seconds to stop in.
+        By default the agent has a private home and three seconds to stop. Raises `ScriptError` and `BadOption`, as
+        `proctor.scripted` does.
         """
         ...
 
@@ -75,7 +73,7 @@ def _line(step: Mapping[str, Any] | str) -> str:
 
 @pytest.fixture
 def private_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder of the test's own: ledgers and recordings go there, and sweeps look there only."""
+    """A private state folder for the test: ledgers and recordings are kept there, and sweeps read only that."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
@@ -83,10 +81,12 @@ def private_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def scripted_agent(request: pytest.FixtureRequest, tmp_path: Path, private_state: Path) -> ScriptedAgent:
-    """Makes agents that play a script: `scripted_agent({"reply": "Hello, {prompt}"}, id="a")` is a child spec."""
+    """A factory of scripted agents: `scripted_agent({"reply": "Hello, {prompt}"}, id="a")` makes a child spec."""
     clocks = {"virtual_clock", "autojump_clock", "mock_clock"} & set(request.fixturenames)
     if clocks:
-        pytest.fail(f"scripted agents are processes, which {min(clocks)} does not wait for", pytrace=False)
+        pytest.fail(
+            f"scripted agents are real processes, and {min(clocks)} does not wait for those", pytrace=False
+        )
     folder = tmp_path / "scripts"
     folder.mkdir()
     return _Scripts(folder)
@@ -94,17 +94,16 @@ def scripted_agent(request: pytest.FixtureRequest, tmp_path: Path, private_state
 
 @pytest.fixture
 def virtual_clock() -> MockClock:
-    """Trio's clock of this test: time passes only when nobody has anything to do, and then at once."""
+    """Trio's virtual clock for the test: time passes only when no task can run, and then at once."""
     return MockClock(autojump_threshold=0)
 
 
 @pytest.fixture(name="no_leaks")
 def no_leaks_of_the_test(private_state: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """Fails a test that leaves a descriptor, a process, a thread or a temporary file behind; gives the test's own
-    temporary folder. Processes count that are children of ours, or carry a marker of a host of this test.
+    """Fails a test that leaves a descriptor, process, thread or temporary file behind; returns the temporary folder.
 
-    Ask for it first, so that what other fixtures put away is away. Tasks cannot be left when the test's Trio run has
-    ended; within it, `proctor.testing.leaks.no_leaks()` counts them too.
+    Counts processes that are our children or carry a marker of this test's hosts. Request it before other fixtures, so
+    that it runs after their clean-up. `proctor.testing.leaks.no_leaks()` also counts tasks.
     """
     folder = Path(tempfile.mkdtemp(prefix="pt-"))  # short: sockets are made in it
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -119,5 +118,5 @@ def no_leaks_of_the_test(private_state: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def _keys() -> set[str]:
-    """The keys of the hosts that this test has opened and not closed."""
+    """The keys of hosts that this test has not closed."""
     return {path.stem for path in hosts_folder().glob("*")}

@@ -1,8 +1,7 @@
-"""What a piece of code leaves behind in this process: descriptors, children, threads, tasks, files.
+"""Leak check: descriptors, child processes, threads, tasks and files that a block of code leaves behind.
 
-Guarantees: only what is this process's own is counted, so that two test runs side by side do not see each other. What
-had been there before is not held against anybody; nor are daemon threads, which Trio keeps for the next call, and the
-descriptor of the look itself. Linux; elsewhere children are not known.
+Counts only resources of this process that are new, so tests may run side by side. Daemon threads do not count, because
+Trio keeps them for the next call. Child processes are counted on Linux only.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import trio
 from proctor.runtime.processes import pids, stat_of
 
 _PAUSES = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
-"""Seconds between two looks, for a dying child or a closing thread, where no event loop runs. A look costs a collection."""
+"""Seconds between two checks outside of Trio, for a child or a thread that is still ending. A check runs the garbage collector."""
 
 
 class Leaked(AssertionError):
-    """Something was left behind; `things` names each, in the order of kinds."""
+    """Resources were left behind; `things` names each of them."""
 
     def __init__(self, things: tuple[str, ...]) -> None:
         super().__init__(f"left behind: {', '.join(things)}")
@@ -34,20 +33,20 @@ class Leaked(AssertionError):
 
 @attrs.frozen
 class Belongings:
-    """What the process has at one instant: a name for each thing, and how many tasks live (0 outside of Trio)."""
+    """The resources of the process by name, and the number of tasks (0 outside of Trio)."""
 
     things: frozenset[str]
     tasks: int
 
     def beyond(self, before: Belongings) -> tuple[str, ...]:
-        """What is here and was not before, by name."""
+        """The resources that are not in `before`, by name."""
         more = self.tasks - before.tasks
         tasks = (f"{more} task{'s' if more > 1 else ''}",) if more > 0 else ()
         return (*sorted(self.things - before.things), *tasks)
 
 
 def belongings(folder: Path | None = None) -> Belongings:
-    """What the process has now; `folder` is one whose entries count too."""
+    """List the resources of the process; entries of `folder` count too."""
     gc.collect()
     return Belongings(
         frozenset((*_descriptors(), *_children(), *_threads(), *_files(folder))),
@@ -57,10 +56,10 @@ def belongings(folder: Path | None = None) -> Belongings:
 
 @contextmanager
 def no_leaks(folder: Path | None = None) -> Generator[None]:
-    """Raises `Leaked` when the block leaves something behind, unless it raises itself.
+    """Raise `Leaked` when the block leaves a resource behind, unless the block itself raises.
 
-    In a Trio task the tasks of the whole run count as well, so let nobody else start any meanwhile. Outside of Trio what
-    is on its way out has two and a half seconds; a block within Trio has to have waited.
+    In a Trio task the tasks of the whole run count too, so no other task may start one meanwhile. Outside of Trio,
+    resources that are being closed have two and a half seconds.
     """
     before = belongings(folder)
     yield

@@ -1,6 +1,6 @@
-"""`proctor doctor`: is this machine fit to run agents on, and what would have to be done?
+"""`proctor doctor`: checks whether this machine can run agents.
 
-Each check tries the thing itself where it can be tried, and ends in one line: ok, warn (works with less) or fail.
+Each check tries the thing itself where possible, and gives one line: ok, warn (works with limits) or fail.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from proctor.actors.plan.discovery import (
 from proctor.actors.plan.environment import SECRETS
 from proctor.actors.process.orphans import describe_sweep, hosts_folder
 from proctor.actors.recording.recording import untagged_runs
-from proctor.cli.codes import FAILED, OK, STDOUT_GONE
-from proctor.cli.commands.cleanup import ProofFailed, prove_cleanup
+from proctor.cli.cleanup_proof import ProofFailed, prove_cleanup
+from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import state_directory
 from proctor.cli.ui.output import Output, OutputFailed
@@ -51,7 +51,7 @@ from proctor.runtime.processes import (
 Grade = Literal["ok", "warn", "fail"]
 PRODUCTS: Sequence[Product] = (CLAUDE_CODE, CODEX_CLI, OPENCODE, GEMINI)
 FEW_FILES = 1024
-"""Descriptors below which a fleet runs short: an agent takes about ten."""
+"""The least number of descriptors for a fleet: an agent needs about ten."""
 NEEDED = (3, 11)
 _WIDTH = 1000
 _DAEMON = """
@@ -65,7 +65,7 @@ if os.fork() == 0:
 
 @attrs.frozen
 class Check:
-    """`name` was looked at and is so; `text` says what was seen, `advice` what to do, empty when nothing."""
+    """The result of one check. `text` is the finding, `advice` what to do, empty when nothing."""
 
     name: str
     grade: Grade
@@ -73,13 +73,13 @@ class Check:
     advice: str = ""
 
     def __str__(self) -> str:
-        said = f"{self.text}; {self.advice}" if self.advice else self.text
-        return f"{self.grade:4}  {self.name:11}  {one_line(said, _WIDTH)}"
+        text = f"{self.text}; {self.advice}" if self.advice else self.text
+        return f"{self.grade:4}  {self.name:11}  {one_line(text, _WIDTH)}"
 
 
 @attrs.frozen(kw_only=True)
 class DoctorOptions:
-    """The words of the command line, typed."""
+    """The options of the command."""
 
     prove: bool = False
     children: int = 50
@@ -88,14 +88,16 @@ class DoctorOptions:
 
 
 def doctor_command(options: DoctorOptions) -> int:
-    """Look, or prove, and return the exit status: 1 when something fails."""
+    """Run the checks or the proof; the exit status is 1 when something fails."""
     return trio.run(_main, options)
 
 
 async def _main(options: DoctorOptions) -> int:
     screen = Output(2)
     work = partial(_prove if options.prove else _look, options)
-    return await interruptible(partial(_shown, work, screen), told=screen.say, beside=trio.sleep_forever)
+    return await interruptible(
+        partial(_shown, work, screen), notify=screen.say, background=trio.sleep_forever
+    )
 
 
 async def _shown(work: Callable[[Output], Awaitable[bool]], screen: Output, interrupts: Interrupts) -> int:
@@ -106,12 +108,12 @@ async def _shown(work: Callable[[Output], Awaitable[bool]], screen: Output, inte
         return STDOUT_GONE
     except (OutputFailed, ProofFailed, ProcessError) as error:
         await screen.say(one_line(str(error), _WIDTH))
-    return FAILED  # that, or interrupted: the signal has its own status
+    return FAILED  # or interrupted: then the status of the signal counts
 
 
 async def _prove(options: DoctorOptions, out: Output) -> bool:
     proof = await prove_cleanup(options.children, options.seconds)
-    await _tell(out, proof.facts() if options.json else proof.lines())
+    await _write(out, proof.facts() if options.json else proof.lines())
     return proof.holds
 
 
@@ -120,20 +122,20 @@ async def _look(options: DoctorOptions, out: Output) -> bool:
     async for check in all_checks():
         checks.append(check)
         if not options.json:
-            await _tell(out, [str(check)])
+            await _write(out, [str(check)])
     good = all(check.grade != "fail" for check in checks)
     if options.json:
-        await _tell(out, {"ok": good, "checks": [attrs.asdict(check) for check in checks]})
+        await _write(out, {"ok": good, "checks": [attrs.asdict(check) for check in checks]})
     return good
 
 
-async def _tell(out: Output, what: Mapping[str, object] | Iterable[str]) -> None:
-    lines = [json.dumps(what)] if isinstance(what, Mapping) else what
+async def _write(out: Output, result: Mapping[str, object] | Iterable[str]) -> None:
+    lines = [json.dumps(result)] if isinstance(result, Mapping) else result
     await out.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
 
 async def all_checks() -> AsyncGenerator[Check]:
-    """Every check, one after another."""
+    """Run every check, one after another."""
     yield check_python(sys.version_info[:3])
     yield check_platform(platform.system(), platform.release())
     yield check_pidfd()
@@ -147,46 +149,46 @@ async def all_checks() -> AsyncGenerator[Check]:
     yield check_credentials(os.environ)
 
 
-def check_python(found: tuple[int, ...]) -> Check:
-    """The interpreter's version, as three numbers."""
-    text = f"{'.'.join(map(str, found))} at {sys.executable}"
-    if found < NEEDED:
+def check_python(number: tuple[int, ...]) -> Check:
+    """Check the version of the interpreter."""
+    text = f"{'.'.join(map(str, number))} at {sys.executable}"
+    if number < NEEDED:
         return Check("python", "fail", text, f"proctor needs {'.'.join(map(str, NEEDED))} or newer")
     return Check("python", "ok", text)
 
 
 def check_platform(system: str, release: str) -> Check:
-    """The system's name and release."""
+    """Check the operating system."""
     if system != "Linux":
-        advice = "there are no guards here: what leaves its process group survives, and nothing is swept"
+        advice = "no guards on this system: processes that leave their group survive, and nothing is swept"
         return Check("platform", "warn", f"{system} {release}", advice)
     return Check("platform", "ok", f"{system} {release} {platform.machine()}")
 
 
 def check_pidfd() -> Check:
-    """Can a process be watched by a descriptor?"""
+    """Check that a process can be watched by a descriptor."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
-        advice = "guards need it: Linux 5.3 or newer, and a sandbox that allows pidfd_open"
+        advice = "guards need Linux 5.3 or newer, and a sandbox that allows pidfd_open"
         return Check("pidfd", "fail" if sys.platform == "linux" else "warn", str(error), advice)
     return Check("pidfd", "ok", "processes can be watched and signalled by descriptor")
 
 
 def check_proc() -> Check:
-    """Can we see who runs, since when, and what it carries?"""
+    """Check that /proc shows processes, their start times and their environments."""
     try:
         last_pid()
         seen = len(pids())
         marker_of(os.getpid())
     except OSError as error:
-        advice = "mount /proc; without it nothing that was left behind is found"
+        advice = "mount /proc; without it, processes that were left behind are not found"
         return Check("proc", "fail" if sys.platform == "linux" else "warn", str(error), advice)
-    return Check("proc", "ok", f"readable, {seen} processes to be seen")
+    return Check("proc", "ok", f"readable, shows {seen} processes")
 
 
 async def check_guard() -> Check:
-    """How long does a program take to start below a guard?"""
+    """Measure the start of a program below a guard."""
     began = trio.current_time()
     try:
         async with open_process(_python(""), guard=True) as process:
@@ -198,12 +200,12 @@ async def check_guard() -> Check:
     return Check(
         "guard",
         grade,
-        f"a program starts below {'a guard' if process.guarded else 'none'} in {took * 1e3:.0f} ms",
+        f"a program starts {'with' if process.guarded else 'without'} a guard in {took * 1e3:.0f} ms",
     )
 
 
 async def check_subreaper() -> Check:
-    """Is a daemon taken down with the program that started it?"""
+    """Check that a daemon is killed with the program that started it."""
     marker = f"doctor-{os.getpid()}"
     try:
         async with open_process(_python(_DAEMON), guard=True, marker=marker) as process:
@@ -215,94 +217,92 @@ async def check_subreaper() -> Check:
         os.kill(orphan.pid, signal.SIGKILL)
     if left:
         return Check(
-            "subreaper", "fail", f"it survives: {left[0]}", "a guard must be allowed to be a subreaper"
+            "subreaper", "fail", f"a daemon survives: {left[0]}", "allow guards to become a subreaper"
         )
-    return Check("subreaper", "ok", "a daemon is taken down with the program that started it")
+    return Check("subreaper", "ok", "a daemon is killed with the program that started it")
 
 
 async def check_state() -> Check:
-    """Can the state folder be written?"""
+    """Check that the state folder can be written."""
     try:
         folder = hosts_folder()
         async with open_ledger(folder):
             pass
     except OSError as error:
-        advice = "set XDG_STATE_HOME to a folder of your own; without one runs need --no-record and nothing is swept"
+        advice = "set XDG_STATE_HOME to a folder that you can write; without one, runs need --no-record and nothing is swept"
         return Check("state", "fail", str(error), advice)
     return Check("state", "ok", f"{folder.parent} can be written")
 
 
 async def check_leftovers() -> Check:
-    """Kill and remove what dead hosts have left: their processes, and their temporary folders with what is secret there."""
+    """Kill the processes and remove the temporary folders that dead hosts have left."""
     try:
         async with open_ledger(hosts_folder()) as ledger:
             swept = await ledger.sweep()
     except OSError as error:
-        return Check("leftovers", "warn", f"it cannot be looked for them: {error.strerror or error}")
-    text = "; ".join(describe_sweep(swept)) or "no earlier run has left anything"
+        return Check("leftovers", "warn", f"cannot look for them: {error.strerror or error}")
+    text = "; ".join(describe_sweep(swept)) or "earlier runs have left nothing"
     if swept.left or swept.folders_left or not swept.sure:
-        return Check("leftovers", "warn", text, "see to what is named; the next start tries again")
+        return Check("leftovers", "warn", text, "remove what is named; the next start tries again")
     return Check("leftovers", "ok", text)
 
 
 def check_recordings() -> Check:
-    """Is something there that looks like a recording of ours, and that nothing removes?"""
+    """Look for recordings that are never removed, because they carry no tag."""
     try:
         root = state_directory()
         untagged = untagged_runs(root)
     except RecordingFailed as error:
         return Check("recordings", "fail", str(error))
     except OSError as error:
-        return Check("recordings", "warn", f"it cannot be looked for them: {error}")
+        return Check("recordings", "warn", f"cannot look for them: {error}")
     if untagged:
-        advice = (
-            f"those of a version without tags are never removed by themselves: look at {root} and remove them"
-        )
+        advice = f"recordings without a tag (older versions) are not removed automatically: check {root} and remove them"
         return Check("recordings", "warn", f"{len(untagged)} without a tag in {root}", advice)
     return Check("recordings", "ok", f"kept in {root}")
 
 
 def check_files(limit: int) -> Check:
-    """How many files may be open at once? -1 is no limit."""
-    text = "no limit" if limit == resource.RLIM_INFINITY else f"{limit} may be open at once"
+    """Check the limit of open files; -1 is no limit."""
+    text = "no limit" if limit == resource.RLIM_INFINITY else f"{limit} may be open at a time"
     if 0 <= limit < FEW_FILES:
         return Check(
-            "files", "warn", text, f"an agent takes about ten; ulimit -n {FEW_FILES} or more for a fleet"
+            "files", "warn", text, f"an agent needs about ten; set ulimit -n {FEW_FILES} or more for a fleet"
         )
     return Check("files", "ok", text)
 
 
 async def check_products() -> list[Check]:
-    """Every program of an agent, all asked at the same time: one that hangs holds up no other."""
-    found = dict[str, Check]()
+    """Check the program of every kind of agent, all at the same time: one that hangs does not delay the others."""
+    checks = dict[str, Check]()
 
     async def look(product: Product) -> None:
-        found[product.program] = await check_product(product)
+        checks[product.program] = await check_product(product)
 
     async with trio.open_nursery() as nursery:
         for product in PRODUCTS:
             nursery.start_soon(look, product)
-    return [found[product.program] for product in PRODUCTS]
+    return [checks[product.program] for product in PRODUCTS]
 
 
 async def check_product(product: Product) -> Check:
-    """Where is the agent's program, and does it say its version?"""
+    """Find the program of an agent and ask for its version."""
     try:
         path = find_program(product)
-        found = await version(path)
+        number = await version(path)
     except NotInstalled as error:
         return Check(product.program, "warn", str(error))
     except (AgentError, OSError) as error:
         return Check(product.program, "fail", str(error))
-    return Check(product.program, "ok", f"{product.name} {'.'.join(map(str, found))} at {path}")
+    return Check(product.program, "ok", f"{product.name} {'.'.join(map(str, number))} at {path}")
 
 
 def check_credentials(environ: Mapping[str, str]) -> Check:
-    """Which keys and endpoints are set? Names only."""
+    """List the names of keys and endpoints in the environment."""
     names = [name for name in SECRETS if name in environ]
     if not names:
         return Check("credentials", "ok", "none in the environment; agents use their own login")
-    advice = f"an agent gets none of them unless it is named, as in --env {names[0]}"
+    advice = f"agents do not get them unless they are named, as in --env {names[0]}"
     return Check("credentials", "ok", f"set: {', '.join(names)}", advice)
 
 

@@ -1,15 +1,8 @@
-"""`proctor record`: a command line run by hand, unchanged for both sides, with a recording that can be replayed.
+"""`proctor record`: runs a command unchanged and records its input and output, so that the run can be replayed.
 
-Guarantees: the program gets the bytes of our stdin and its end, its environment is ours, its output comes out as it was,
-and its status is ours. What it says is on disk before it is passed on, and is taken from it at once: a reader of ours
-that sleeps costs disk, not memory, and does not hold the program up. Signals are passed on and are the program's to
-answer. It stands below a guard, so that nothing of it is left when it ends, or when we do, however that happens.
-
-The program has pipes, not our terminal: what needs one to draw on does not work here. The values of environment
-variables are not recorded; what is typed, said, or given as an argument is.
-
-stdout, stderr and the recording are three facts: where nobody reads our stdout any more the program is stopped, as a
-closed pipe would stop it; where nobody reads our stderr, what it says there is recorded all the same.
+The program gets our stdin, environment and signals; its output is passed on byte for byte, and its exit status becomes
+ours. Output is on disk before it is passed on, so a slow reader costs disk, not memory, and does not delay the program.
+A reader of stdout that has gone stops the program, as a closed pipe would. The program has pipes, no terminal.
 """
 
 from __future__ import annotations
@@ -29,11 +22,10 @@ from proctor.actors.errors import AgentError, BadOption, RecordingFailed
 from proctor.actors.plan.discovery import CLAUDE_CODE, CODEX_CLI, GEMINI, OPENCODE
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.recording import Recording, RunDirectory
-from proctor.cli.codes import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE
-from proctor.cli.interrupts import heeded
+from proctor.cli.exit_status import BY_SIGNAL, FAILED, NOT_INSTALLED, STDOUT_GONE, status_of
+from proctor.cli.interrupts import not_ignored
 from proctor.cli.recordings import make_room, state_directory
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.cli.verdicts import status_of
 from proctor.protocols import opencode
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.codex import CODEX
@@ -51,7 +43,7 @@ from proctor.runtime.processes import (
     open_process,
 )
 
-PASSED_ON = (
+FORWARDED_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
@@ -61,20 +53,20 @@ DIALECTS: Mapping[str, str] = {
     OPENCODE.program: opencode.OPENCODE.name,
     GEMINI.program: "gemini",
 }
-"""What a program is called, and how its wire is called in `meta.json`."""
+"""Name of a program → name of its dialect in `meta.json`."""
 _CHUNK = 64 * 1024
 
 
 @attrs.frozen(kw_only=True)
 class RecordOptions:
-    """The words of the command line. `directory` None: a new one in the user's state folder."""
+    """The options of the command. `directory` None: a new one in the user's state folder."""
 
     command: tuple[str, ...]
     directory: str | None = None
 
 
 def record_command(options: RecordOptions) -> int:
-    """Run the program and return the exit status that is to be ours."""
+    """Run the program and return its exit status."""
     return trio.run(_main, options)
 
 
@@ -82,7 +74,7 @@ async def _main(options: RecordOptions) -> int:
     screen = Output(2)
     try:
         async with track_processes(screen.say), _folder(options) as recording:
-            return await Session(options.command, recording, screen).run()
+            return await RecordedProgram(options.command, recording, screen).run()
     except (NotFound, NotExecutable) as error:
         await screen.say(" ".join(str(error).split()))
         return NOT_INSTALLED
@@ -93,7 +85,7 @@ async def _main(options: RecordOptions) -> int:
 
 @asynccontextmanager
 async def _folder(options: RecordOptions) -> AsyncGenerator[Recording]:
-    """Where it is recorded: the next incarnation of the directory that was named, or the first of a new one."""
+    """Open the recording: the next incarnation of the named directory, or the first of a new one."""
     if options.directory is None:
         root = state_directory()
         directory = RunDirectory(root, Path(options.command[0]).name)
@@ -103,9 +95,9 @@ async def _folder(options: RecordOptions) -> AsyncGenerator[Recording]:
             directory.close()
             await make_room(root)
         return
-    named, lock = _occupied(options.directory)
+    folder, lock = _locked(options.directory)
     try:
-        yield Recording(_next(named))
+        yield Recording(_next(folder))
     finally:
         os.close(lock)
 
@@ -115,8 +107,8 @@ def _next(folder: Path) -> Path:
     return folder / str(max(numbers, default=0) + 1)
 
 
-def _occupied(name: str) -> tuple[Path, int]:
-    """The directory of this name and its lock, which is held until its descriptor is closed."""
+def _locked(name: str) -> tuple[Path, int]:
+    """Open the directory and lock it; closing the descriptor releases the lock."""
     folder = Path(os.path.expanduser(name)).absolute()
     try:
         make_directory(folder, parents=True, exist_ok=True)
@@ -127,12 +119,12 @@ def _occupied(name: str) -> tuple[Path, int]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise BadOption(f"{str(folder)!r} is being recorded to by somebody else") from None
+        raise BadOption(f"{str(folder)!r} is in use by another recording") from None
     return folder, lock
 
 
 class Spool:
-    """What was recorded so far of one stream, on its way to our reader at the reader's own pace."""
+    """Copies the recording of one stream to our output, at the pace of its reader."""
 
     def __init__(self, path: Path, out: Output) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -140,13 +132,13 @@ class Spool:
         self._news = trio.Event()
         self._over = False
 
-    def stir(self, *, over: bool = False) -> None:
-        """There is more on disk; `over`: and no more will come."""
+    def notify(self, *, over: bool = False) -> None:
+        """Report that more is on disk; `over`: the stream has ended."""
         self._over = self._over or over
         self._news.set()
 
     async def copy(self) -> None:
-        """Write what comes until all is written. Raises `BrokenPipeError` and `OutputFailed`."""
+        """Write the stream to its end. Raises `BrokenPipeError` and `OutputFailed`."""
         offset = 0
         try:
             while True:
@@ -162,9 +154,8 @@ class Spool:
             os.close(self._fd)
 
 
-class Session:
-    """One program from its start to its end. `frames` counts its lines; `status` is what we end with instead of its
-    own, None for its own."""
+class RecordedProgram:
+    """One run of the recorded program. `status` replaces its exit status, None keeps that."""
 
     def __init__(self, argv: tuple[str, ...], recording: Recording, screen: Output) -> None:
         self._argv, self._recording = argv, recording
@@ -172,11 +163,11 @@ class Session:
         self._err = Spool(recording.path / "stderr.txt", screen)
         self._frames = 0
         self._status: int | None = None
-        self._told = False
+        self._signalled = False
         self._process: Process
 
     async def run(self) -> int:
-        """The exit status. Raises what keeps the program from starting, and `RecordingFailed`."""
+        """Run to the end and return the exit status. Raises the error of a failed start, and `RecordingFailed`."""
         program = Path(self._argv[0]).name
         names = sorted(os.environ)
         cli, number = DIALECTS.get(program, program), int(self._recording.path.name)
@@ -184,7 +175,7 @@ class Session:
         command = Command(self._argv, os.environ)
         ended: ExitReason | None = None
         try:
-            with trio.open_signal_receiver(*heeded(*PASSED_ON)) as signals:
+            with trio.open_signal_receiver(*not_ignored(*FORWARDED_SIGNALS)) as signals:
                 async with open_process(command, guard=True, on_stderr=self._take_stderr) as self._process:
                     ended = await self._live(signals)
         finally:
@@ -193,26 +184,26 @@ class Session:
 
     async def _live(self, signals: AsyncIterator[int]) -> ExitReason:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._pass_on, signals)
+            nursery.start_soon(self._forward_signals, signals)
             nursery.start_soon(self._feed)
             async with trio.open_nursery() as outward:
                 outward.start_soon(self._show)
                 outward.start_soon(self._show_errors)
                 await self._pump()
                 ended = await self._process.wait()
-                self._out.stir(over=True)
+                self._out.notify(over=True)
                 await self._process.stop()
-                self._err.stir(over=True)
+                self._err.notify(over=True)
             nursery.cancel_scope.cancel("the program has ended")
         return ended
 
-    async def _pass_on(self, signals: AsyncIterator[int]) -> None:
+    async def _forward_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
-            self._told = True
+            self._signalled = True
             self._process.signal(number)
 
     async def _feed(self) -> None:
-        """Our stdin to the program's, and its end."""
+        """Copy our stdin to the program, with its end."""
         while data := await trio.to_thread.run_sync(_read, abandon_on_cancel=True):
             self._recording.stdin(data)
             try:
@@ -225,11 +216,11 @@ class Session:
         while data := await self._process.receive():
             self._recording.stdout(data, self._frames)
             self._frames += data.count(b"\n")
-            self._out.stir()
+            self._out.notify()
 
     def _take_stderr(self, data: bytes) -> None:
         self._recording.stderr(data)
-        self._err.stir()
+        self._err.notify()
 
     async def _show(self) -> None:
         try:
@@ -243,7 +234,7 @@ class Session:
             await self._err.copy()
 
     def _close(self, ended: ExitReason | None) -> None:
-        alone = not self._told and self._status is None and ended is not None
+        alone = not self._signalled and self._status is None and ended is not None
         facts: dict[str, object] = {
             "exit": str(ended),
             "stopper": "nobody" if alone else "owner",
@@ -259,11 +250,11 @@ def _read() -> bytes:
     try:
         return b"" if stdin is None else os.read(0, _CHUNK)
     except OSError:
-        return b""  # a terminal that went away, or one that we may not read
+        return b""  # a terminal that was closed, or that we may not read
 
 
 def _raw(ended: ExitReason | None) -> int:
-    """The status as `waitpid` has it: negative for a signal."""
+    """The exit status as `waitpid` gives it: negative for a signal."""
     match ended:
         case Normal():
             return 0
@@ -278,6 +269,6 @@ def _raw(ended: ExitReason | None) -> int:
 
 
 def _code(ended: ExitReason | None) -> int:
-    """The status as a shell has it."""
+    """The exit status as a shell shows it."""
     raw = _raw(ended)
     return raw if raw >= 0 else BY_SIGNAL - raw

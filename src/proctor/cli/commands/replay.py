@@ -1,7 +1,7 @@
-"""`proctor replay`: a recorded run once more, as an agent that answers what it answered then.
+"""`proctor replay`: replays a recorded run with a scripted agent that gives the recorded answers.
 
-Every prompt of the recording is sent again, one after the other, and shown as `proctor run` shows it. The exit status
-is the one that `proctor run` has for the first turn that did not end well; a turn that does not end ends the replay.
+Sends every prompt of the recording again, and shows the turns as `proctor run` does. The exit status is that of the
+first turn that fails.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from proctor.actors.outcomes import Answer, Outcome
 from proctor.actors.plan.plan import Plan
 from proctor.actors.replay import read_recording, replay_plan
 from proctor.actors.specs import agent_spec, open_supervisor
-from proctor.cli.codes import FAILED, OK, STDOUT_GONE
 from proctor.cli.commands.run import EXPECTED
+from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import make_room
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.cli.ui.renderers import AsJson, AsText, Presentation
-from proctor.cli.verdicts import PHRASES, status_of, verdict
+from proctor.cli.ui.renderers import JsonRenderer, Renderer, TextRenderer
+from proctor.cli.ui.verdict import PHRASES, verdict
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import Crash
 
 
 @attrs.frozen(kw_only=True)
 class ReplayOptions:
-    """The words of the command line, typed."""
+    """The options of the command."""
 
     recording: str
     faults: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ class ReplayOptions:
 
 
 def replay_command(options: ReplayOptions) -> int:
-    """Carry it out and return the exit status; every error that a user can cause is one line on stderr."""
+    """Replay the recording and return the exit status. An expected error is one line on stderr."""
     return trio.run(_main, options)
 
 
 async def _main(options: ReplayOptions) -> int:
     screen = Output(2)
     return await interruptible(
-        partial(_replay, options, screen), told=screen.say, beside=partial(make_room, None)
+        partial(_replay, options, screen), notify=screen.say, background=partial(make_room, None)
     )
 
 
@@ -59,26 +59,26 @@ async def _replay(options: ReplayOptions, screen: Output, interrupts: Interrupts
         with interrupts.scope:
             recorded = read_recording(options.recording)
             plan = replay_plan(recorded, {"home": "private"}, faults=options.faults, speed=options.speed)
-            shows = partial(_face, options, out, screen)
-            return await _played(plan, recorded.prompts, shows, screen, interrupts)
-        return FAILED  # interrupted: the signal has its own status
+            shows = partial(_renderer, options, out, screen)
+            return await _replay_prompts(plan, recorded.prompts, shows, screen, interrupts)
+        return FAILED  # interrupted: the status of the signal counts
     except BrokenPipeError:
         return STDOUT_GONE
     except EXPECTED as error:
         await screen.say(" ".join(str(error).split()))
         with suppress(BrokenPipeError, OutputFailed):
-            await _face(options, out, screen).failure(error)
+            await _renderer(options, out, screen).failure(error)
         return status_of(error)
 
 
-def _face(options: ReplayOptions, out: Output, screen: Output) -> Presentation:
-    return AsJson(out) if options.json else AsText(out, screen, quiet=options.quiet)
+def _renderer(options: ReplayOptions, out: Output, screen: Output) -> Renderer:
+    return JsonRenderer(out) if options.json else TextRenderer(out, screen, quiet=options.quiet)
 
 
-async def _played(
+async def _replay_prompts(
     plan: Plan,
     prompts: tuple[str, ...],
-    shows: partial[Presentation],
+    shows: partial[Renderer],
     screen: Output,
     interrupts: Interrupts,
 ) -> int:
@@ -92,19 +92,19 @@ async def _played(
         raise reason.error if isinstance(reason, Crash) else error from None
 
 
-async def _turns(agent: Agent, prompts: tuple[str, ...], shows: partial[Presentation], screen: Output) -> int:
+async def _turns(agent: Agent, prompts: tuple[str, ...], shows: partial[Renderer], screen: Output) -> int:
     status = OK
     for prompt in prompts:
         answer = await _turn(agent, prompt, shows())
         if not answer.ok:
             await screen.say(verdict(answer, time.time()))
             status = status or status_of(answer.outcome)
-        if answer.ending is None:  # its process has gone, and a replay is not repeated
+        if answer.ending is None:  # its process has gone, and a replay is not restarted
             break
     return status
 
 
-async def _turn(agent: Agent, prompt: str, show: Presentation) -> Answer:
+async def _turn(agent: Agent, prompt: str, show: Renderer) -> Answer:
     try:
         async with agent.stream(prompt) as turn:
             async for event in turn:
@@ -113,7 +113,7 @@ async def _turn(agent: Agent, prompt: str, show: Presentation) -> Answer:
             return turn.answer
     except (MaybeExecuted, NotExecuted) as error:
         ended = error.outcome if isinstance(error, MaybeExecuted) else ""
-        known: list[Outcome] = [outcome for outcome in PHRASES if outcome == ended]
-        answer = Answer(agent=agent.name, outcome=known[0] if known else "no_answer", error=str(error))
+        outcomes: list[Outcome] = [outcome for outcome in PHRASES if outcome == ended]
+        answer = Answer(agent=agent.name, outcome=outcomes[0] if outcomes else "no_answer", error=str(error))
         await show.answer(answer, None)
         return answer

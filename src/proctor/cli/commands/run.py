@@ -1,10 +1,7 @@
-"""`proctor run`: one prompt to one agent, its answer on stdout, and nothing left behind.
+"""`proctor run`: sends one prompt to one agent and writes its answer to stdout; notes go to stderr.
 
-The agent is drained by its own task into the run's log whatever our reader does; what is shown is read from the log
-in bounded batches and written by a thread, so a reader that sleeps costs disk, not memory, and no byte (R053). A
-reader that has gone stops the agent. An interrupt stops it by its ladder; a second one kills it.
-
-stdout holds the answer alone (with `--json` the events and the answer record); all else is on stderr.
+A task of its own reads the agent into the log of the run, and a thread writes from the log in bounded batches. So a
+reader that is slow costs disk, not memory, and loses nothing. A reader that has gone stops the agent.
 """
 
 from __future__ import annotations
@@ -30,26 +27,26 @@ from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.codes import FAILED, STDOUT_GONE
+from proctor.cli.exit_status import FAILED, STDOUT_GONE, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.prompts import check_word, prompt_of
 from proctor.cli.recordings import keep_room, state_directory
 from proctor.cli.ui.output import Output, OutputFailed
-from proctor.cli.ui.renderers import AsJson, AsText, Presentation
-from proctor.cli.ui.terminal import Questions, can_ask
+from proctor.cli.ui.renderers import JsonRenderer, Renderer, TextRenderer
+from proctor.cli.ui.terminal import TerminalApprovals, can_ask
 from proctor.cli.ui.text import printable
-from proctor.cli.verdicts import status_of, verdict
+from proctor.cli.ui.verdict import verdict
 from proctor.runtime.processes import ProcessError
 
 Permission = Literal["deny", "allow", "ask"]
 EXPECTED = (AgentError, OutputFailed, ProcessError, ScriptError)
-"""What goes wrong without being our fault: told in one line."""
-_LAST_WORDS = 1.0
+"""Expected errors, shown as one line each."""
+_SECONDS_TO_SHOW = 1.0
 
 
 @attrs.frozen(kw_only=True)
 class RunOptions:
-    """The words of the command line, typed. `record` None with `recorded`: in the user's state directory."""
+    """The options of the command. `record` None with `recorded`: the user's state folder."""
 
     agent: str
     prompt: str | None = None
@@ -73,36 +70,36 @@ class RunOptions:
 
 
 def run_command(options: RunOptions) -> int:
-    """Carry it out and return the exit status; every error that a user can cause is one line on stderr."""
+    """Run the prompt and return the exit status. An expected error is one line on stderr."""
     return trio.run(_main, options)
 
 
 async def _main(options: RunOptions) -> int:
     screen = Output(2)
-    beside = partial(keep_room, _record(options))
-    return await interruptible(partial(_run, options, screen), told=screen.say, beside=beside)
+    background = partial(keep_room, _record(options))
+    return await interruptible(partial(_run, options, screen), notify=screen.say, background=background)
 
 
 async def _run(options: RunOptions, screen: Output, interrupts: Interrupts) -> int:
     out = Output(1)
-    show = AsJson(out) if options.json else AsText(out, screen, quiet=options.quiet)
+    show = JsonRenderer(out) if options.json else TextRenderer(out, screen, quiet=options.quiet)
     try:
         with interrupts.scope:
             async with track_processes(screen.say):
                 return await _prepared(options, screen, show, interrupts)
-        return FAILED  # interrupted: the signal has its own status
+        return FAILED  # interrupted: the status of the signal counts
     except BrokenPipeError:
         return STDOUT_GONE
     except EXPECTED as error:
-        for line in _told(error):
+        for line in _error_lines(error):
             await screen.say(line)
         with suppress(BrokenPipeError, OutputFailed):
             await show.failure(error)
         return status_of(error)
 
 
-async def _prepared(options: RunOptions, screen: Output, show: Presentation, interrupts: Interrupts) -> int:
-    plan, deadline = _settled(options, screen)
+async def _prepared(options: RunOptions, screen: Output, show: Renderer, interrupts: Interrupts) -> int:
+    plan, deadline = _validated(options, screen)
     plan.locate()
     prompt = await prompt_of(options.prompt)
     live = await _converse(plan, prompt, deadline, show, interrupts)
@@ -111,15 +108,15 @@ async def _prepared(options: RunOptions, screen: Output, show: Presentation, int
     return status_of(live.answer.outcome)
 
 
-def _settled(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:
-    """The plan and the deadline. Raises `BadOption` with everything that is wrong with the words."""
+def _validated(options: RunOptions, screen: Output) -> tuple[Plan, float | None]:
+    """The plan and the deadline. Raises `BadOption` with every fault of the options."""
     faults = list[OptionFault]()
     deadline = collect_faults(faults, partial(_deadline, options.timeout), None)
     chosen = agent_options(options, screen, faults)
     plan = collect_faults(faults, partial(_plan, options.agent, chosen), None)
     collect_faults(faults, partial(check_word, options.prompt), None)
     if plan is None or faults:
-        raise BadOption("\n".join(map(_spelled, faults)), faults)
+        raise BadOption("\n".join(map(_format_fault, faults)), faults)
     return plan, deadline
 
 
@@ -130,14 +127,14 @@ def _plan(agent: str, chosen: AgentOptions) -> Plan:
         raise BadOption(str(error)) from error
 
 
-def _spelled(fault: OptionFault) -> str:
-    """The fault of an option as it is written here: `--max-turns`."""
-    known = fault.option in attrs.fields_dict(RunOptions)
-    return f"--{fault.option.replace('_', '-')} {fault.text}" if known else str(fault)
+def _format_fault(fault: OptionFault) -> str:
+    """Format the fault of an option by its flag, as `--max-turns`."""
+    is_flag = fault.option in attrs.fields_dict(RunOptions)
+    return f"--{fault.option.replace('_', '-')} {fault.text}" if is_flag else str(fault)
 
 
 async def _converse(
-    plan: Plan, prompt: str, deadline: float | None, show: Presentation, interrupts: Interrupts
+    plan: Plan, prompt: str, deadline: float | None, show: Renderer, interrupts: Interrupts
 ) -> Run:
     begun = list[Run]()
     try:
@@ -146,22 +143,22 @@ async def _converse(
             interrupts.kill = live.kill
             while events := await live.batch():
                 await show.events(events)
-            await show.answer(live.answer, kept(live, plan))
+            await show.answer(live.answer, recording_of(live, plan))
     finally:
         if interrupts.first is not None:
-            await _last_words(begun, plan, show)
+            await _show_interrupted_answer(begun, plan, show)
     return begun[0]
 
 
-async def _last_words(begun: list[Run], plan: Plan, show: Presentation) -> None:
-    """An interrupted run ends as others do, if its reader is there."""
-    with trio.move_on_after(_LAST_WORDS, shield=True), suppress(BrokenPipeError, *EXPECTED):
+async def _show_interrupted_answer(begun: list[Run], plan: Plan, show: Renderer) -> None:
+    """Show the answer of an interrupted run, if its reader is still there."""
+    with trio.move_on_after(_SECONDS_TO_SHOW, shield=True), suppress(BrokenPipeError, *EXPECTED):
         for live in begun:
-            await show.answer(live.answer, kept(live, plan))
+            await show.answer(live.answer, recording_of(live, plan))
 
 
 def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]) -> AgentOptions:
-    """The options of the plan; `faults` gets what is wrong with them already."""
+    """The options of the plan; appends each fault to `faults`."""
     chosen: AgentOptions = {
         "cwd": options.cwd,
         "env": collect_faults(faults, lambda: parse_env(options.env, os.environ), {}),
@@ -170,7 +167,7 @@ def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]
         "model": options.model,
         "mode": options.mode,
         "resume": options.resume,
-        "persist": True,  # `--resume` of a later run names this one's session
+        "persist": True,  # a later run may name this session with `--resume`
         "permission": collect_faults(faults, lambda: _policy(options, screen), "deny"),
         "user_settings": options.user_settings,
         "project_memory": options.project_memory,
@@ -181,7 +178,7 @@ def agent_options(options: RunOptions, screen: Output, faults: list[OptionFault]
 
 
 def _policy(options: RunOptions, screen: Output) -> Policy:
-    """The rules first, those that deny before those that allow; then what `--permission` says of the rest."""
+    """The permission policy: rules that deny, rules that allow, then `--permission` for all other tools."""
     rules = (
         *(_rule("deny", name) for name in options.deny),
         *(_rule("allow", name) for name in options.allow),
@@ -190,9 +187,9 @@ def _policy(options: RunOptions, screen: Output) -> Policy:
     if rest == "deny" or rest == "allow":
         return (*rules, Rule("*", rest == "allow")) if rules else rest
     if can_ask(screen):
-        return Questions(screen, rules, None if options.cwd is None else Path(options.cwd))
+        return TerminalApprovals(screen, rules, None if options.cwd is None else Path(options.cwd))
     if rest == "ask":
-        text = "'ask': there is no terminal to ask at; accepted here: deny, allow"
+        text = "'ask': there is no terminal to ask at; accepted: deny, allow"
         raise BadOption(f"permission {text}", [OptionFault("permission", text)])
     return rules or "deny"
 
@@ -221,18 +218,18 @@ def _record(options: RunOptions) -> Path | None:
     return state_directory() if options.record is None else Path(options.record)
 
 
-def kept(live: Run, plan: Plan) -> Path | None:
-    """Where the recording stays, None when it goes with the run."""
+def recording_of(live: Run, plan: Plan) -> Path | None:
+    """The folder of the recording, None when it is not kept."""
     return None if plan.workplace.record is None else live.directory
 
 
 def _where(live: Run, plan: Plan) -> str:
-    where = kept(live, plan)
-    return "" if where is None else f" (recording: {where})"
+    folder = recording_of(live, plan)
+    return "" if folder is None else f" (recording: {folder})"
 
 
-def _told(error: Exception) -> list[str]:
+def _error_lines(error: Exception) -> list[str]:
     if isinstance(error, BadOption):
         return [printable(line) for line in str(error).splitlines()]
-    hint = "; --no-record does without" if isinstance(error, RecordingFailed) else ""
+    hint = "; --no-record runs without a recording" if isinstance(error, RecordingFailed) else ""
     return [f"{' '.join(str(error).split())}{hint}"]

@@ -1,11 +1,10 @@
-"""`proctor serve`: agents as tools of the Model Context Protocol, over stdio or HTTP.
+"""`proctor serve`: serves agents as MCP tools, over stdio or HTTP.
 
-In this order, each step logged: look for the command lines and start the fleet, make the tools, serve. A command line
-that is missing, and an agent of the fleet that does not start, is left out; the log and the server's instructions say
-why. stdout is the protocol's alone.
+Finds the command lines, starts the fleet, makes the tools and serves them. Agents that are not available are left out;
+the log and the server's instructions give the reason. stdout carries the protocol alone.
 
-It ends when stdin ends (exit status 0), and on a signal (SIGTERM: 0): calls that run are cancelled and answered, their
-agents go down their ladders, and what has not gone after `PATIENCE` is killed: clients wait four seconds in all.
+It ends when stdin closes or a signal arrives: running calls are cancelled and answered, and their agents stopped. What
+remains after `PATIENCE` is killed, because clients wait four seconds in all.
 """
 
 from __future__ import annotations
@@ -40,33 +39,33 @@ from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.toolset import ServedTool, Toolset
 from proctor.actors.specs import open_supervisor
 from proctor.actors.web_server.listening import endpoint
-from proctor.cli.absent import Absent
-from proctor.cli.codes import FAILED, OK
-from proctor.cli.commands.submissions import SUBMISSION_TOOLS, Submissions, submission_tools
 from proctor.cli.daemon import run_daemon
+from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
-from proctor.cli.supervision_log import FleetLog
+from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, submission_tools
+from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import token_for, token_of
-from proctor.cli.tools import ONE_SHOT, Offer
+from proctor.cli.tools import ONE_SHOT, OfferedTools
 from proctor.cli.ui.output import Output
-from proctor.cli.verdicts import refused
+from proctor.cli.ui.verdict import report
+from proctor.cli.unavailable import UnavailableAgents
 from proctor.runtime.errors import MaxRestartsExceeded
 
 if TYPE_CHECKING:
     from proctor.actors.gateways.http import Check
-    from proctor.cli.http_server import Doorway
+    from proctor.cli.http_server import HttpServer
 
-SUBMITTING = "Answers of a declared shape are handed in by submit; validate checks one, example shows one."
+SUBMITTING = "Submit an answer that matches the schema with submit; validate checks one, example shows one."
 PATIENCE = GRACE / 2
-"""Seconds from the wish to stop until what has not gone is killed."""
+"""Seconds from the stop until the remaining processes are killed."""
 
 _log = logging.getLogger("proctor.serve")
 
 
 @attrs.frozen(kw_only=True)
 class ServeOptions:
-    """The words of the command line, typed. `agents` empty: those of `ONE_SHOT`, or none beside a fleet."""
+    """The options of the command. `agents` empty: those of `ONE_SHOT`, or none with a fleet."""
 
     http: str | None = None
     fleet: str | None = None
@@ -91,7 +90,7 @@ class ServeOptions:
 
 
 def serve_command(options: ServeOptions) -> int:
-    """Serve and return the exit status."""
+    """Serve to the end and return the exit status."""
     return run_daemon(_main, options)
 
 
@@ -99,11 +98,13 @@ async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
     except (AgentError, ScriptError) as error:
-        return await refused(error, Output(2))
-    return await interruptible(service.run, told=_told, beside=partial(keep_room, service.record))
+        return await report(error, Output(2))
+    return await interruptible(
+        service.run, notify=_log_message, background=partial(keep_room, service.record)
+    )
 
 
-async def _told(text: str) -> None:
+async def _log_message(text: str) -> None:
     _log.info("%s", text)
 
 
@@ -114,37 +115,37 @@ class Service:
         self.record = _record(options)
         named_others = options.fleet is not None or options.schema is not None
         self._agents = options.agents or (() if named_others else ONE_SHOT)
-        self._doorway, self._probes = _doorway(options), _probes(options)
+        self._http_server, self._probes = _http_server_of(options), _probes(options)
         self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet)).degrading()
-        self._absent = None if self._fleet is None else Absent(self._fleet, self.record)
+        self._unavailable = None if self._fleet is None else UnavailableAgents(self._fleet, self.record)
         self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
         self._metrics = _metrics(options, self._fleet)
         if options.limit is not None and options.limit < 1:
             raise BadOption(f"--limit must be 1 or more, got {options.limit}")
         self._terms = _terms(options, self.record)
         self._client_ttl = options.client_ttl
-        self._offer, of_schema = Offer(), Offer()
-        self._submissions = _submissions(options, of_schema)  # first: what is wrong is said alone
-        _log.info("looks for %s", ", ".join(self._agents) or "nothing but the fleet")
-        self._offer.one_shots(self._agents, self._terms)
+        self._offer, of_schema = OfferedTools(), OfferedTools()
+        self._submissions = _submissions(options, of_schema)  # first: its error must stand alone
+        _log.info("looking for %s", ", ".join(self._agents) or "the fleet only")
+        self._offer.add_one_shot_tools(self._agents, self._terms)
         self._offer.tools.extend(of_schema.tools)
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
 
     async def run(self, interrupts: Interrupts) -> int:
-        """Start, serve, stop. Returns the exit status."""
+        """Run the server to its end and return the exit status."""
         interrupts.kill = self._kill
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, interrupts)
             nursery.start_soon(self._hurry)
             try:
-                async with track_processes(_told), AsyncExitStack() as stack:
+                async with track_processes(_log_message), AsyncExitStack() as stack:
                     await self._open_sessions(stack)
                     stack.enter_context(self._accounts)
                     await (self._serve() if self._fleet is None else self._with(self._fleet, nursery))
             except AgentError as error:
-                self._status = await refused(error, Output(2))
+                self._status = await report(error, Output(2))
             nursery.cancel_scope.cancel("nothing is served any more")
             if self._submissions is not None:
                 self._submissions.close()
@@ -155,8 +156,8 @@ class Service:
         if self._terms.sessions is not None:
             try:
                 await stack.enter_async_context(self._terms.sessions)
-            except OSError as error:  # a call that names one is told so
-                _log.warning("there is no place for sessions: %s", error)
+            except OSError as error:  # a call that names a session fails with the reason
+                _log.warning("the folder of sessions cannot be used: %s", error)
 
     async def _listen(self, interrupts: Interrupts) -> None:
         with interrupts.scope:
@@ -182,11 +183,11 @@ class Service:
                 self._kill_tree = supervisor.ref.kill
                 if self._metrics is not None:
                     await around.start(self._metrics.follow, supervisor)
-                if self._absent is not None:
-                    await around.start(FleetLog(fleet, self._absent, _log).follow, supervisor)
+                if self._unavailable is not None:
+                    await around.start(SupervisorLogger(fleet, self._unavailable, _log).follow, supervisor)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._until_shutdown, nursery.cancel_scope)
-                    await self._offer.fleet(supervisor, fleet, self._terms, self.record)
+                    await self._offer.add_fleet_tools(supervisor, fleet, self._terms, self.record)
                     nursery.cancel_scope.cancel("the fleet has started")
                 await self._serve()
         except MaxRestartsExceeded as error:
@@ -213,11 +214,11 @@ class Service:
         )
         checks = AdapterChecks(adapters_of(self._offer.plans)).by_name()
         alarms: dict[str, Check] = {"agents": partial(agent_problems, self._offer.agents)}
-        if self._absent is not None:
-            alarms["fleet"] = self._absent.check
+        if self._unavailable is not None:
+            alarms["fleet"] = self._unavailable.check
         around = (checks, alarms, self._gather(toolset), self._shutdown)
-        if self._doorway is not None:
-            await self._doorway.serve(make, *around)
+        if self._http_server is not None:
+            await self._http_server.serve(make, *around)
             return
         async with trio.open_nursery() as nursery:
             if self._probes is not None:
@@ -229,7 +230,7 @@ class Service:
     def _gather(self, toolset: Toolset) -> Callable[[], Awaitable[bytes]] | None:
         if self._metrics is None:
             return None
-        from proctor.actors.operations.prometheus import PrometheusExporter  # another extra's
+        from proctor.actors.operations.prometheus import PrometheusExporter  # needs the extra metrics
 
         pools = self._terms.pools.statistics
         return PrometheusExporter(
@@ -242,45 +243,43 @@ class Service:
         if names:
             lines += [
                 f"Coding agents as tools: {names}.",
-                f"They work below these folders: {self._terms.roots}.",
+                f"They may work in these folders and below: {self._terms.roots}.",
             ]
         elif not lines:
-            lines.append("No coding agent can be offered.")
-        return "\n".join([*lines, *(f"Not offered: {line}" for line in self._offer.absent)])
+            lines.append("No coding agent is available.")
+        return "\n".join([*lines, *(f"Not available: {line}" for line in self._offer.absent)])
 
 
-def _doorway(options: ServeOptions) -> Doorway | None:
+def _http_server_of(options: ServeOptions) -> HttpServer | None:
     if options.http is not None:
-        return _doorway_at(options.http, options)
+        return _http_server_at(options.http, options)
     token_of(options.token_env)
     if options.metrics and options.probes is None:
-        raise BadOption(
-            "--metrics are served over HTTP: say where with --http, or beside stdio with --probes"
-        )
+        raise BadOption("--metrics needs an address: use --http, or --probes with stdio")
     return None
 
 
-def _probes(options: ServeOptions) -> Doorway | None:
+def _probes(options: ServeOptions) -> HttpServer | None:
     if options.probes is None:
         return None
     if options.http is not None:
-        raise BadOption("--probes are for a server over stdio: --http has them beside the protocol")
-    return _doorway_at(options.probes, options)
+        raise BadOption("--probes is for a server over stdio; --http serves the same routes beside /mcp")
+    return _http_server_at(options.probes, options)
 
 
-def _doorway_at(address: str, options: ServeOptions) -> Doorway:
-    from proctor.cli.http_server import Doorway  # another extra's: stdio does without
+def _http_server_at(address: str, options: ServeOptions) -> HttpServer:
+    from proctor.cli.http_server import HttpServer  # needs the extra http
 
     where = endpoint(address)
-    return Doorway(where, token_for(where, options.token_env, no_token=options.no_token))
+    return HttpServer(where, token_for(where, options.token_env, no_token=options.no_token))
 
 
-def _submissions(options: ServeOptions, offer: Offer) -> Submissions | None:
-    """The file of answers, and the tools that fill it among what is offered."""
+def _submissions(options: ServeOptions, offer: OfferedTools) -> Submissions | None:
+    """Open the file of answers and add the tools that write it."""
     if options.schema is None or options.submit_to is None:
         if (options.schema, options.submit_to) != (None, None):
             raise BadOption(
-                "--schema and --submit-to go together: what is to be handed in, and where it goes"
+                "--schema and --submit-to must be used together: the schema of the answers, and the file for them"
             )
         return None
     submissions = Submissions.opened(options.submit_to)
@@ -309,7 +308,7 @@ def _terms(options: ServeOptions, record: Path | None) -> Terms:
         sessions=Sessions(
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
         ),
-        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # session names of different servers must not meet
         options={"env": env, "record": record, "permission": options.permission},
         timeout=options.timeout,
     )

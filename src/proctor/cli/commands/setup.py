@@ -1,7 +1,7 @@
-"""`proctor setup`: this very proctor as an MCP server in the configuration of the clients that are here.
+"""`proctor setup`: registers this proctor as an MCP server in the configuration files of MCP clients.
 
-One line a client says what was done and in which file; below it are the lines of ours that came or went, never what
-stands around them. A client that fails does not keep the others from being done; the status says that one did.
+Shows a line for each client, and below it the lines that were added or removed, but never the rest of the file. A client
+that fails does not stop the others; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from proctor.actors.setup.registration import (
     register,
 )
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.codes import FAILED, OK, STDOUT_GONE
+from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.ui.output import Output, OutputFailed
 from proctor.cli.ui.text import printable
-from proctor.cli.verdicts import refused
+from proctor.cli.ui.verdict import report
 
 GOALS: Mapping[tuple[bool, bool], Goal] = {
     (False, False): "register",
@@ -43,9 +43,9 @@ GOALS: Mapping[tuple[bool, bool], Goal] = {
     (True, False): "remove",
     (True, True): "force_remove",
 }
-"""`--remove` x `--force` → goal."""
+"""`--remove` x `--force` → the goal."""
 
-SAID: Mapping[tuple[Action, bool], str] = {
+RESULTS: Mapping[tuple[Action, bool], str] = {
     ("add", False): "registered",
     ("add", True): "would register",
     ("replace", False): "updated",
@@ -53,12 +53,12 @@ SAID: Mapping[tuple[Action, bool], str] = {
     ("remove", False): "removed",
     ("remove", True): "would remove",
 }
-"""What was done x only to be told → in words."""
+"""Action x dry run → its text."""
 
 
 @attrs.frozen(kw_only=True)
 class SetupOptions:
-    """The words of the command line, typed."""
+    """The options of the command."""
 
     clients: tuple[str, ...] = ()
     name: str = "proctor"
@@ -73,13 +73,15 @@ class SetupOptions:
 
 
 def setup_command(options: SetupOptions) -> int:
-    """Register or remove, tell it client by client, and return the exit status: 1 when one failed."""
+    """Register or remove with each client; the exit status is 1 when one failed."""
     return trio.run(_main, options)
 
 
 async def _main(options: SetupOptions) -> int:
     screen = Output(2)
-    return await interruptible(partial(_shown, options, screen), told=screen.say, beside=trio.sleep_forever)
+    return await interruptible(
+        partial(_shown, options, screen), notify=screen.say, background=trio.sleep_forever
+    )
 
 
 async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) -> int:
@@ -90,10 +92,10 @@ async def _shown(options: SetupOptions, screen: Output, interrupts: Interrupts) 
     except BrokenPipeError:
         return STDOUT_GONE
     except (BadOption, FleetFaults, ScriptError) as error:
-        return await refused(error, screen)
+        return await report(error, screen)
     except OutputFailed as error:
         await screen.say(str(error))
-    return FAILED  # that, or interrupted: the signal has its own status
+    return FAILED  # or interrupted: then the status of the signal counts
 
 
 def _request(options: SetupOptions) -> SetupRequest:
@@ -103,7 +105,7 @@ def _request(options: SetupOptions) -> SetupRequest:
 
 
 def _served(options: SetupOptions) -> Iterator[str]:
-    """The words of `proctor serve` that are registered, each checked. Raises `BadOption`, `FleetFaults` or `ScriptError`."""
+    """The arguments of `proctor serve` to register, checked. Raises `BadOption`, `FleetFaults` or `ScriptError`."""
     if options.fleet is not None:
         yield from ("--fleet", str(_fleet(options.fleet)))
     for agent in options.agents:
@@ -114,14 +116,14 @@ def _served(options: SetupOptions) -> Iterator[str]:
         yield from ("--permission", options.permission)
     named = {
         item.partition("=")[0]: "" for item in options.env
-    }  # what is not set here may be where the client is
+    }  # a variable that is not set here may be set in the client
     parse_env(options.env, named)
     for item in options.env:
         yield from ("--env", item)
 
 
 def _agent(agent: str) -> str:
-    """The kind as it is called from any folder."""
+    """The kind of agent with an absolute path, so that it works from any folder."""
     kind, colon, rest = agent.partition(":")
     if kind == "scripted" and colon:
         agent = f"{kind}:{Path(rest).absolute()}"
@@ -136,8 +138,10 @@ def _fleet(name: str) -> Path:
 
 
 def own_command(started: str) -> tuple[str, ...]:
-    """What starts this proctor: its script where it was started by one (`started`), else its interpreter. A link stays a
-    link: what installs programs turns it to the next version."""
+    """The command that starts this proctor: its script, where that was `started`, else its interpreter.
+
+    A link is not resolved, because installers point it to the next version.
+    """
     script = Path(started).absolute()
     if script.name == "proctor" and script.is_file() and os.access(script, os.X_OK):
         return (str(script),)
@@ -156,28 +160,28 @@ async def _set_up(options: SetupOptions, request: SetupRequest, out: Output) -> 
 async def _one(
     client: Client, options: SetupOptions, request: SetupRequest, out: Output
 ) -> Registration | None:
-    """What came of it, None for a client that is not here and was not named."""
+    """Register with one client; None for a client that is not installed and was not named."""
     if not options.clients and not options.remove and not is_present(client, os.environ):
-        text = f"not installed; --client {client.name} registers all the same"
-        await _tell(out, [f"{client.name:9} {text}"])
+        text = f"not installed; --client {client.name} registers it anyway"
+        await _write(out, [f"{client.name:9} {text}"])
         return None
     made = await register(client, request, os.environ)
-    await _tell(out, told(made, options))
+    await _write(out, format_registration(made, options))
     return made
 
 
-def told(made: Registration, options: SetupOptions) -> Iterable[str]:
-    """A registration in lines."""
+def format_registration(made: Registration, options: SetupOptions) -> Iterable[str]:
+    """Format the result for one client as lines."""
     where = "" if made.path is None else f"{made.path}"
     if made.error is not None:
         yield f"{made.client:9} FAILED {where}: {made.error}"
         yield from (f"{'':9}   add by hand: {line}" for line in made.by_hand)
         return
-    kept = "was not registered" if options.remove else "is registered already"
-    yield f"{made.client:9} {SAID.get((made.action, options.dry_run), kept)} in {where}"
+    kept = "was not registered" if options.remove else "is already registered"
+    yield f"{made.client:9} {RESULTS.get((made.action, options.dry_run), kept)} in {where}"
     yield from (f"{'':9}   {line}" for line in made.lines)
 
 
-async def _tell(out: Output, lines: Iterable[str]) -> None:
+async def _write(out: Output, lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     await out.write(printable(text).encode("utf-8", "replace"))

@@ -1,12 +1,10 @@
-"""`proctor web`: a fleet that runs, served over HTTP.
+"""`proctor web`: runs a fleet and serves it over HTTP.
 
-In this order: the socket is bound, the server answers (`/readyz` says that the agents start), the agents start and are
-given their prompts. It ends on a signal, or when the root of the fleet ends. An agent that cannot start, or is restarted too
-often, is left out: the others are served, `/readyz` and the agent's state say why. `strict` ends with the first of them.
+Binds the socket, serves (`/readyz` reports that the agents start), starts the agents and sends their prompts. An agent
+that cannot start, or is restarted too often, is left out; with `strict` it ends the command.
 
-The first signal stops it in order: no new turns, `grace` for those that run, then they are interrupted and every
-client is told why; then the agents go down their ladders. What has not gone `LAST` seconds after the grace is killed,
-and so is everything at the second signal.
+The first signal stops in order: no new turns, `grace` for running ones, then they are interrupted and the agents stop.
+Agents that remain `LAST` seconds after the grace are killed, as all are at the second signal.
 """
 
 from __future__ import annotations
@@ -51,29 +49,29 @@ from proctor.actors.specs import Supervisor, open_supervisor, plan_of
 from proctor.actors.transport.transport import ProcessTransport
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint, endpoint_of
 from proctor.actors.web_server.server import serve
-from proctor.cli.absent import Absent
-from proctor.cli.codes import FAILED, OK
 from proctor.cli.daemon import run_daemon
+from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
-from proctor.cli.start_fleet import children_of, locate_some, started
-from proctor.cli.supervision_log import FleetLog
+from proctor.cli.start_fleet import children_of, locate_agents, start
+from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import announce, token_for
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import WHOLE, one_line
-from proctor.cli.verdicts import refused, status_of
+from proctor.cli.ui.verdict import report
+from proctor.cli.unavailable import UnavailableAgents
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
 LAST = 0.2
-"""Seconds after the grace in which agents may still leave by themselves."""
+"""Seconds after the grace in which agents may still exit by themselves."""
 
 _log = logging.getLogger("proctor.web")
 
 
 @attrs.frozen(kw_only=True)
 class WebOptions:
-    """The words of the command line, typed. `grace` in seconds."""
+    """The options of the command. `grace` in seconds."""
 
     fleet: str
     listen: str | None = None
@@ -102,11 +100,11 @@ async def _main(options: WebOptions) -> int:
             async with track_processes(errors.say):
                 return await interruptible(
                     partial(service.run, opened),
-                    told=errors.say,
-                    beside=partial(keep_room, state_directory()),
+                    notify=errors.say,
+                    background=partial(keep_room, state_directory()),
                 )
     except AgentError as error:
-        return await refused(error, errors)
+        return await report(error, errors)
 
 
 class Service:
@@ -117,7 +115,7 @@ class Service:
         self._errors = errors
         fleet = load_fleet(Path(options.fleet))
         self._fleet = fleet if options.strict else fleet.degrading()
-        self._absent = Absent(self._fleet, state_directory())
+        self._unavailable = UnavailableAgents(self._fleet, state_directory())
         self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
         self._token = token_for(self.where, options.token_env, no_token=options.no_token)
         check_listen_address(self.where, self._token.value)
@@ -125,7 +123,7 @@ class Service:
         self._plans = {
             name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
         }
-        locate_some(self._plans.values(), strict=options.strict)
+        locate_agents(self._plans.values(), strict=options.strict)
         self._rooms = _rooms(options, self._plans)
         self._accounts = account_book(self._fleet.name)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
@@ -136,7 +134,7 @@ class Service:
         self._status = OK
 
     async def run(self, opened: socket.socket, interrupts: Interrupts) -> int:
-        """Serve, start, wait, stop. Returns the exit status."""
+        """Run the server to its end and return the exit status."""
         server = partial(serve, bound=opened, shutdown=self._shutdown, grace=LAST / 2)
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
             nursery.start_soon(self._kill_late)
@@ -146,7 +144,7 @@ class Service:
                 async with open_supervisor((), name=self._fleet.name, **self._fleet.tree()) as sup:
                     self._kill_tree = interrupts.kill = partial(self._kill, sup)
                     await nursery.start(self._metrics.follow, sup)
-                    await nursery.start(FleetLog(self._fleet, self._absent, _log).follow, sup)
+                    await nursery.start(SupervisorLogger(self._fleet, self._unavailable, _log).follow, sup)
                     await self._serve(server, endpoint_of(opened), sup, interrupts.scope)
             except MaxRestartsExceeded as error:
                 await self._errors.say(f"{self._fleet.name} gave up: {one_line(str(error))}")
@@ -161,7 +159,7 @@ class Service:
     ) -> None:
         agents = {name: sup.agent(name) for name in self._members}
         async with open_gateway(agents, self._hooks(sup, agents)) as gateway, trio.open_nursery() as serving:
-            gateway.probes.not_ready = "the agents start"
+            gateway.probes.not_ready = "agents are starting"
             app = AuthMiddleware(
                 application(gateway), where, token=self._token.value, origins=self._options.origins
             )
@@ -188,34 +186,34 @@ class Service:
     async def _open_sessions(self, stack: AsyncExitStack) -> None:
         try:
             await stack.enter_async_context(self._rooms.sessions)
-        except OSError as error:  # a turn that names one is told so
-            _log.warning("there is no place for sessions: %s", error)
+        except OSError as error:  # a turn that names a session is refused with the reason
+            _log.warning("the folder of sessions cannot be used: %s", error)
 
     async def _work(self, sup: Supervisor, gateway: Gateway) -> None:
         async with trio.open_nursery() as nursery:
             if await self._start(sup, gateway, nursery):
                 gateway.probes.not_ready = None
-                await wait_any(sup.wait_stopped, self._absent.wait_gone)
+                await wait_any(sup.wait_stopped, self._unavailable.wait_unavailable)
             nursery.cancel_scope.cancel("nothing is left to be served")
-        if self._absent.is_all:
-            await self._errors.say(f"no agent of {self._fleet.name} is left: {self._absent.summary}")
-            self._status = self._absent.status or FAILED
+        if self._unavailable.all_unavailable:
+            await self._errors.say(f"no agent of {self._fleet.name} is left: {self._unavailable.summary}")
+            self._status = self._unavailable.status or FAILED
 
     async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
         try:
             for child in children_of(self._fleet):
-                if (cause := await started(sup, child, state_directory())) is None:
-                    self._absent.started(child)
+                if (cause := await start(sup, child, state_directory())) is None:
+                    self._unavailable.started(child)
                 elif self._options.strict:
                     await self._errors.say(f"{child.name} could not start: {one_line(str(cause), WHOLE)}")
                     self._status = status_of(cause)
                     return False
                 else:
-                    await self._absent.leave_out(sup, child, cause, nursery)
-        except DeliveryError:  # the root has ended meanwhile
+                    await self._unavailable.leave_out(sup, child, cause, nursery)
+        except DeliveryError:  # the root has ended
             return False
         for name, member in self._members.items():
-            if member.prompt is not None and name not in self._absent.why:
+            if member.prompt is not None and name not in self._unavailable.why:
                 gateway.turns.begin(
                     gateway.agent(name), TurnRequest(prompt=member.prompt, timeout=member.timeout)
                 )
@@ -234,8 +232,8 @@ class Service:
         models, visits = {n: CompletionModel.make(agent) for n, agent in agents.items()}, InFlight()
         return Hooks(
             checks=AdapterChecks(adapters_of(self._plans)).by_name(),
-            alarms={"fleet": self._absent.check},
-            absent=self._absent.why,
+            alarms={"fleet": self._unavailable.check},
+            absent=self._unavailable.why,
             metrics=self._metrics_text(),
             routes=routes(models, visits),
             visits=visits,
@@ -255,7 +253,7 @@ def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> SessionTurns:
         ),
         plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
         pools=Pools(limit=options.limit, limits=options.limits),
-        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # session names of different servers must not meet
     )
 
 

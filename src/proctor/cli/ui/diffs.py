@@ -1,6 +1,6 @@
-"""What a tool that writes a file would change, as lines of a unified diff.
+"""Diffs of tool calls that write files, as lines of a unified diff.
 
-Nothing is changed here, and what cannot be read is no reason to fail: then the diff is of what the tool says itself.
+A file that cannot be read is no error: the diff then shows the texts in the tool call alone.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from pathlib import Path
 from typing import Any, cast
 
 LARGEST = 1 << 20
-"""Bytes of a file that is compared; a larger one counts as one that cannot be read."""
+"""Largest file that is compared, in bytes."""
 
 _PATHS = ("file_path", "filePath", "path", "notebook_path")
 _OLD = ("old_string", "oldString")
 _NEW = ("new_string", "newString")
 
 
-def changes(tool: str, given: Mapping[str, Any], cwd: Path) -> list[str] | None:
-    """The diff of what this tool would do with its input; None for a tool that is not known to write a file."""
+def changes(tool: str, call: Mapping[str, Any], cwd: Path) -> list[str] | None:
+    """The diff of this tool call; None for a tool that is not known to write files."""
     maker = _MAKERS.get(tool.lower())
-    return None if maker is None else maker(given, cwd)
+    return None if maker is None else maker(call, cwd)
 
 
-def _written(given: Mapping[str, Any], cwd: Path) -> list[str] | None:
-    name, text = _first(given, _PATHS), given.get("content")
+def _written(call: Mapping[str, Any], cwd: Path) -> list[str] | None:
+    name, text = _first(call, _PATHS), call.get("content")
     if name is None or not isinstance(text, str):
         return None
     return _diff(_content(cwd / name) or "", text, name)
 
 
-def _edited(given: Mapping[str, Any], cwd: Path) -> list[str] | None:
-    name = _first(given, _PATHS)
-    edits = [edit for edit in _edits(given) if edit[1] is not None]
+def _edited(call: Mapping[str, Any], cwd: Path) -> list[str] | None:
+    name = _first(call, _PATHS)
+    edits = [edit for edit in _edits(call) if edit[1] is not None]
     if name is None or not edits:
         return None
     before = _content(cwd / name)
@@ -46,28 +46,28 @@ def _edited(given: Mapping[str, Any], cwd: Path) -> list[str] | None:
     return _diff(before, after, name)
 
 
-def _edits(given: Mapping[str, Any]) -> Iterable[tuple[str | None, str | None, bool]]:
-    several = given.get("edits")
-    for edit in cast("list[object]", several) if isinstance(several, list) else [given]:
+def _edits(call: Mapping[str, Any]) -> Iterable[tuple[str | None, str | None, bool]]:
+    several = call.get("edits")
+    for edit in cast("list[object]", several) if isinstance(several, list) else [call]:
         if isinstance(edit, Mapping):
             one = cast("Mapping[str, Any]", edit)
             yield _first(one, _OLD), _first(one, _NEW), bool(one.get("replace_all") or one.get("replaceAll"))
 
 
-def _cell(given: Mapping[str, Any], cwd: Path) -> list[str] | None:
-    name, source = _first(given, _PATHS), given.get("new_source")
+def _cell(call: Mapping[str, Any], cwd: Path) -> list[str] | None:
+    name, source = _first(call, _PATHS), call.get("new_source")
     if name is None or not isinstance(source, str):
         return None
-    where = f"{name}: {given.get('edit_mode') or 'replace'} cell {given.get('cell_id') or ''}".rstrip()
+    where = f"{name}: {call.get('edit_mode') or 'replace'} cell {call.get('cell_id') or ''}".rstrip()
     return [where, *(f"+{line}" for line in source.splitlines())]
 
 
-def _patched(given: Mapping[str, Any], cwd: Path) -> list[str] | None:
-    """Codex says what it changes as a diff of its own, for each file."""
-    found = given.get("changes")
-    listed = cast("list[object]", found) if isinstance(found, list) else []
+def _patched(call: Mapping[str, Any], cwd: Path) -> list[str] | None:
+    """Codex sends a diff for each file."""
+    value = call.get("changes")
+    changes_of = cast("list[object]", value) if isinstance(value, list) else []
     lines = list[str]()
-    for one in listed:
+    for one in changes_of:
         if isinstance(one, Mapping):
             change = cast("Mapping[str, Any]", one)
             lines += [
@@ -81,14 +81,14 @@ def _kind(kind: object) -> str:
     return str(cast("Mapping[str, Any]", kind).get("type") if isinstance(kind, Mapping) else kind or "change")
 
 
-def _first(given: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((value for name in names if isinstance(value := given.get(name), str)), None)
+def _first(call: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((value for name in names if isinstance(value := call.get(name), str)), None)
 
 
 def _content(path: Path) -> str | None:
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:  # a pipe would never end
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:  # a pipe would never end
             return None
         return path.read_text("utf-8", "replace")
     except (OSError, ValueError):

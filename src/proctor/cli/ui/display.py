@@ -1,7 +1,7 @@
-"""The two ways a fleet is shown: a line for each thing that happens, or a picture that is redrawn on a terminal.
+"""Displays of a running fleet: lines, or a table that is redrawn on a terminal.
 
-`tell` never waits: what is told faster than it is read is dropped from the oldest on and counted. `run` shows until
-`close`, and then what is left and the closing table. It raises `BrokenPipeError` when the reader has gone.
+`show` never waits: lines that come faster than they are read are dropped, oldest first, and counted. `run` writes until
+`close` and then the closing table. It raises `BrokenPipeError` when the reader has gone.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ import trio
 from rich.console import ConsoleDimensions, RenderableType
 
 from proctor.cli.ui.fleet_log import Line
-from proctor.cli.ui.fleet_table import told_line
+from proctor.cli.ui.fleet_table import format_line
 from proctor.cli.ui.live import live_view
 from proctor.cli.ui.output import Output
 
 WAITING = 1000
 """Lines that may wait to be written."""
 KEPT = 500
-"""Lines that are shown again when the picture goes."""
+"""Lines that are written again when the live table is closed."""
 
-Moment = tuple[float, Line]
+TimedLine = tuple[float, Line]
 
 
-class Screen(Protocol):
-    """What a fleet is shown on."""
+class Display(Protocol):
+    """A display of a fleet."""
 
-    def tell(self, at: float, line: Line) -> None:
-        """Show a line, of something that happened `at` (Unix seconds)."""
+    def show(self, at: float, line: Line) -> None:
+        """Show the line of an event `at` (Unix seconds)."""
         ...
 
     def close(self, closing: Sequence[str]) -> None:
-        """Nothing more will be told; these lines are the last."""
+        """End the display with these lines."""
         ...
 
     async def run(self) -> None:
-        """Show, until closed and all is shown."""
+        """Write until closed and everything is written."""
         ...
 
 
-class Lines:
-    """One line per thing that happens."""
+class LineDisplay:
+    """Display with one line for each event."""
 
     def __init__(self, out: Output, width: int) -> None:
         self._out = out
@@ -53,12 +53,12 @@ class Lines:
         self._closed = False
         self._news = trio.Event()
 
-    def tell(self, at: float, line: Line) -> None:
+    def show(self, at: float, line: Line) -> None:
         """Show a line."""
         if len(self._waiting) >= WAITING:
             self._waiting.popleft()
             self._lost += 1
-        self._waiting.append(told_line(at, line, self._width))
+        self._waiting.append(format_line(at, line, self._width))
         self._news.set()
 
     def close(self, closing: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class Lines:
         self._news.set()
 
     async def run(self) -> None:
-        """Write what is told."""
+        """Write the lines."""
         while self._waiting or not self._closed:
             await self._news.wait()
             self._news = trio.Event()
@@ -81,32 +81,35 @@ class Lines:
         return "".join(f"{line}\n" for line in lines)
 
 
-class Picture:
-    """A table that is redrawn, with the last lines under it; `draw(moments, size)` makes it."""
+class LiveDisplay:
+    """Display that redraws a table with the last lines below it; `draw(lines, size)` renders both."""
 
     def __init__(
-        self, out: Output, width: int, draw: Callable[[Sequence[Moment], ConsoleDimensions], RenderableType]
+        self,
+        out: Output,
+        width: int,
+        draw: Callable[[Sequence[TimedLine], ConsoleDimensions], RenderableType],
     ) -> None:
         self._out = out
         self._width = width
         self._draw = draw
-        self._moments: deque[Moment] = deque(maxlen=KEPT)
+        self._lines: deque[TimedLine] = deque(maxlen=KEPT)
         self._closing: Sequence[str] = ()
         self._scope = trio.CancelScope()
 
-    def tell(self, at: float, line: Line) -> None:
-        """Show a line with the next picture."""
-        self._moments.append((at, line))
+    def show(self, at: float, line: Line) -> None:
+        """Show a line with the next redraw."""
+        self._lines.append((at, line))
 
     def close(self, closing: Sequence[str]) -> None:
-        """Give the terminal back; the story so far and these lines stay on it."""
+        """Give the terminal back; all lines so far and these lines stay on it."""
         self._closing = closing
         self._scope.cancel("the fleet has ended")
 
     async def run(self) -> None:
         """Draw until closed."""
         with self._scope:
-            await live_view(lambda size: self._draw(list(self._moments), size))
-        story = (told_line(at, line, self._width) for at, line in self._moments)
-        text = "".join(f"{line}\n" for line in (*story, *self._closing))
+            await live_view(lambda size: self._draw(list(self._lines), size))
+        text_lines = (format_line(at, line, self._width) for at, line in self._lines)
+        text = "".join(f"{line}\n" for line in (*text_lines, *self._closing))
         await self._out.write(text.encode("utf-8", "replace"))

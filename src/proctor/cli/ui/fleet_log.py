@@ -1,8 +1,6 @@
-"""What happens in a fleet, as one line per thing that a person wants to know, and the sum of it per agent.
+"""Turns the events of a fleet into lines for a person, and keeps a summary for each agent.
 
-Pure: a supervisor's events and an agent's events go in, lines come out. `Story` remembers per agent what the lines and
-the table at the end need (`Watched`), and per supervisor the times of its restarts, so that a restart can be told
-with how many are left.
+Pure: events of supervisors and agents go in, lines come out.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.outcomes import Answer
 from proctor.cli.ui.text import last_line, money, one_line, until
 from proctor.cli.ui.transcript import SILENT_NOTICES, VOID, line_of
-from proctor.cli.verdicts import PHRASES, reason, said_of
+from proctor.cli.ui.verdict import PHRASES, phrase_of, reason
 from proctor.protocols import vocabulary as v
 from proctor.runtime import events as e
 from proctor.runtime.errors import StartError
@@ -30,7 +28,7 @@ Tone = Literal["plain", "good", "bad", "faint"]
 
 @attrs.frozen
 class Line:
-    """`who` is an agent's or a supervisor's path below the root, the fleet's own name for the root."""
+    """A line about an agent or a supervisor. `who` is its path below the root, the name of the fleet for the root."""
 
     who: str
     text: str
@@ -38,9 +36,9 @@ class Line:
 
 
 @attrs.define
-class Watched:
-    """One agent's sum. `answer` is how its prompt ended, `failure` what came instead of an answer. `recording` and `worktree`
-    are folders that are kept."""
+class AgentSummary:
+    """The summary of one agent. `failure` is the error text where there is no `answer`; `recording` and `worktree` are
+    folders that stay."""
 
     incarnation: int = 0
     restarts: int = 0
@@ -57,46 +55,48 @@ class Watched:
 
 
 @attrs.define
-class Restarts:
-    """A supervisor's restarts inside its period, as `Flags` allow them."""
+class RestartCounter:
+    """The restarts of a supervisor within its period."""
 
     flags: Flags
     times: deque[float] = attrs.field(factory=deque[float])
 
     def add(self, now: float) -> str:
-        """`2 of 3 in 60 s` after one more."""
+        """Count one more; returns `2 of 3 in 60 s`."""
         self.times.append(now)
         while now - self.times[0] > self.flags.period:
             self.times.popleft()
         return f"{len(self.times)} of {self.flags.intensity} in {format_duration(self.flags.period)}"
 
 
-def told(ended: ExitReason) -> str:
-    """An exit reason for a person: an error by its text, a start by what it failed of at the bottom."""
+def describe_exit(ended: ExitReason) -> str:
+    """Describe an exit reason: an error by its text, a failed start by its original cause."""
     match ended:
         case Crash(error=StartError() as error):
-            return f"{error.id}: {told(error.reason)}"
+            return f"{error.id}: {describe_exit(error.reason)}"
         case Crash(error=error):
             return one_line(str(error) or type(error).__name__)
         case _:
             return one_line(str(ended))
 
 
-class Story:
-    """`now` gives seconds on the run's clock, `wall` Unix seconds."""
+class FleetNarrator:
+    """Writer of the lines of one fleet. `now` gives seconds on the run's clock, `wall` Unix seconds."""
 
     def __init__(self, fleet: Fleet, now: Callable[[], float], wall: Callable[[], float]) -> None:
-        self.agents: dict[str, Watched] = {path: Watched() for path, _ in fleet.members(fleet.name)}
+        self.agents: dict[str, AgentSummary] = {path: AgentSummary() for path, _ in fleet.members(fleet.name)}
         self.gave_up: str | None = None
         self._root = fleet.name
         self._now, self._wall = now, wall
-        self._restarts_apart: dict[str, Restarts] = {}
-        self._restarts = {path: Restarts(Flags(**group.flags())) for path, group in fleet.groups(fleet.name)}
+        self._restarts_apart: dict[str, RestartCounter] = {}
+        self._restarts = {
+            path: RestartCounter(Flags(**group.flags())) for path, group in fleet.groups(fleet.name)
+        }
 
-    # -- what supervisors do
+    # -- supervisors
 
     def of_tree(self, event: e.SupervisorEvent) -> Line | None:
-        """The line about a supervisor's event."""
+        """The line for an event of a supervisor, None for an event that is not shown."""
         match event:
             case e.ChildStarted():
                 return self._started(event)
@@ -107,15 +107,15 @@ class Story:
             case e.StartFailed():
                 return self._not_started(event)
             case e.MaxRestarts():
-                return self._too_often(event)
+                return self._gave_up(event)
             case e.ShutdownFailed():
-                return self._line(event.path, f"did not stop as asked: {told(event.reason)}", "bad")
+                return self._line(event.path, f"did not stop as asked: {describe_exit(event.reason)}", "bad")
             case e.ChildOverdue():
                 return self._line(
                     event.path, f"did not stop within {format_duration(event.grace)}; killing it", "bad"
                 )
             case e.ChildUnresponsive():
-                return self._line(event.path, "was killed and does not end; waiting for it", "bad")
+                return self._line(event.path, "was killed but has not ended; waiting for it", "bad")
             case _:
                 return None
 
@@ -136,38 +136,38 @@ class Story:
         counted = self._counted(event.path)
         count = f" ({counted.add(self._now())})" if counted is not None else ""
         delay = f" in {format_duration(event.delay)}" if event.delay else ""
-        return self._line(event.path, f"restarting{delay}{count}: {told(event.reason)}")
+        return self._line(event.path, f"restarting{delay}{count}: {describe_exit(event.reason)}")
 
-    def _counted(self, path: str) -> Restarts | None:
+    def _counted(self, path: str) -> RestartCounter | None:
         above = self._restarts.get(path.rpartition("/")[0])
         if above is None or above.flags.give_up == "supervisor":
             return above
-        return self._restarts_apart.setdefault(path, Restarts(above.flags))
+        return self._restarts_apart.setdefault(path, RestartCounter(above.flags))
 
     def _not_started(self, event: e.StartFailed) -> Line:
         if event.reason == Killed():
-            return self._line(event.path, "its start was cut short", "faint")
-        return self._line(event.path, f"could not start: {told(event.reason)}", "bad")
+            return self._line(event.path, "start aborted", "faint")
+        return self._line(event.path, f"could not start: {describe_exit(event.reason)}", "bad")
 
-    def _too_often(self, event: e.MaxRestarts) -> Line:
+    def _gave_up(self, event: e.MaxRestarts) -> Line:
         flags = self._restarts[event.path].flags if event.path in self._restarts else Flags()
         often = f"more than {flags.intensity} restarts in {format_duration(flags.period)}"
         if event.child_only:
-            text = f"is given up: {event.limit}; at last: {told(event.reason)}"
+            text = f"was given up: {event.limit}; last cause: {describe_exit(event.reason)}"
             return self._line(f"{event.path}/{event.id}", text, "bad")
-        text = f"gives up because of {event.id}: {often}; at last: {told(event.reason)}"
+        text = f"gives up because of {event.id}: {often}; last cause: {describe_exit(event.reason)}"
         if event.path == self._root:
             self.gave_up = event.id
         return self._line(event.path, text, "bad")
 
-    # -- what agents say
+    # -- agents
 
     def of_agent(self, path: str, events: Sequence[v.AnyEvent]) -> list[Line]:
-        """The lines about some events of one agent's log."""
+        """The lines for events of one agent's log."""
         lines = (self._of_agent(path, self.agents[path], event) for event in events)
         return [line for line in lines if line is not None]
 
-    def _of_agent(self, path: str, watched: Watched, event: v.AnyEvent) -> Line | None:
+    def _of_agent(self, path: str, watched: AgentSummary, event: v.AnyEvent) -> Line | None:
         match event:
             case v.Started():
                 return self._session(path, watched, event)
@@ -190,19 +190,19 @@ class Story:
                 return self._line(path, text, "faint") if text else None
         return None
 
-    def _session(self, path: str, watched: Watched, event: v.Started) -> Line | None:
+    def _session(self, path: str, watched: AgentSummary, event: v.Started) -> Line | None:
         if event.session_id == watched.session:
             return None
         watched.session = event.session_id
         return self._line(path, line_of(event) or "", "faint")
 
-    def _turn_ended(self, path: str, watched: Watched, event: v.TurnEnded) -> Line | None:
+    def _turn_ended(self, path: str, watched: AgentSummary, event: v.TurnEnded) -> Line | None:
         watched.in_turn = False
         watched.turns += 1
         self._spend(watched, event)
-        return None if event.solicited else self._line(path, "ended a turn of its own", "faint")
+        return None if event.solicited else self._line(path, "ended a turn without a prompt", "faint")
 
-    def _spend(self, watched: Watched, event: v.TurnEnded | v.Exited) -> None:
+    def _spend(self, watched: AgentSummary, event: v.TurnEnded | v.Exited) -> None:
         if event.cost_usd is not None:
             watched.cost_usd = (watched.cost_usd or 0.0) + event.cost_usd
 
@@ -225,31 +225,31 @@ class Story:
                 return None
 
     def _sent(self, path: str, event: v.Notice) -> Line | None:
-        """Only what was sent again: the first time is told by `asked`."""
+        """The line for a prompt that was sent again; `asked` has the first time."""
         parked, self.agents[path].parked = self.agents[path].parked, False
         if event.text == "asked":
             return None
-        return self._line(path, f"woke: {event.text}" if parked else f"goes on: {event.text}")
+        return self._line(path, f"woke: {event.text}" if parked else f"continues: {event.text}")
 
-    def _exited(self, path: str, watched: Watched, event: v.Exited) -> Line | None:
+    def _exited(self, path: str, watched: AgentSummary, event: v.Exited) -> Line | None:
         mid_turn, watched.in_turn = watched.in_turn, False
         if event.outcome in ("ok", "stopped") and not mid_turn:
             return None
         how = f"killed by {event.signal}" if event.signal else f"ended with exit status {event.code}"
         if event.signal is None and event.code is None:
-            how = said_of(event.outcome)
+            how = phrase_of(event.outcome)
         where = " in mid-turn" if mid_turn else ""
         stderr = last_line(event.stderr)
         return self._line(path, f"{how}{where}{f': {one_line(stderr)}' if stderr else ''}", "bad")
 
-    # -- what we do
+    # -- prompts
 
     def asked(self, path: str, prompt: str) -> Line:
-        """A prompt was given to an agent."""
+        """The line for a prompt that was sent to an agent."""
         return self._line(path, f"asked: {one_line(prompt)}")
 
     def answered(self, path: str, answer: Answer) -> Line:
-        """Its turn ended."""
+        """The line for an answer."""
         watched = self.agents[path]
         watched.answer = answer
         if answer.ok:
@@ -264,12 +264,12 @@ class Story:
         return self._line(path, f"{text}: {why}" if why else text, "good" if answer.ok else "bad")
 
     def unanswered(self, path: str, error: Exception) -> Line:
-        """No answer will come."""
+        """The line for an error instead of an answer."""
         self.agents[path].failure = one_line(str(error))
         return self._line(path, f"no answer: {one_line(str(error))}", "bad")
 
     def note(self, text: str) -> Line:
-        """A line about the fleet as a whole."""
+        """A line about the whole fleet."""
         return Line(self._root, text)
 
     def _line(self, path: str, text: str, tone: Tone = "plain") -> Line:

@@ -1,7 +1,6 @@
-"""The fleet as a table: one row per supervisor and agent, and under it what happened last.
+"""Tables of a fleet: the live table for a terminal, and the closing table as plain text.
 
-Pure: the tree, the agents' status and the story in, something for rich to draw out. `summary` is the closing table,
-as plain text for any terminal, pipe or file.
+Pure: the tree, the status of the agents and the last lines go in, something that rich can draw comes out.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.actors.agent.states import Status
-from proctor.cli.ui.fleet_log import Line, Tone, Watched
+from proctor.cli.ui.fleet_log import AgentSummary, Line, Tone
 from proctor.cli.ui.text import money, one_line, printable
-from proctor.cli.verdicts import PHRASES
+from proctor.cli.ui.verdict import PHRASES
 from proctor.runtime.messaging import TreeNode
 
 Row: TypeAlias = tuple[str | Text, ...]
@@ -35,42 +34,42 @@ STATES: Mapping[str, str] = {
 
 
 TITLES = ("", "state", "why", "start", "turns", "cost", "last words")
-LEFT_OUT = ("last words", "why", "cost", "turns", "start")
-"""Columns in the order in which a narrow terminal loses them; the state is never cut."""
-WORDS = 12
-"""The fewest columns of a terminal in which last words say anything."""
-LINES = 3
-"""The fewest lines of the story below the table."""
+DROP_ORDER = ("last words", "why", "cost", "turns", "start")
+"""Columns in the order in which a narrow terminal drops them; the state always stays."""
+MIN_WORDS = 12
+"""The least width of the column `last words`."""
+MIN_LINES = 3
+"""The least number of lines below the table."""
 PAGE = 4.0
-"""Seconds that a page of a table is shown which has more rows than the terminal."""
+"""Seconds that each page of a table longer than the terminal is shown."""
 
 
-def told_line(at: float, line: Line, width: int) -> str:
-    """`14:05:09  phoenix  killed by SIGKILL in mid-turn`. `at` is in Unix seconds, `width` that of the longest name."""
+def format_line(at: float, line: Line, width: int) -> str:
+    """Format a line: `14:05:09  phoenix  killed by SIGKILL in mid-turn`. `at` in Unix seconds, `width` of the longest name."""
     return f"{strftime('%H:%M:%S', localtime(at))}  {line.who:<{width}}  {line.text}"
 
 
-def board(
+def live_table(
     tree: TreeNode,
     statuses: Mapping[str, Status],
-    agents: Mapping[str, Watched],
+    agents: Mapping[str, AgentSummary],
     lines: Sequence[tuple[float, Line]],
     size: ConsoleDimensions,
     now: float = 0.0,
 ) -> RenderableType:
-    """What a terminal of this size shows at `now` (seconds): of a table that is longer, one page after the other."""
+    """The table and the last lines for a terminal of this size. A longer table is shown page by page, by `now` (seconds)."""
     rows, page = _page(list(_rows(tree, statuses, agents)), size.height, now)
     room = max(1, size.height - len(rows) - 4)
     width = max((len(line.who) for _, line in lines), default=0)
     tail = [
-        Text(told_line(at, line, width), STYLES[line.tone], no_wrap=True, overflow="ellipsis")
+        Text(format_line(at, line, width), STYLES[line.tone], no_wrap=True, overflow="ellipsis")
         for at, line in lines[-room:]
     ]
     return Group(_table(rows, size.width), Text(page, "dim"), *tail, Text("Ctrl-C stops the fleet", "dim"))
 
 
 def _page(rows: Sequence[Row], height: int, now: float) -> tuple[Sequence[Row], str]:
-    room = max(1, height - LINES - 4)
+    room = max(1, height - MIN_LINES - 4)
     if len(rows) <= room:
         return rows, ""
     first = int(now / PAGE) % -(-len(rows) // room) * room
@@ -81,8 +80,8 @@ def _page(rows: Sequence[Row], height: int, now: float) -> tuple[Sequence[Row], 
 def _table(rows: Sequence[Row], width: int) -> Table:
     needed = [max(cell_len(str(cell)) for cell in column) for column in zip(TITLES, *rows, strict=True)]
     shown = list(range(len(TITLES)))
-    needed[-1] = WORDS
-    for title in LEFT_OUT:
+    needed[-1] = MIN_WORDS
+    for title in DROP_ORDER:
         if sum(needed[n] + 1 for n in shown) - 1 <= width:
             break
         shown.remove(TITLES.index(title))
@@ -98,7 +97,7 @@ def _table(rows: Sequence[Row], width: int) -> Table:
 
 
 def _rows(
-    node: TreeNode, statuses: Mapping[str, Status], agents: Mapping[str, Watched], depth: int = 0
+    node: TreeNode, statuses: Mapping[str, Status], agents: Mapping[str, AgentSummary], depth: int = 0
 ) -> Iterator[Row]:
     name = f"{'  ' * depth}{node.id}"
     if node.path in agents:
@@ -109,8 +108,8 @@ def _rows(
         yield from _rows(child, statuses, agents, depth + 1)
 
 
-def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watched) -> Row:
-    state, why = word_of(node, status)
+def _agent_row(name: str, node: TreeNode, status: Status | None, watched: AgentSummary) -> Row:
+    state, why = state_of(node, status)
     plural = "s" if node.restarts > 1 else ""
     restarts = f" ({node.restarts} restart{plural})" if node.restarts else ""
     return (
@@ -124,16 +123,16 @@ def _agent_row(name: str, node: TreeNode, status: Status | None, watched: Watche
     )
 
 
-def word_of(node: TreeNode, status: Status | None) -> tuple[str, str]:
-    """An agent's state and its evidence: its own word while it runs, else its supervisor's."""
+def state_of(node: TreeNode, status: Status | None) -> tuple[str, str]:
+    """The state of an agent and its evidence: its own while it runs, else that of its supervisor."""
     if status is not None and node.state == "running":
         return status.state, status.evidence
     words = {"restarting": "backoff", "down": "stopped", "running": "idle"}
     return words.get(node.state, node.state), "" if node.exit is None else str(node.exit)
 
 
-def summary(agents: Mapping[str, Watched], root: str) -> list[str]:
-    """The closing table, one line per agent below a line of titles."""
+def summary(agents: Mapping[str, AgentSummary], root: str) -> list[str]:
+    """The closing table: titles, then a line for each agent."""
     rows = [("agent", "result", "starts", "turns", "cost", "last words")]
     for path, watched in agents.items():
         starts = str(watched.incarnation)
@@ -147,8 +146,8 @@ def summary(agents: Mapping[str, Watched], root: str) -> list[str]:
     ]
 
 
-def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
-    """The last answer of each agent that gave one, whole, with its session to go on with, and where its work is kept."""
+def answers(agents: Mapping[str, AgentSummary], root: str) -> list[str]:
+    """The last answer of each agent, whole, with its session and the folders that stay."""
     lines: list[str] = []
     for path, watched in agents.items():
         text = "" if watched.answer is None else watched.answer.text.strip()
@@ -163,8 +162,8 @@ def answers(agents: Mapping[str, Watched], root: str) -> list[str]:
     return lines
 
 
-def result(watched: Watched) -> str:
-    """How an agent's prompt ended, in a word or two."""
+def result(watched: AgentSummary) -> str:
+    """The result of an agent's prompt in a word or two."""
     if watched.answer is not None:
         return PHRASES[watched.answer.outcome]
     return "no answer" if watched.failure is not None else "-"

@@ -1,7 +1,7 @@
-"""A picture of what runs, redrawn on a terminal a few times a second, that cannot stall what it shows.
+"""A live view on a terminal, redrawn a few times a second, that cannot block the program.
 
-It is drawn into memory and written by a thread: a terminal that does not read (Ctrl-S, a slow line) stops the
-picture, not the tree. The terminal's screen is given back on every way out, within half a second.
+It is drawn into memory and written by a thread: a terminal that does not read (Ctrl-S, a slow line) stops the view, not
+the fleet. The screen of the terminal is restored on every way out, within half a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GOODBYE = 0.5
 
 
 def size_of(fd: int) -> ConsoleDimensions:
-    """Columns and lines of a terminal; one that says 0 has 80 and 24. Raises `BrokenPipeError` when it has gone."""
+    """The size of a terminal; 80 x 24 for one that reports 0. Raises `BrokenPipeError` when it has gone."""
     try:
         size = os.get_terminal_size(fd)
     except OSError as error:
@@ -31,7 +31,7 @@ def size_of(fd: int) -> ConsoleDimensions:
 
 
 async def live_view(render: Callable[[ConsoleDimensions], RenderableType], fd: int = 1) -> None:
-    """Show `render(size)`, drawn anew each time for a terminal of this size, until cancelled.
+    """Redraw `render(size)` until cancelled.
 
     Raises `BrokenPipeError` when the terminal has gone.
     """

@@ -1,7 +1,7 @@
-"""Questions of an agent to its user as menus: items with options, and what was typed as an answer.
+"""Questions of an agent to its user, as menus on a terminal.
 
-All CLIs come here in one shape: the tool's input has `questions`, each with its text, a short header and options; the
-answers go back in the tool's input as `answers`, by the question's text.
+All CLIs have one shape here: the input of the tool has `questions`, each with a text, a short header and options. The
+answers go back in the input as `answers`, by the text of the question.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import attrs
 
 from proctor.protocols.vocabulary import ApprovalRequested
 
-ASKING = frozenset({"AskUserQuestion", "request_user_input", "question"})
-"""The tools by which agents ask their user."""
+QUESTION_TOOLS = frozenset({"AskUserQuestion", "request_user_input", "question"})
+"""Tools with which agents ask their user a question."""
 
 
 @attrs.frozen
-class Item:
-    """One question. `options` are labels with what they mean; `several` may be chosen together."""
+class MenuQuestion:
+    """One question. `options` are labels with descriptions; with `several`, more than one may be chosen."""
 
     question: str
     header: str = ""
     options: tuple[tuple[str, str], ...] = ()
     several: bool = False
 
-    def shown(self) -> str:
-        """The menu, with what to type."""
+    def format(self) -> str:
+        """Format the menu and its prompt."""
         head = f"{self.header}: {self.question}" if self.header else self.question
         lines = [
-            f"  {number}. {label}{f': {meaning}' if meaning else ''}"
-            for number, (label, meaning) in enumerate(self.options, 1)
+            f"  {number}. {label}{f': {description}' if description else ''}"
+            for number, (label, description) in enumerate(self.options, 1)
         ]
         how = "numbers with commas" if self.several else "a number"
         asked = f"{how}, or an answer of your own: " if self.options else "your answer: "
         return "\n".join((head, *lines, asked))
 
-    def chosen(self, typed: str) -> str:
-        """The labels of the numbers that were typed, else the text itself."""
+    def answer(self, typed: str) -> str:
+        """The labels of the typed numbers, or the typed text itself."""
         numbers = [part.strip() for part in typed.split(",")] if self.several else [typed]
         labels = [label for label, _ in self.options]
         if all(
@@ -48,19 +48,19 @@ class Item:
         return typed
 
 
-def items_of(question: ApprovalRequested) -> list[Item]:
-    """The questions in an approval, empty for a tool that asks nothing."""
-    if question.tool not in ASKING:
+def questions_of(question: ApprovalRequested) -> list[MenuQuestion]:
+    """The questions in an approval; empty for any other tool."""
+    if question.tool not in QUESTION_TOOLS:
         return []
     return [_item(one) for one in _tables(question.input.get("questions"))]
 
 
-def _item(one: Mapping[str, Any]) -> Item:
+def _item(one: Mapping[str, Any]) -> MenuQuestion:
     options = tuple(
         (_text(option, "label"), _text(option, "description")) for option in _tables(one.get("options"))
     )
     several = one.get("multiSelect") is True or one.get("multiple") is True
-    return Item(_text(one, "question"), _text(one, "header"), options, several)
+    return MenuQuestion(_text(one, "question"), _text(one, "header"), options, several)
 
 
 def _tables(value: object) -> list[Mapping[str, Any]]:

@@ -1,9 +1,7 @@
-"""Bytes to a file descriptor, without the event loop ever waiting for whoever reads it.
+"""Output streams that never block the event loop, however slow their readers are.
 
-Each stream has one thread at work at a time; `write` returns when the bytes are with the system. Cancelled, it leaves
-its thread behind in a write that may never end: only for a stream that nothing is written to any more. Order is kept
-within one writer task. A reader that is gone is `BrokenPipeError`; what else keeps the bytes from being written (a
-full disk, a stream that is closed) is `OutputFailed`.
+A thread writes the bytes; `write` returns when the system has them. A cancelled `write` leaves its thread in a write that
+may never end, so nothing may be written to that stream afterwards. Order is kept within one writer task.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from contextlib import suppress
 
 import trio
 
-from proctor.cli.log import as_line
+from proctor.cli.ui.log_format import as_line
 
 CHUNK = 64 * 1024
 _NAMES: Mapping[int, str] = {1: "stdout", 2: "stderr"}
@@ -25,14 +23,14 @@ _GONE = (errno.EPIPE, errno.EIO)
 
 
 class OutputFailed(Exception):
-    """Bytes could not be written, and not because their reader has gone."""
+    """A write failed although the reader is still there: a full disk, a closed stream."""
 
     def __init__(self, fd: int, error: OSError) -> None:
         super().__init__(f"cannot write to {_NAMES.get(fd, f'descriptor {fd}')}: {error.strerror or error}")
 
 
 class Output:
-    """One stream."""
+    """One output stream, by its descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -40,23 +38,23 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Does a person read it?"""
+        """Whether it is a terminal."""
         return os.isatty(self._fd)
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. Raises `BrokenPipeError`, or another OSError when the stream is closed or full."""
+        """Write all of `data`. Raises `BrokenPipeError` when the reader has gone, and `OutputFailed`."""
         if data:
             await trio.to_thread.run_sync(
                 _write_all, self._fd, data, limiter=self._one, abandon_on_cancel=True
             )
 
     async def note(self, data: bytes) -> None:
-        """Write what may get lost: notes to a stderr that is closed or full are no failure."""
+        """Write `data` if possible; errors are ignored."""
         with suppress(BrokenPipeError, OutputFailed):
             await self.write(data)
 
     async def say(self, text: str) -> None:
-        """A line of our own to the user, as `note`; what is quoted in it may come from anywhere."""
+        """Write a message for the user, as `note` does. Control characters in quoted text are made visible."""
         await self.note(as_line(text, os.environ).encode("utf-8", "replace"))
 
 
@@ -65,7 +63,7 @@ def _write_all(fd: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(fd, rest[:CHUNK]) :]
-        except BlockingIOError:  # somebody else set the shared pipe to non-blocking
+        except BlockingIOError:  # another process set the shared pipe to non-blocking
             select.select([], [fd], [])
         except OSError as error:
             if error.errno in _GONE:

@@ -1,4 +1,4 @@
-"""The two faces of a run: the answer as text with notes beside it, or every event as a line of JSON."""
+"""Renderers of a run: the answer as text with notes beside it, or every event as a line of JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from proctor.cli.ui.transcript import Shown, Transcript
 from proctor.protocols.vocabulary import AnyEvent
 
 
-class Presentation(Protocol):
-    """What a run is shown by."""
+class Renderer(Protocol):
+    """Renderer of a run."""
 
     async def events(self, events: Sequence[AnyEvent]) -> None:
         """Show a batch. Raises `BrokenPipeError` when the reader has gone."""
         ...
 
     async def answer(self, answer: Answer, recording: Path | None) -> None:
-        """Show the end."""
+        """Show the answer."""
         ...
 
     async def failure(self, error: Exception) -> None:
-        """Show, if this face has a place for it, that there is no answer."""
+        """Show that there is no answer, where the format has a place for it."""
         ...
 
 
-class AsText:
-    """The answer on `out`, piece by piece; notes on `screen`."""
+class TextRenderer:
+    """Renderer of text: the answer on `out` as it is written, notes on `screen`."""
 
     def __init__(self, out: Output, screen: Output, *, quiet: bool) -> None:
         self._out, self._screen = out, screen
@@ -46,46 +46,44 @@ class AsText:
         )
 
     async def events(self, events: Sequence[AnyEvent]) -> None:
-        """Show what is new in them."""
+        """Show the new text and notes."""
         for shown in self._transcript.take(events):
             await self._show(shown)
 
     async def answer(self, answer: Answer, recording: Path | None) -> None:
-        """The end of the last line, or the whole answer when nothing was shown yet."""
+        """End the last line, or show the whole answer when nothing was shown yet."""
         await self._show(self._transcript.finish(answer.text))
 
     async def failure(self, error: Exception) -> None:
-        """A person reads of it on stderr."""
+        """Nothing to do: the reason is on stderr."""
 
     async def _show(self, shown: Shown) -> None:
         out, err = shown.out.encode("utf-8", "replace"), shown.err.encode("utf-8", "replace")
-        if (
-            self._transcript.shared
-        ):  # on one terminal what was said stands before the note about what followed
+        if self._transcript.shared:  # on one terminal, text stands before the note about what followed it
             await self._out.write(out)
             await self._screen.note(err)
-        else:  # a reader of the answer that is slow keeps no note from a person
+        else:  # a slow reader of the answer must not delay the notes
             await self._screen.note(err)
             await self._out.write(out)
 
 
-class AsJson:
-    """NDJSON on `out`; the last line is the answer record (`type` "answer"), or `type` "failure" without one."""
+class JsonRenderer:
+    """Renderer of NDJSON; the last line is the answer record (`type` "answer"), or has `type` "failure"."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
         self._encode = msgspec.json.Encoder().encode_lines
 
     async def events(self, events: Sequence[AnyEvent]) -> None:
-        """Every event, a line each, in one write."""
+        """Write the events, a line each."""
         await self._write(self._encode(events))
 
     async def answer(self, answer: Answer, recording: Path | None) -> None:
-        """The answer record."""
+        """Write the answer record."""
         await self._write(_line(answer_record(answer, recording)))
 
     async def failure(self, error: Exception) -> None:
-        """Why there is no answer."""
+        """Write the reason why there is no answer."""
         failure: dict[str, Any] = {"type": "failure", "error": type(error).__name__, "text": str(error)}
         if (delivery := delivery_of(error)) is not None:
             failure["delivery"] = delivery.facts()
@@ -98,13 +96,13 @@ class AsJson:
 
 
 def answer_record(answer: Answer, recording: Path | None) -> dict[str, Any]:
-    """The last line of `--json`: every field of the answer, `ok`, and where the recording is (None: not kept)."""
+    """The last record of `--json`: every field of the answer, `ok`, and the folder of the recording (None: not kept)."""
     fields = attrs.asdict(answer, recurse=False)
     exit_reason = None if answer.exit is None else str(answer.exit)
     kept = None if recording is None else str(recording)
     delivery = None if answer.delivery is None else answer.delivery.facts()
-    told = {"exit": exit_reason, "recording": kept, "delivery": delivery}
-    return {"type": "answer", "ok": answer.ok, **fields, **told}
+    extra = {"exit": exit_reason, "recording": kept, "delivery": delivery}
+    return {"type": "answer", "ok": answer.ok, **fields, **extra}
 
 
 def _line(record: dict[str, Any]) -> bytes:

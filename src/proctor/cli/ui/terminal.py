@@ -1,11 +1,8 @@
-"""Questions to the person at the terminal: one at a time, on stderr, answered through /dev/tty.
+"""Approvals at the terminal: one question at a time, on stderr, answered through /dev/tty.
 
-What is not a clear yes is a no: another word, an empty line, the end of the input, a terminal that is not in front of
-us. What was typed before the question was shown does not answer it. The deadline is the policy's, around the whole.
-
-`a` allows the tool from now on in this run, by a rule that is shown; `d` denies with a reason that is told to the model.
-A tool that writes a file is shown with what it would change. A tool that asks its user is a menu, whatever the rules
-allow: nothing but a person can choose.
+Everything but a clear yes denies: another word, an empty line, the end of the input, a process in the background. Input
+from before the question was shown is thrown away. `a` allows the tool until the run ends; `d` denies with a reason for
+the model. A tool that writes a file is shown with its diff. A tool that asks its user is a menu, whatever the rules say.
 """
 
 from __future__ import annotations
@@ -22,26 +19,25 @@ import trio
 
 from proctor.actors.plan.permissions import Rule, Verdict, verdict_of
 from proctor.cli.ui.diffs import changes
-from proctor.cli.ui.menus import Item, items_of
+from proctor.cli.ui.menus import MenuQuestion, questions_of
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import printable, tool_use
 from proctor.protocols.vocabulary import ApprovalRequested
 
 TERMINAL = "/dev/tty"
 WIDTH = 2000
-"""Characters of a tool's use that are shown: what is approved must be seen."""
+"""Characters of a tool call that are shown: the user must see what is approved."""
 
 LINES = 400
-"""Lines of a diff that are shown; how many more there are is told."""
+"""Lines of a diff that are shown; the number of the others stands below."""
 
 CHOICE = "allow? [y/N, a: always in this run, d: deny and say why] "
 _DENIED = "denied at the terminal"
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
-class Questions:
-    """An approval policy: `await questions(question)` → a `Verdict`. `rules` answer before the person; `cwd` is where the
-    paths of a tool begin."""
+class TerminalApprovals:
+    """An approval policy that asks at the terminal. `rules` decide first; `cwd` is the folder of relative paths in a tool call."""
 
     def __init__(self, shown: Output, rules: Sequence[Rule] = (), cwd: Path | None = None) -> None:
         self._shown = shown
@@ -50,9 +46,9 @@ class Questions:
         self._turn = trio.Lock()
 
     async def __call__(self, question: ApprovalRequested) -> Verdict:
-        """Ask. Never raises for what a terminal does."""
+        """Ask about one tool call. An error of the terminal denies."""
         async with self._turn:
-            items = items_of(question)
+            items = questions_of(question)
             ruled = verdict_of(self._rules, question.tool)
             if ruled is not None and not (ruled.allow and items):
                 return ruled
@@ -69,7 +65,7 @@ class Questions:
         with _terminal() as fd:
             match await self._line(fd, f"{before}{shown} — {CHOICE}"):
                 case None:
-                    return Verdict(False, "nobody can be asked: proctor runs in the background")
+                    return Verdict(False, "cannot ask: proctor runs in the background")
                 case "y" | "yes":
                     return Verdict(True)
                 case "a" | "always":
@@ -86,19 +82,19 @@ class Questions:
         await self._shown.say(f"from now on in this run: --allow {rule.tool}")
         return Verdict(True)
 
-    async def _choose(self, question: ApprovalRequested, items: Sequence[Item]) -> Verdict:
-        """One item after the other; nothing chosen denies the whole."""
+    async def _choose(self, question: ApprovalRequested, items: Sequence[MenuQuestion]) -> Verdict:
+        """Ask each question of a menu; a missing answer denies the whole call."""
         answers = dict[str, str]()
         with _terminal() as fd:
             for item in items:
-                typed = await self._line(fd, printable(item.shown()), lower=False)
+                typed = await self._line(fd, printable(item.format()), lower=False)
                 if not typed:
                     return Verdict(False, "nothing was chosen at the terminal")
-                answers[item.question] = item.chosen(typed)
+                answers[item.question] = item.answer(typed)
         return Verdict(True, input={**question.input, "answers": answers})
 
     async def _line(self, fd: int, text: str, *, lower: bool = True) -> str | None:
-        """What is typed now, None in the background."""
+        """Read a line, None in the background."""
         if os.tcgetpgrp(fd) != os.getpgrp():
             return None
         termios.tcflush(fd, termios.TCIFLUSH)
@@ -121,7 +117,7 @@ def _plain(line: str) -> str:
 
 
 def can_ask(shown: Output) -> bool:
-    """Is there a person: does one read what is shown, and is there a terminal to answer at?"""
+    """Whether a user can answer: stderr and the controlling terminal are there."""
     try:
         with _terminal():
             return shown.is_terminal

@@ -1,8 +1,7 @@
-"""What a run shows as text: the answer as it is written, and short lines about what happens meanwhile.
+"""The text form of a run: the answer as it is written, and a short line for each other event.
 
-Pure: events in, text out. `Transcript` keeps what one run has shown so far, so that a block whose pieces were shown
-is not shown again, a piece that was taken back is told apart from what follows, and the last line is whole. A note
-never lands in the middle of a line on a terminal that shows both.
+Pure: events in, text out. `Transcript` keeps what was shown, so that a block whose chunks were shown is not shown again.
+A note never lands in the middle of a line of the answer.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ _LINES: Mapping[type, Callable[[Any], str | None]] = {
     v.LimitReached: lambda event: one_line(f"usage limit reached{f' ({event.kind})' if event.kind else ''}"),
     v.Notice: _notice,
     v.Garbled: lambda event: one_line(
-        f"a line that is no frame ({event.reason}, {event.size} bytes): {event.head}"
+        f"a line that is not a frame ({event.reason}, {event.size} bytes): {event.head}"
     ),
 }
 
 
 def line_of(event: v.AnyEvent) -> str | None:
-    """The short line about an event, None for one that a person need not see."""
+    """The short line about an event, None for an event that is not shown."""
     tell = _LINES.get(type(event))
     line = tell(event) if tell is not None else None
     return f"  {line}" if line and getattr(event, "parent", None) else line
@@ -67,7 +66,7 @@ def line_of(event: v.AnyEvent) -> str | None:
 
 @attrs.frozen
 class Shown:
-    """What one batch of events adds to the two streams."""
+    """Text that a batch of events adds to stdout and stderr."""
 
     out: str
     err: str
@@ -75,8 +74,8 @@ class Shown:
 
 @attrs.define
 class Transcript:
-    """`safe`: stdout is a terminal, so control characters are shown. `shared`: stderr goes to that terminal too.
-    `dim`: notes are set in faint type. `quiet`: there are no notes."""
+    """The text of one run so far. `safe`: make control characters visible. `shared`: stdout and stderr are one terminal.
+    `dim`: set notes in faint type. `quiet`: write no notes."""
 
     safe: bool = False
     shared: bool = False
@@ -84,12 +83,12 @@ class Transcript:
     quiet: bool = False
     _streamed: int = 0
     _mid_line: bool = False
-    _said: bool = False
+    _shown: bool = False
     _out: list[str] = attrs.field(factory=list[str])
     _err: list[str] = attrs.field(factory=list[str])
 
     def take(self, events: Sequence[v.AnyEvent]) -> list[Shown]:
-        """What these events add, in order; notes and text alternate only where both go to one terminal."""
+        """The text that these events add. Notes and text alternate only where both go to one terminal."""
         shown = list[Shown]()
         for event in events:
             self._add(event)
@@ -99,8 +98,8 @@ class Transcript:
         return [part for part in shown if part.out or part.err]
 
     def finish(self, text: str) -> Shown:
-        """The end of the run; `text` is its answer, shown when nothing was."""
-        if not self._said and text:
+        """End the run; `text` is its answer, shown when nothing was shown before."""
+        if not self._shown and text:
             self._write(text)
         self._end_line()
         return self._flush()
@@ -115,7 +114,7 @@ class Transcript:
             case v.Notice(code=code, data=data) if code == VOID and data.get("parent") is None:
                 self._streamed = 0
                 self._end_line()
-                self._note("what was said last is void: the attempt failed and is repeated")
+                self._note("discard the last text: the attempt failed and is repeated")
             case _:
                 if line := line_of(event):
                     self._note(line)
@@ -128,7 +127,7 @@ class Transcript:
     def _write(self, text: str) -> None:
         if text:
             self._out.append(printable(text) if self.safe else text)
-            self._said, self._mid_line = True, not text.endswith("\n")
+            self._shown, self._mid_line = True, not text.endswith("\n")
 
     def _end_line(self) -> None:
         if self._mid_line:

@@ -1,7 +1,7 @@
-"""What of a fleet is not there, and why: agents that could not start, and those that were given up.
+"""The unavailable agents of a fleet, with the reasons: those that could not start and those that were given up.
 
-A host goes on without them. What could not start because the machine lacked something is tried again, put off as restarts
-of agents are, until it runs; a start by an operator is seen, too. `wait_gone` ends when nothing is left to wait for.
+A host continues without them. A start that failed because the machine lacked something (memory, descriptors, disk) is
+repeated with back-off until it succeeds. `wait_unavailable` returns when no agent can become available any more.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import trio
 from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.plan.plan import BACKOFF
 from proctor.actors.specs import Supervisor
+from proctor.cli.exit_status import innermost, status_of
 from proctor.cli.start_fleet import Child, agents_of
-from proctor.cli.ui.fleet_log import told
+from proctor.cli.ui.fleet_log import describe_exit
 from proctor.cli.ui.text import one_line
-from proctor.cli.verdicts import innermost, status_of
 from proctor.runtime.errors import StartError, SupervisionError
 from proctor.runtime.events import ChildStarted, MaxRestarts, SupervisorEvent
 from proctor.runtime.exits import DeliveryError
@@ -26,8 +26,8 @@ from proctor.runtime.spec import ChildSpec
 from proctor.runtime.supervision import delay
 
 
-class Absent:
-    """Those of one fleet that a host runs without. `why` has the reason by agent, `status` the exit status of the first."""
+class UnavailableAgents:
+    """The unavailable agents of one fleet. `why` maps each to its reason; `status` is the exit status for the first."""
 
     def __init__(self, fleet: Fleet, record: Path | None = None) -> None:
         self.why: dict[str, str] = {}
@@ -36,34 +36,34 @@ class Absent:
         self._record = record
         self._specs: list[ChildSpec] = []
         self._awaited: dict[str, trio.Event] = {}
-        self._news = trio.Event()
+        self._changed = trio.Event()
 
     @property
     def summary(self) -> str:
-        """All of them, each with its reason; "" when none is absent."""
+        """All of them, each with its reason; "" when every agent is available."""
         return "; ".join(f"{name}: {self.why[name]}" for name in sorted(self.why))
 
     async def check(self) -> str | None:
-        """For `/readyz`: `summary`, None when nobody is absent."""
+        """The check for `/readyz`: `summary`, None when every agent is available."""
         return self.summary or None
 
-    def hear(self, event: SupervisorEvent) -> None:
-        """Take in what a supervisor of the fleet did."""
+    def on_event(self, event: SupervisorEvent) -> None:
+        """Update the list from an event of a supervisor."""
         match event:
             case ChildStarted(path=path) if path in self._names:
                 self.why.pop(self._names[path], None)
             case MaxRestarts(child_only=True):
-                reason = f"was given up: {event.limit}; at last: {told(event.reason)}"
+                reason = f"was given up: {event.limit}; last cause: {describe_exit(event.reason)}"
                 self._mark(self._below(f"{event.path}/{event.id}"), reason)
             case _:
                 pass
 
     def started(self, child: Child) -> None:
-        """It runs."""
+        """Note a child that has started."""
         self._specs.append(child.spec(self._record))
 
     async def leave_out(self, sup: Supervisor, child: Child, cause: Exception, nursery: trio.Nursery) -> None:
-        """Go on without a child of the root that could not start: it is held, down, so that it can be started later.
+        """Continue without a child that could not start. Its spec stays in `sup`, so that it can be started later.
 
         Raises `DeliveryError` when `sup` has ended."""
         self.status = self.status or status_of(cause)
@@ -72,29 +72,29 @@ class Absent:
         short = shortage_of(cause) is not None
         if short:
             self._awaited.update(dict.fromkeys(_names_in(child), trio.Event()))
-            nursery.start_soon(self._try_again, sup, child)
+            nursery.start_soon(self._repeat_start, sup, child)
         self._not_started(child, cause)
 
     @property
-    def is_all(self) -> bool:
-        """Whether every agent is absent, and none is tried again."""
-        return self._are_gone(self._names.values())
+    def all_unavailable(self) -> bool:
+        """Whether no agent is available and no start will be repeated."""
+        return self._are_unavailable(self._names.values())
 
-    async def wait_gone(self, names: Iterable[str] | None = None) -> None:
-        """Wait until these agents (None: all) are absent, and none is tried again."""
+    async def wait_unavailable(self, names: Iterable[str] | None = None) -> None:
+        """Wait until these agents (None: all) are unavailable and no start will be repeated."""
         awaited = self._names.values() if names is None else names
-        while not self._are_gone(awaited):
-            await self._news.wait()
+        while not self._are_unavailable(awaited):
+            await self._changed.wait()
 
-    def _are_gone(self, names: Iterable[str]) -> bool:
+    def _are_unavailable(self, names: Iterable[str]) -> bool:
         return not self._awaited and {*names} <= self.why.keys()
 
-    async def wait_tried(self, name: str) -> None:
-        """Wait until an agent that is tried again runs, or is not tried again."""
+    async def wait_retried(self, name: str) -> None:
+        """Wait until the repeated start of an agent has succeeded or is given up."""
         if name in self._awaited:
             await self._awaited[name].wait()
 
-    async def _try_again(self, sup: Supervisor, child: Child) -> None:
+    async def _repeat_start(self, sup: Supervisor, child: Child) -> None:
         attempt, cause = 0, None
         while attempt == 0 or (cause is not None and shortage_of(cause) is not None):
             await trio.sleep(delay(BACKOFF, attempt, 0.0))
@@ -105,21 +105,21 @@ class Absent:
                 cause = innermost(error)
                 self._not_started(child, cause)
             except (SupervisionError, DeliveryError):
-                break  # somebody else has started it, or the root has ended
+                break  # an operator has started it, or the root has ended
         for name in _names_in(child):
             self._awaited.pop(name).set()
-        self._look()
+        self._wake()
 
     def _not_started(self, child: Child, cause: Exception) -> None:
         self._mark(_names_in(child), f"could not start: {one_line(str(cause))}")
 
     def _mark(self, names: list[str], reason: str) -> None:
         self.why.update(dict.fromkeys(names, reason))
-        self._look()
+        self._wake()
 
-    def _look(self) -> None:
-        news, self._news = self._news, trio.Event()
-        news.set()
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
     def _below(self, path: str) -> list[str]:
         return [name for at, name in self._names.items() if at == path or at.startswith(f"{path}/")]

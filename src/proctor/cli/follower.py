@@ -1,10 +1,7 @@
-"""Follows a tree that runs: every agent's log and the supervisors' events, into one story in one order.
+"""Follows a running tree: merges every agent's log and the supervisors' events into lines in one order.
 
-Each agent is read by a task of its own, from the first event on and through its restarts. Before a line about a
-supervisor's event is told, what the agents' logs hold is told first: a death is read before the restart it caused.
-
-Guarantees: no event of an agent is told twice or left out, and nothing here makes an agent wait. The sink must not
-wait either. Ends when the tree has ended and the logs are read.
+A task for each agent reads its log from the first event on and through its restarts. Every event of an agent is shown
+exactly once, and no agent waits for a reader; the sink must not wait either.
 """
 
 from __future__ import annotations
@@ -16,14 +13,14 @@ import trio
 from proctor.actors.agent.handle import Agent
 from proctor.actors.recording.eventlog import Cursor
 from proctor.actors.specs import Supervisor
-from proctor.cli.ui.fleet_log import Line, Story
+from proctor.cli.ui.fleet_log import FleetNarrator, Line
 from proctor.protocols.vocabulary import AnyEvent
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.events import ChildStarted, Subscription, SupervisorEvent
 from proctor.runtime.exits import NoProc
 
 BUFFER = 10_000
-"""Events of supervisors that may wait to be told."""
+"""Events of supervisors that may wait to be shown."""
 
 Sink = Callable[[Line], None]
 
@@ -32,17 +29,17 @@ def _ignore(event: SupervisorEvent) -> None:
     return
 
 
-class Follower:
-    """`names` gives the name in the registry of each agent's path; `on_event` gets each supervisor's event."""
+class FleetFollower:
+    """Reader of one fleet. `names` maps the path of an agent to its name; `on_event` gets each event of a supervisor."""
 
     def __init__(
         self,
-        story: Story,
+        narrator: FleetNarrator,
         names: Mapping[str, str],
         sink: Sink,
         on_event: Callable[[SupervisorEvent], None] = _ignore,
     ) -> None:
-        self._story = story
+        self._narrator = narrator
         self._names = names
         self._sink = sink
         self._on_event = on_event
@@ -50,18 +47,20 @@ class Follower:
         self._followed: set[str] = set()
 
     async def follow(self, sup: Supervisor, events: Subscription) -> None:
-        """Tell what happens until the tree has ended."""
+        """Show what happens until the tree has ended."""
         with events:
             async with trio.open_nursery() as nursery:
                 async for event in events:
-                    self._hear(event, sup, nursery)
+                    self._show_event(event, sup, nursery)
         if events.dropped:
-            self._sink(self._story.note(f"{events.dropped} events of supervisors came too fast to be told"))
+            self._sink(
+                self._narrator.note(f"{events.dropped} events of supervisors came too fast and were dropped")
+            )
 
-    def _hear(self, event: SupervisorEvent, sup: Supervisor, nursery: trio.Nursery) -> None:
-        self.drain()
+    def _show_event(self, event: SupervisorEvent, sup: Supervisor, nursery: trio.Nursery) -> None:
+        self.drain()  # first what the agents wrote: a death stands before the restart that it caused
         self._on_event(event)
-        if line := self._story.of_tree(event):
+        if line := self._narrator.of_tree(event):
             self._sink(line)
         if isinstance(event, ChildStarted) and event.path in self._names:
             self._start(nursery, sup, event.path)
@@ -76,20 +75,20 @@ class Follower:
             async with agent.events(since=0) as fresh:
                 old = self._cursors.get(path)
                 cursor = self._cursors[path] = fresh if old is None or old.log is not fresh.log else old
-                while self._tell(path, await cursor.batch()) or not cursor.log.closed:
+                while self._show(path, await cursor.batch()) or not cursor.log.closed:
                     pass
         except (NoProc, ActorExited, CallTimeout):
-            pass  # it ended before it could be asked: its next start brings us back
+            pass  # it ended before its log was opened: its next start comes back here
         finally:
             self._followed.discard(path)
 
     def drain(self) -> None:
-        """Tell what the agents' logs hold by now."""
+        """Show what the agents' logs hold by now."""
         for path, cursor in self._cursors.items():
-            while self._tell(path, cursor.batch_nowait()):
+            while self._show(path, cursor.batch_nowait()):
                 pass
 
-    def _tell(self, path: str, events: Sequence[AnyEvent]) -> bool:
-        for line in self._story.of_agent(path, events):
+    def _show(self, path: str, events: Sequence[AnyEvent]) -> bool:
+        for line in self._narrator.of_agent(path, events):
             self._sink(line)
         return bool(events)

@@ -1,7 +1,7 @@
-"""`proctor serve --schema FILE`: the tools by which a client hands in answers that fit a schema.
+"""The tools of `proctor serve --schema FILE`, with which a client submits answers that match a schema.
 
-Guarantees: an answer is accepted when it stands whole in the file that was named, as a line of JSON of its own, and is on
-the disk. One that cannot be written is not accepted, leaves no part of it there, and the client is told why.
+An answer is accepted when it is on disk as a line of JSON of its own. One that cannot be written is not accepted and
+leaves nothing in the file; the client gets the reason.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from proctor.protocols.lenient import Refusal
 from proctor.runtime.processes import open_private, write_all
 
 SUBMISSION_TOOLS = frozenset(("submit", "validate", "example"))
-"""Their names."""
+"""The names of the tools."""
 
 
-class NotKept(AgentError):
-    """An answer fits and could not be written, so it is not accepted."""
+class SubmissionNotWritten(AgentError):
+    """A valid answer could not be written, so it is not accepted."""
 
 
 @attrs.define
 class Submissions:
-    """The file of accepted answers, opened once: it is the same one whatever is put in its place."""
+    """The file of accepted answers. It is opened once, so a file that replaces it later is not written."""
 
     path: Path
     fd: int
 
     @classmethod
     def opened(cls, name: str) -> Submissions:
-        """At the end of this file, which is made if it is not there. Raises `BadOption`."""
+        """Open this file for appending, and create it if needed. Raises `BadOption`."""
         path = Path(name).expanduser().absolute()
         try:
             return cls(path, open_private(path, os.O_WRONLY | os.O_APPEND))
@@ -47,16 +47,16 @@ class Submissions:
             raise BadOption(f"--submit-to {name!r} cannot be written: {why}") from None
 
     def accept(self, value: Any) -> None:
-        """Append a line. Raises `NotKept`."""
+        """Append a line. Raises `SubmissionNotWritten`."""
         before = os.fstat(self.fd).st_size
         try:
             write_all(self.fd, msgspec.json.encode(value) + b"\n")
-            os.fsync(self.fd)  # whoever was told that it was accepted finds it after a crash
+            os.fsync(self.fd)  # an accepted answer must survive a crash
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self.fd, before)
-            raise NotKept(
-                f"{str(self.path)!r} cannot be written: {error.strerror}; hand it in again later"
+            raise SubmissionNotWritten(
+                f"{str(self.path)!r} cannot be written: {error.strerror}; submit it again later"
             ) from error
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def _read(name: str) -> Schema:
     except OSError as error:
         raise BadOption(f"--schema {name!r} cannot be read: {error.strerror}") from None
     except Refusal as error:
-        raise BadOption(f"--schema {name!r} is no JSON: {error}") from None
+        raise BadOption(f"--schema {name!r} is not JSON: {error}") from None
     if not isinstance(declared, dict):
         raise BadOption(f"--schema {name!r} must hold a JSON schema, an object")
     return schema_of(cast("dict[str, Any]", declared))

@@ -1,4 +1,4 @@
-"""What the supervisors of a fleet do, in the program's log: a line each, with its facts as fields."""
+"""Writes the events of a fleet's supervisors to the log of the program, one record each, with its facts as fields."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import trio
 
 from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.specs import Supervisor
-from proctor.cli.absent import Absent
-from proctor.cli.ui.fleet_log import Story, told
+from proctor.cli.ui.fleet_log import FleetNarrator, describe_exit
+from proctor.cli.unavailable import UnavailableAgents
 from proctor.runtime.events import ChildRestarting, SupervisorEvent
 
 BUFFER = 10_000
 """Events that may wait to be logged."""
 
 
-class FleetLog:
-    """Follows the tree of `fleet` for `absent`, too. The records are those of `logger`, `event` is the event's kind."""
+class SupervisorLogger:
+    """Logs the events of one fleet with `logger`, and updates `unavailable` from them."""
 
-    def __init__(self, fleet: Fleet, absent: Absent, logger: logging.Logger) -> None:
-        self._story = Story(fleet, trio.current_time, time.time)
-        self._absent = absent
+    def __init__(self, fleet: Fleet, unavailable: UnavailableAgents, logger: logging.Logger) -> None:
+        self._narrator = FleetNarrator(fleet, trio.current_time, time.time)
+        self._unavailable = unavailable
         self._log = logger
 
     async def follow(
@@ -32,18 +32,18 @@ class FleetLog:
         with sup.events(BUFFER) as events:
             task_status.started()
             async for event in events:
-                self._absent.hear(event)
+                self._unavailable.on_event(event)
                 self._write(event)
 
     def _write(self, event: SupervisorEvent) -> None:
-        line = self._story.of_tree(event)
+        line = self._narrator.of_tree(event)
         if line is None:
             return
         reason = getattr(event, "reason", None)
         facts: dict[str, object] = {
             "event": event.kind,
             "child": line.who,
-            "cause": None if reason is None else told(reason),
+            "cause": None if reason is None else describe_exit(reason),
         }
         if isinstance(event, ChildRestarting):
             facts.update(attempt=event.attempt, delay=event.delay)

@@ -1,7 +1,7 @@
-"""A runtime made to be killed: `python -m proctor.cli.commands.orphan_fixture FOLDER CHILDREN`.
+"""A runtime to be killed by `cleanup_proof`: `python -m proctor.cli.orphan_fixture FOLDER CHILDREN`.
 
-Each child is a guarded program; every second one starts a process in a session of its own and one more whose parent
-ends at once. `ready` on stdout says that all of them run. It ends with its stdin, should nobody kill it.
+Each child is a guarded program; every second one starts a process in a new session and another one whose parent ends at
+once. Writes `ready` to stdout when all of them run. Ends when its stdin is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SHARE = 2
 
 
 async def child(word: str, *, task_status: trio.TaskStatus[None]) -> None:
-    """Run the program; ready when it is."""
+    """Run the program, and report readiness with it."""
     command = Command((sys.executable, "-I", "-S", "-c", PROGRAM, word), os.environ)
     async with open_process(command, guard=True, marker=word, ladder=(Step("kill"),)) as process:
         await process.receive()
@@ -46,7 +46,7 @@ async def child(word: str, *, task_status: trio.TaskStatus[None]) -> None:
 
 
 async def main(folder: str, children: int) -> None:
-    """Start them all, say so, and wait for the end."""
+    """Start all children, write `ready`, and wait for the end of stdin."""
     specs = [
         ChildSpec(f"child-{n}", child, ("alone" if n % SHARE else "family",), restart="temporary")
         for n in range(children)
