@@ -75,7 +75,7 @@ def restarting(path: str = "team/a", why: ExitReason = KILLED) -> e.ChildRestart
         (e.StartFailed(path="team/a", reason=Killed()), Line("a", "start aborted", "faint")),
         (e.ShutdownFailed(path="team/a", ref=REF, reason=Killed()), Line("a", "did not stop as asked: killed", "bad")),
         (e.ChildOverdue(path="team/a", ref=REF, grace=5), Line("a", "did not stop within 5 s; killing it", "bad")),
-        (e.ChildUnresponsive(path="team/a", ref=REF), Line("a", "was killed and does not end; waiting for it", "bad")),
+        (e.ChildUnresponsive(path="team/a", ref=REF), Line("a", "was killed but has not ended; waiting for it", "bad")),
         (
             e.MaxRestarts(path="team/g", id="b", reason=KILLED),
             Line("g", "gives up because of b: more than 1 restarts in 5 s; last cause: killed by SIGKILL", "bad"),
