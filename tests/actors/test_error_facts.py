@@ -23,7 +23,7 @@ from proctor.actors.outcomes import ENDING_FACTS, OUTCOMES, Answer, OutcomeFacts
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.retry import judge
 from proctor.actors.serving.tool_results import CallPaths, failure, report
-from proctor.cli import codes, verdicts
+from proctor.cli import exit_status
 from proctor.protocols.vocabulary import Ending
 from proctor.runtime import errors as runtime_errors
 from proctor.runtime.error_facts import ErrorFacts, Fault
@@ -33,7 +33,9 @@ from tests.house.tree import listed
 
 PASSING_STATUSES = {409, 429, 502, 503, 504}
 """What an error may be answered with that the same request may not meet again."""
-EXIT_STATUSES = {number for name, number in vars(codes).items() if name.isupper()}
+EXIT_STATUSES = {
+    value for name, value in vars(exit_status).items() if name.isupper() and isinstance(value, int)
+}
 
 
 def classes() -> list[type[Exception]]:
@@ -77,16 +79,16 @@ def broken_rules(kind: type[Exception]) -> list[str]:
     rules = {
         "its fault is one of those there are": facts.fault in get_args(Fault),
         "its remedy is a text in lower case": bool(facts.remedy) and facts.remedy[0].islower(),
-        "its exit status is one of the command line's": facts.exit_status in EXIT_STATUSES - {codes.OK},
+        "its exit status is one of the command line's": facts.exit_status in EXIT_STATUSES - {exit_status.OK},
         "the caller's is refused by a 4xx": facts.fault != "caller" or 400 <= facts.http_status < 500,
         "ours is 500 and 70": (facts.fault == "us")
         == (facts.http_status == 500)
-        == (facts.exit_status == codes.INTERNAL),
-        "wrong usage is the caller's": facts.exit_status != codes.USAGE or facts.fault == "caller",
+        == (facts.exit_status == exit_status.INTERNAL),
+        "wrong usage is the caller's": facts.exit_status != exit_status.USAGE or facts.fault == "caller",
         "only what passes is retryable": not facts.retryable or facts.fault in ("peer", "machine"),
         "what is retryable has such a status": not facts.retryable or facts.http_status in PASSING_STATUSES,
         "a deadline is 504 and 124": not late
-        or (facts.http_status, facts.exit_status) == (504, codes.DEADLINE),
+        or (facts.http_status, facts.exit_status) == (504, exit_status.DEADLINE),
         "what was not sent is retryable, but for what is closed": not unsent
         or facts.retryable != issubclass(kind, PoolClosed | SessionsClosed),
     }
@@ -103,7 +105,7 @@ def test_every_table_over_errors_says_what_the_class_says() -> None:
         error = blank(kind)
         assert isinstance(error, ErrorFacts)
         chat = responses.STATUSES.get(error.http_status, error.http_status)
-        assert (verdicts.status_of(error), responses.status_of(error)) == (error.exit_status, chat), kind
+        assert (exit_status.status_of(error), responses.status_of(error)) == (error.exit_status, chat), kind
         assert is_retryable(error) == error.retryable == (judge(error) is not None), kind
 
 
@@ -150,9 +152,9 @@ def test_a_wrapper_has_the_facts_of_what_it_wraps() -> None:
 @pytest.mark.parametrize(("ended", "facts"), [*OUTCOMES.items(), *ENDING_FACTS.items()])
 def test_what_an_end_means_agrees_with_itself(ended: str, facts: OutcomeFacts) -> None:
     if ended == "ok":
-        assert (facts.http_status, facts.exit_status, facts.retryable) == (200, codes.OK, False)
+        assert (facts.http_status, facts.exit_status, facts.retryable) == (200, exit_status.OK, False)
         return
-    assert facts.exit_status in EXIT_STATUSES - {codes.OK, codes.USAGE, codes.INTERNAL}
+    assert facts.exit_status in EXIT_STATUSES - {exit_status.OK, exit_status.USAGE, exit_status.INTERNAL}
     assert (facts.fault == "caller") <= (facts.http_status < 500)
     assert facts.retryable <= (facts.fault != "caller" and facts.http_status in PASSING_STATUSES)
     if ended in OUTCOMES:
