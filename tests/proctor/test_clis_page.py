@@ -12,7 +12,7 @@ from proctor.protocols.dialect import Dialect
 from proctor.protocols.opencode import OPENCODE, OPENCODE_RUN
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "agent-kinds.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "capabilities.md"
 COLUMNS: Mapping[str, Dialect] = {
     "claude": CLAUDE,
     "codex": CODEX,

@@ -13,8 +13,10 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+def block(page: str) -> str:
+    """The one program of a page."""
+    [code] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return str(code)
 
 
 def run(example: str, home: Path) -> list[str]:
@@ -83,26 +85,29 @@ async def main() -> None:
 
 r.run(main)
 """
-AROUND = {1: ("from proctor import runtime as r\n", ASKS)}
-"""Blocks of the page that show a part of a program → what comes before and after it."""
-PRINTED = (
-    ["15", "[0, 1, 2]", "killed"],
-    ["value", "none is due"],
-    ["cache: hello", "2: hello", "ONE", "TaskResult(value='TWO')", "TaskExit(item='', reason="],
-    ["() ()", "ChildCounts(specs=1, active=1, supervisors=0, workers=1)"],
-)
+PROGRAMS = {
+    "explanation/supervision": ("", "", ["15", "[0, 1, 2]", "killed"]),
+    "explanation/messages": ("from proctor import runtime as r\n", ASKS, ["value", "none is due"]),
+    "guides/dynamic-children": (
+        "",
+        "",
+        ["cache: hello", "2: hello", "ONE", "TaskResult(value='TWO')", "TaskExit(item='', reason="],
+    ),
+    "guides/run-programs": ("", "", ["() ()", "ChildCounts(specs=1, active=1, supervisors=0, workers=1)"]),
+}
+"""Page with a program of the runtime → code before and after it, and how the lines of its output begin."""
 
 
-@pytest.mark.parametrize("number", range(len(blocks("docs/explanation/supervision.md"))))
-def test_the_code_of_the_supervision_page_runs_as_it_stands(number: int) -> None:
-    codes = blocks("docs/explanation/supervision.md")
-    assert len(codes) == len(PRINTED)
-    before, after = AROUND.get(number, ("", ""))
-    code = before + codes[number] + after
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_the_program_of_a_page_runs_as_it_stands(page: str) -> None:
+    before, after, expected = PROGRAMS[page]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", before + block(f"docs/{page}.md") + after],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     printed = done.stdout.splitlines()
-    wanted = PRINTED[number]
-    assert [line[: len(start)] for line, start in zip(printed, wanted, strict=False)] == wanted, printed
+    assert [line[: len(start)] for line, start in zip(printed, expected, strict=False)] == expected, printed

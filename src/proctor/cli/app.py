@@ -74,7 +74,7 @@ def dispatch(argv: Sequence[str]) -> int:
     words = separate_prompt(list(argv), VALUED) if argv[:1] == ["run"] else list(argv) or _default_words()
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
-    app = _app()
+    app = build_app()
     try:
         status = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
@@ -135,7 +135,7 @@ def _unknown_option(error: UnknownOptionError, named: str) -> str:
     return f"unknown option {word!r}{meant}"
 
 
-def _app() -> App:
+def build_app() -> App:
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)

@@ -122,7 +122,8 @@ def test_every_example_is_a_script(path: Path) -> None:
 
 
 def test_the_page_tells_every_step_ending_and_fault() -> None:
-    page = (EXAMPLES.parent / "docs" / "reference" / "scripts.md").read_text()
+    folder = EXAMPLES.parent / "docs" / "reference"
+    page = (folder / "scripts.md").read_text() + (folder / "faults.md").read_text()
     fields = {name for _, others in {**HEADERS, **STEPS}.values() for name in others}
     wanted = {*STEPS, *HEADERS, *AGENT, *fields, *FAULTS, *ENDINGS}
     assert sorted(name for name in wanted if f"`{name}" not in page) == []
