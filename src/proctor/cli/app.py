@@ -136,6 +136,7 @@ def _unknown_option(error: UnknownOptionError, named: str) -> str:
 
 
 def build_app() -> App:
+    """Build the parser of the command line."""
     app = App(name="proctor", help=HELP, help_epilogue=EPILOGUE, help_format="plaintext", version=_version)
     app.command(run)
     app.command(up)
