@@ -7,16 +7,18 @@ a `CompletionError`; `error_kinds.facts_of` looks through both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import attrs
+import trio
 
-from proctor.actors.delivery import Delivery
+from proctor.actors.delivery import Delivery, Stage
 from proctor.actors.outcomes import facts_of_end
 from proctor.runtime.error_facts import ErrorFacts, Fault
 from proctor.runtime.exits import ExitReason, NoProc
-from proctor.runtime.processes import ProcessError, ProcessGone
+from proctor.runtime.processes import PortTaken, ProcessError, SpawnFailed
 
 
 class AgentError(Exception):
@@ -519,19 +521,43 @@ NOT_HEALED = (NotInstalled, NotExecutable, VersionCheckFailed, StartRefused)
 """Errors of a start that a restart does not heal."""
 
 
+RECORDED = (AgentError, ProcessError, NoProc)
+"""What a request fails with, and says in its `delivery` how far that had come."""
+
+_BEFORE: Mapping[type[Exception], Stage] = {
+    BudgetExceeded: "parked",
+    ResourceUnavailable: "queued",
+    NoProc: "queued",
+}
+"""Where a request stood that was never sent because of this; else at the start of its process."""
+
+
+@contextmanager
+def unsent(began: float | None = None) -> Generator[None]:
+    """A block before a request is sent: an error that leaves it says so. `began` is when it was asked (now)."""
+    asked = trio.current_time() if began is None else began
+    try:
+        yield
+    except RECORDED as error:
+        if error.delivery is None:
+            found = (stage for kind, stage in _BEFORE.items() if isinstance(error, kind))
+            stage: Stage = next(found, "starting")
+            error.delivery = Delivery(sent="no", stage=stage, elapsed=trio.current_time() - asked)
+        raise
+
+
 def delivery_of(error: BaseException) -> Delivery | None:
     """Delivery record of a failed request: that of the error, or of its first cause that has one.
 
-    A process that was never ready and an agent that does not run have taken nothing. None where no request of an agent
-    has failed.
+    A program that did not start and an agent that does not run have taken nothing. None where no request of an agent has
+    failed.
     """
     each: BaseException | None = error
     while each is not None:
-        if isinstance(each, AgentError) and each.delivery is not None:
-            return each.delivery
-        if isinstance(each, ProcessError):
-            exit = each.exit if isinstance(each, ProcessGone) else None
-            return Delivery(sent="no", stage="starting", elapsed=each.elapsed, pid=each.pid, exit=exit)
+        if isinstance(each, RECORDED) and each.delivery is not None:
+            return cast("Delivery", each.delivery)
+        if isinstance(each, SpawnFailed | PortTaken):
+            return Delivery(sent="no", stage="starting", elapsed=each.elapsed, pid=each.pid)
         if isinstance(each, NoProc):
             return Delivery(sent="no", stage="queued", elapsed=0.0)
         each = each.__cause__

@@ -12,7 +12,7 @@ import logging
 import math
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar, cast, overload
 
@@ -22,7 +22,7 @@ from trio_util import wait_any
 
 from proctor.actors.agent.session_lock import hold_session
 from proctor.actors.delivery import Delivery
-from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted
+from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, NotExecuted, unsent
 from proctor.actors.expense import Expense
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
@@ -106,12 +106,15 @@ async def stream(
     and not at all for a spent one where `parks` is False.
     """
     check_request(prompt, timeout=timeout, payloads=payloads)
-    ends, attachments = until(timeout), attachments_of(payloads)
+    began, ends, attachments = trio.current_time(), until(timeout), attachments_of(payloads)
     refuse_unsupported(plan, attachments)
     limits = run_limits(plan) if limits is None else limits
     if (inquiry := structured_request_of(schema)) is not None:
         plan = inquiry.launched(plan)
-    async with limits.turn(ends, parks=parks), open_run(plan, attachments=attachments) as live:
+    async with AsyncExitStack() as stack:
+        with unsent(began):
+            await stack.enter_async_context(limits.turn(ends, parks=parks))
+            live = await stack.enter_async_context(open_run(plan, attachments=attachments))
         live.begin(prompt, left(ends), inquiry, limits=limits)
         yield live
 
@@ -204,7 +207,7 @@ class Run:
         self._workspace = workspace
         self._cursor: Cursor = log.cursor(0)
         self._turn_over = trio.Event()
-        self._failure: Exception | None = None
+        self._failure: AgentError | ProcessError | None = None
         self._ended: v.TurnEnded | None = None
         self._limits: SpendLimits | None = None
         self._expense = Expense()
@@ -316,8 +319,6 @@ class Run:
     async def _settled(self) -> None:
         await self.over.wait()
         if self._failure is not None:
-            if isinstance(self._failure, AgentError):
-                self._failure.delivery = self.delivery
             raise self._failure from None
 
     @property
@@ -349,6 +350,8 @@ class Run:
         finally:
             if self._failure is not None or not self._judged().ok:
                 self._delivery = self._delivered()  # its log may be gone when somebody asks
+            if self._failure is not None:
+                self._failure.delivery = self._delivery
             self._log.close()
             for event in (self.ready, self._send_known, self.over):
                 event.set()
@@ -391,7 +394,7 @@ class Run:
                     await self._turn()
                 nursery.cancel_scope.cancel("the run is over")
         except* (AgentError, ProcessError) as group:
-            self._failure = cast("Exception", first_cause(group))
+            self._failure = cast("AgentError | ProcessError", first_cause(group))
 
     async def _start(self, nursery: trio.Nursery, starts: AbstractAsyncContextManager[object]) -> None:
         async with trio.open_nursery() as beside:

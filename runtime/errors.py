@@ -24,6 +24,10 @@ class SupervisionError(RuntimeFault):
     remedy = "see what it says, and what the supervisor does at the moment"
 
 
+_SHOWN = 100
+"""Characters of a value that are shown: a spec in the place of another thing has thousands."""
+
+
 class InvalidSpec(SupervisionError, ValueError):
     """A child spec or a flag with a value that is not allowed; nothing was started."""
 
@@ -32,8 +36,10 @@ class InvalidSpec(SupervisionError, ValueError):
     remedy = "correct the value that it names"
 
     def __init__(self, field: str, value: object, accepted: str, *, of: str | None = None) -> None:
-        where = f" of {of!r}" if of else ""
-        super().__init__(f"{field}{where} is {value!r}: expected {accepted}")
+        where, shown = f" of {of!r}" if of else "", repr(value)
+        if len(shown) > _SHOWN:
+            shown = f"{shown[: _SHOWN - 3]}..."
+        super().__init__(f"{field}{where} is {shown}: expected {accepted}")
         self.field, self.value, self.accepted, self.of = field, value, accepted, of
 
 

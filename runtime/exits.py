@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import attrs
 
@@ -164,10 +164,12 @@ class NoProc(DeliveryError):
     """There is no such actor: it had ended before, or never existed. Any two are equal.
 
     `target` is what was addressed, where that is known; `known` are the names that exist, of which the text has the
-    one that was perhaps meant (not among more than a thousand).
+    one that was perhaps meant (not among more than a thousand). `delivery` is
+    filled in by whoever had sent a request: how far that came.
     """
 
     remedy = "wait until it runs, or start it"
+    delivery: Any = None
 
     def __init__(self, target: object = None, known: Collection[str] = ()) -> None:
         super().__init__("no such actor" if target is None else f"no such actor: {target}")

@@ -329,12 +329,19 @@ def default_grace(type: ChildType) -> float:
     return math.inf if type == "supervisor" else WORKER_SHUTDOWN
 
 
-def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
-    """Check specs as one supervisor's children, without starting anything. Raises `InvalidSpec`."""
+def as_children(specs: Iterable[ChildSpec]) -> tuple[ChildSpec, ...]:
+    """What was given as the children of a supervisor. Raises `InvalidSpec` for what is not several, or none."""
+    if isinstance(specs, ChildSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidSpec("children", specs, "a sequence of ChildSpecs, such as a list of this one")
     if not isinstance(specs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidSpec("children", specs, "a sequence of ChildSpecs")
+    return tuple(specs)
+
+
+def check_childspecs(specs: Iterable[ChildSpec], auto_shutdown: AutoShutdown = "never") -> None:
+    """Check specs as one supervisor's children, without starting anything. Raises `InvalidSpec`."""
     seen: set[str] = set()
-    for spec in specs:
+    for spec in as_children(specs):
         check_significance(spec, auto_shutdown)
         if spec.id in seen:
             raise InvalidSpec("id", spec.id, "an id used once")

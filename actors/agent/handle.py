@@ -32,7 +32,7 @@ from proctor.actors.agent.messages import (
 from proctor.actors.agent.receipts import Receipt, ReceiptTracker
 from proctor.actors.agent.states import Status
 from proctor.actors.delivery import Delivery
-from proctor.actors.errors import AgentError, AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
+from proctor.actors.errors import RECORDED, AskInterrupted, AskNotSent, MaybeExecuted, NotExecuted
 from proctor.actors.expense import Expense
 from proctor.actors.outcomes import Answer, Outcome, answer_of, end_of
 from proctor.actors.plan.option_checks import check_request
@@ -153,7 +153,7 @@ class Agent:
             accepted = await self._request(Submit(pending))
         except BaseException as error:
             pending.withdrawn = True  # it may still lie in the mailbox
-            if isinstance(error, AgentError):
+            if isinstance(error, RECORDED):
                 error.delivery = pending.delivery()
             raise
         assert isinstance(accepted, Accepted)

@@ -32,8 +32,6 @@ from proctor.actors.recording.segments import SegmentedFile, temporary_segments
 from proctor.protocols.lenient import encoded_loosely
 from proctor.protocols.vocabulary import HOST, AnyEvent, Notice
 
-GAP = "events_dropped"
-"""The code of the notice in the place of events that are missing."""
 WINDOW_EVENTS = 1000
 WINDOW_BYTES = 4 * 2**20
 _STRIDE = 256 * 2**10
@@ -225,7 +223,7 @@ class EventLog:
             limit = "" if self._limit is None else f" (the log holds at most {self._limit} bytes)"
             reason = f"they were removed{limit}, or {reason}"
         text = f"the events {position} to {following - 1} are missing: {reason}"
-        return Notice(HOST, None, GAP, text, {"since": position, "next": following})
+        return Notice(HOST, None, "events_dropped", text, {"since": position, "next": following})
 
     def _readable_from(self, position: int) -> int:
         """The first position from this one on whose event is there: in memory, or on disk."""

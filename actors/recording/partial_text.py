@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from proctor.actors.delivery import CLIPPED
 from proctor.actors.errors import RecordingFailed
-from proctor.actors.recording.eventlog import GAP, EventLog
+from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols import vocabulary as v
 
 EVENTS = 20_000
@@ -20,7 +20,7 @@ def partial_text(log: EventLog, since: int, until: int) -> tuple[str, bool]:
     begin = max(since, until - EVENTS)
     events = [*_events(log, begin, until)]
     is_whole = begin == since and not any(
-        isinstance(event, v.Notice) and event.code == GAP for event in events
+        isinstance(event, v.Notice) and event.code == "events_dropped" for event in events
     )
     text = _BETWEEN.join(_blocks(events))
     return text[-CLIPPED:], not is_whole or len(text) > CLIPPED

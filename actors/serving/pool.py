@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import attrs
 import trio
 
-from proctor.actors.errors import BadOption, PoolClosed
+from proctor.actors.errors import BadOption, PoolClosed, unsent
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
@@ -104,6 +104,7 @@ class Pool:
         limit = default_limit() if limit is None else limit
         _check("limit", limit, 1)
         _check("queue", queue, 0)
+        _check_warm(warm)
         self.name = name
         self.book = AccountBook() if book is None else book
         self._slots = Slots(f"pool {name!r}", limit, queue)
@@ -186,16 +187,17 @@ class Pool:
         payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `proctor.stream`, in a slot of the pool, which is given back when the block is left."""
-        ends, plan = until(timeout), plan_of(agent)
+        began, ends, plan = trio.current_time(), until(timeout), plan_of(agent)
         attachments = attachments_of(payloads)
         refuse_unsupported(plan, attachments)
         limits = run_limits(plan, self.book)
         request = _PoolRequest(prompt, ends, structured_request_of(schema), attachments, limits)
-        self._slots.must_be_open()
         async with AsyncExitStack() as stack:
-            live = await self._kept_ready(stack, plan, request)
-            if live is None:
-                live = await self._started(stack, plan, request)
+            with unsent(began):
+                self._slots.must_be_open()
+                live = await self._kept_ready(stack, plan, request)
+                if live is None:
+                    live = await self._started(stack, plan, request)
             self._running.add(live)
             stack.callback(self._running.discard, live)
             yield live
@@ -256,7 +258,8 @@ class Pool:
     async def _take_slot(self, stack: AsyncExitStack, timeout: float) -> None:
         if self._slots.full:
             any(warm_pool.make_room() for warm_pool in self._warm_pools)
-        slot = await self._slots.take(timeout)
+        with unsent():
+            slot = await self._slots.take(timeout)
         stack.callback(slot.release)
 
     # -- its life
@@ -309,7 +312,8 @@ class Pools:
         book: AccountBook | None = None,
     ) -> None:
         self.book = AccountBook() if book is None else book
-        _check_limits(limit, limits or {}, queue)
+        _check_limits(limit, {} if limits is None else limits, queue)
+        _check_warm(warm)
         self._limit = limit
         self._limits = dict(limits or {})
         self._queue = queue
@@ -369,7 +373,8 @@ class Pools:
         payloads: Sequence[Payload] = (),
     ) -> Answer:
         """As `Pool.run`, in the agent's pool."""
-        pool = self.of(agent)
+        with unsent():
+            pool = self.of(agent)
         return await pool.run(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
 
     @asynccontextmanager
@@ -383,7 +388,9 @@ class Pools:
         payloads: Sequence[Payload] = (),
     ) -> AsyncGenerator[Run]:
         """As `Pool.stream`, in the agent's pool."""
-        asked = self.of(agent).stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
+        with unsent():
+            pool = self.of(agent)
+        asked = pool.stream(agent, prompt, timeout=timeout, schema=schema, payloads=payloads)
         async with asked as live:
             yield live
 
@@ -406,7 +413,10 @@ class Pools:
 
 def pool_spec(id: str, pool: Pool | Pools, *, shutdown: float = SHUTDOWN, **spec: Any) -> ChildSpec:
     """Child spec of a pool. Put it before the children that use it: the tree stops it with all that runs in it. `spec` are further
-    fields of `ChildSpec`."""
+    fields of `ChildSpec`. Raises `BadOption`."""
+    if not isinstance(pool, Pool | Pools):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = "; agents are named when the pool runs them" if isinstance(pool, ChildSpec) else ""
+        raise BadOption(f"pool of {id!r} must be a Pool or Pools, got {_shown(pool)}{hint}")
     return ChildSpec(id, pool.serve, shutdown=shutdown, **spec)
 
 
@@ -414,10 +424,24 @@ def _check_limits(limit: int | None, limits: Mapping[str, int], queue: int) -> N
     if limit is not None:
         _check("limit", limit, 1)
     _check("queue", queue, 0)
+    if not isinstance(limits, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"limits must be a mapping of kinds to numbers, got {limits!r}")
     for kind, its in limits.items():
         if kind not in KINDS:
             raise BadOption(f"limits names the kind {kind!r}{suggest_or_list(kind, KINDS)}")
         _check(f"limit of {kind!r}", its, 1)
+
+
+def _check_warm(warm: Sequence[Warm]) -> None:
+    if not isinstance(warm, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BadOption(f"warm must be a sequence of Warm, got {_shown(warm)}")
+    for kept in warm:
+        if not isinstance(kept, Warm):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadOption(f"warm must be a sequence of Warm, got {_shown(kept)} in it")
+
+
+def _shown(value: object) -> str:
+    return f"the spec of {value.id!r}" if isinstance(value, ChildSpec) else repr(value)
 
 
 def _check(name: str, value: object, least: int) -> None:

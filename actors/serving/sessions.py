@@ -24,7 +24,7 @@ import math
 import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,7 @@ from proctor.actors.errors import (
     SessionsFull,
     SessionTimeout,
     StartRefused,
+    unsent,
 )
 from proctor.actors.limits.account_book import ACCOUNT_BOOK, AccountBook
 from proctor.actors.outcomes import Answer
@@ -239,9 +240,11 @@ class Sessions:
     ) -> None:
         if ttl is None:
             ttl = KEPT_TTL if keep else TTL
-        if isinstance(ttl, bool) or not ttl > 0:
+        if not isinstance(root, str | os.PathLike) or not root or not isinstance(os.fspath(root), str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadOption(f"root of the sessions must be the path of a folder, got {root!r}")
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadOption(f"ttl must be a number of seconds above 0, got {ttl!r}")
-        if isinstance(limit, bool) or limit < 1:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadOption(f"limit must be a number of sessions above 0, got {limit!r}")
         self.root = Path(os.path.expanduser(root)).absolute()
         self._ttl = ttl
@@ -304,16 +307,19 @@ class Sessions:
             raise BadOption("a session id is a text that is not empty, or None for a call of its own")
         ends = until(timeout)
         key = secrets.token_hex(20) if id is None else key_of(id)
-        entry = await self._entered(key, id)
-        try:
-            async with _turn(entry, ends, timeout):
+        async with AsyncExitStack() as stack:
+            with unsent():
+                entry = await self._entered(key, id)
+                stack.push_async_callback(self._let_go, key, entry)
+                await stack.enter_async_context(_turn(entry, ends, timeout))
                 self._must_be_open()
-                entry.folder.renew()
-                yield Session(id, entry.folder, ends, self._book)
-        finally:
-            self._left(key, entry)
-            if id is None:
-                await self._drop(key)
+            entry.folder.renew()
+            yield Session(id, entry.folder, ends, self._book)
+
+    async def _let_go(self, key: str, entry: _Entry) -> None:
+        self._left(key, entry)
+        if entry.id is None:
+            await self._drop(key)
 
     async def _entered(self, key: str, id: str | None) -> _Entry:
         self._must_be_open()

@@ -384,7 +384,11 @@ class Process:
         await self._down.wait()
 
     def _context(self, stage: Stage) -> Context:
-        return {"stage": stage, "argv0": self.command.argv[0], "pid": self.pid, "elapsed": self.elapsed}
+        has_started = (
+            not self.guarded or self.leader_pid != self.pid
+        )  # a guard reports the pid of what it started
+        pid = self.leader_pid if has_started else None
+        return {"stage": stage, "argv0": self.command.argv[0], "pid": pid, "elapsed": self.elapsed}
 
     def _note_stdin(self) -> None:
         stdin = self._ends.stdin

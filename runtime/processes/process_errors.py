@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import ExitReason
@@ -31,8 +31,9 @@ class Context(TypedDict):
 class ProcessError(Exception):
     """A failure of one process.
 
-    `stage` says where, `argv0` is the program's name as given, `pid` is None when nothing was started or what was
-    has no process of its own, `elapsed` is in seconds since the start (0.0 when nothing was started).
+    `stage` says where, `argv0` is the program's name as given, `pid` the program's own, below a guard, too: None when it
+    was not started or has no process of its own; `elapsed` is in seconds since the start (0.0 when nothing was started).
+    `delivery` is filled in by whoever had sent the process a request: its record of how far that came.
     """
 
     retryable: bool = False
@@ -40,6 +41,7 @@ class ProcessError(Exception):
     http_status: int = 502
     exit_status: int = 1
     remedy: str = "see the text: the process could not be run"
+    delivery: Any = None
 
     def __init__(self, text: str, *, stage: Stage, argv0: str, pid: int | None, elapsed: float) -> None:
         self.stage = stage

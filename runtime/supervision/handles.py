@@ -13,7 +13,7 @@ from proctor.runtime.errors import ActorExited, WouldDeadlock
 from proctor.runtime.events import EventKind, LateStop, Subscription
 from proctor.runtime.exits import ExitReason, Killed, NoProc, Shutdown
 from proctor.runtime.messaging import ChildCounts, ChildInfo, Endpoint, Name, Ref, Registry, TreeNode
-from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy
+from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy, as_children
 from proctor.runtime.supervision.child_table import Slot, child_info, counts
 from proctor.runtime.supervision.deadlock import waited_for
 from proctor.runtime.supervision.loop import SupervisorLoop
@@ -237,7 +237,7 @@ class Supervisor(AnySupervisor):
             "give_up": give_up,
         }
         given = {name: value for name, value in flags.items() if value is not None}
-        await self._loop.ask(partial(self._loop.change, tuple(children or ()), given))
+        await self._loop.ask(partial(self._loop.change, as_children(children or ()), given))
 
     async def get_childspec(self, id: str) -> ChildSpec:
         """The spec as held, with defaults filled in. Raises `NotFound`."""

@@ -26,6 +26,7 @@ from proctor.runtime.spec import (
     Orphans,
     StopOrder,
     Strategy,
+    as_children,
     check_childspecs,
 )
 from proctor.runtime.supervision.adoption import AdoptingLoop, open_home
@@ -149,8 +150,8 @@ def supervisor_spec(
         give_up=give_up,
     )
     if not callable(children):
+        children = as_children(children)
         check_childspecs(children, auto_shutdown)
-        children = tuple(children)
     policy = OrphanPolicy(orphans=orphans, orphan_timeout=orphan_timeout)
     if orphans == "keep" and spec.get("restart") == "temporary":
         raise InvalidSpec(
@@ -225,7 +226,7 @@ def open_supervisor(
         stop_order=stop_order,
         give_up=give_up,
     )
-    specs = tuple(children)
+    specs = as_children(children)
     check_childspecs(specs, auto_shutdown)
     made = partial(SupervisorLoop, specs, flags, handle=handle)
     opened = open_root(made, name or "root", restarts, seed)

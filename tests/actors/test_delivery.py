@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -27,14 +28,15 @@ from proctor.actors.gateways.http.problems import problem_of
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run, stream
-from proctor.actors.serving.pool import Pool
+from proctor.actors.serving.pool import Pool, Pools
+from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.tool_results import CallPaths, failure
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import MemoryTransport, PeerStreams
 from proctor.cli.ui.renderers import answer_record
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus
-from proctor.runtime.processes.process_errors import CwdMissing
+from proctor.runtime.processes.process_errors import CwdMissing, PipeFailed
 from tests.actors.far_end import agent_of, plan_of
 from tests.actors.spoken import spoken_plan
 from tests.protocols.lines import ASKED, INIT, assistant, delta, reply
@@ -351,6 +353,119 @@ async def test_a_place_that_did_not_come_free_in_time_says_where_the_request_sto
         with pytest.raises(proctor.PoolTimeout) as raised:
             await pool.run(spoken_plan(), "x", timeout=5)
     assert raised.value.delivery == Delivery(sent="no", stage="queued", elapsed=5.0)
+
+
+@asynccontextmanager
+async def _sessions(folder: Path) -> AsyncGenerator[Sessions]:
+    async with Sessions(folder, limit=1) as sessions:
+        yield sessions
+
+
+async def test_a_session_that_cannot_be_held_says_that_nothing_was_sent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async def hold(id: str, sessions: Sessions, timeout: float | None = None) -> Answer:
+        async with sessions.hold(id, timeout=timeout):
+            raise AssertionError("it was held")
+
+    async def keep(sessions: Sessions, task_status: trio.TaskStatus[None]) -> None:
+        async with sessions.hold("mine"):
+            task_status.started()
+            await trio.sleep_forever()
+
+    closed = Sessions(tmp_path / "closed")
+    async with _sessions(tmp_path / "a") as sessions, trio.open_nursery() as nursery:
+        await nursery.start(keep, sessions)
+        found = [
+            await failed(partial(hold, "mine", sessions, 5.0)),
+            await failed(partial(hold, "other", sessions)),
+            await failed(partial(hold, "mine", closed)),
+        ]
+        nursery.cancel_scope.cancel()
+    for error, elapsed in zip(found, (5.0, 0.0, 0.0), strict=True):
+        assert isinstance(error, proctor.ResourceUnavailable)
+        assert error.delivery is not None
+        assert (error.delivery.sent, error.delivery.stage) == ("no", "queued")
+        assert error.delivery.elapsed == pytest.approx(elapsed)
+
+
+async def test_a_session_is_given_back_whatever_ends_its_block(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with _sessions(tmp_path / "a") as sessions:
+        for id in ("mine", None):
+            with pytest.raises(ZeroDivisionError):
+                async with sessions.hold(id):
+                    raise ZeroDivisionError
+            with trio.move_on_after(1) as scope:
+                async with sessions.hold(id):
+                    await trio.sleep_forever()
+            assert scope.cancelled_caught
+        async with sessions.hold("mine", timeout=1):
+            assert len(sessions) == 1
+
+
+async def test_whatever_keeps_a_request_from_being_sent_has_a_record_of_its_own(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    pools, pool = Pools(limit=1), Pool("claude", limit=1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(pools.serve)
+        await nursery.start(pool.serve)
+        nursery.cancel_scope.cancel()
+    spent = spoken_plan(budget=proctor.Budget(0.1, 3600))
+    with proctor.AccountBook():
+        assert (await run(spent, "x")).ok
+        stages: list[tuple[Exception, Stage]] = [
+            (await failed(partial(run, spent, "x", timeout=9)), "parked"),
+            (await failed(partial(pools.run, spoken_plan(), "x")), "queued"),
+            (await failed(partial(pool.run, spoken_plan(), "x")), "queued"),
+        ]
+    async with proctor.open_supervisor([agent_spec("agent", spoken_plan(), {})]) as sup:
+        stages.append((await failed(partial(sup.agent("nobody").ask, "x")), "queued"))
+    kinds = (proctor.BudgetExceeded, proctor.ResourceUnavailable, proctor.ResourceUnavailable, proctor.NoProc)
+    for (error, stage), kind in zip(stages, kinds, strict=True):
+        assert isinstance(error, e.RECORDED)
+        assert isinstance(error, kind)
+        assert isinstance(error.delivery, Delivery)
+        assert (error.delivery.sent, error.delivery.stage, error.delivery.pid) == ("no", stage, None)
+
+
+async def test_a_program_that_cannot_be_started_says_so_on_its_own_error(tmp_path: Path) -> None:
+    plan, pool = plan_of(tmp_path).at(tmp_path / "gone"), Pool("scripted", limit=1)
+    for error in [await failed(partial(run, plan, "x")), await failed(partial(pool.run, plan, "x"))]:
+        assert isinstance(error, CwdMissing)
+        assert isinstance(error.delivery, Delivery)
+        assert (error.delivery.sent, error.delivery.stage) == ("no", "starting")
+        assert error.delivery.pid is error.pid is None  # the guard's is nobody's business
+        assert e.delivery_of(error) is error.delivery
+
+
+async def test_an_output_that_is_lost_in_mid_turn_says_that_the_prompt_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, broken, programs = os.read, set[int](), list[int]()
+
+    def read(fd: int, size: int) -> bytes:
+        if fd in broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        data = real(fd, size)
+        if b"begun" in data:
+            broken.add(fd)
+            programs.extend(pid for guard in _children(os.getpid()) for pid in _children(guard))
+        return data
+
+    plan = plan_of(tmp_path, [{"say": "begun"}, {"say": "more", "delay": 0.3}, {"fault": "hang"}])
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "read", read)
+        error = await failed(partial(run, plan, "x", timeout=20))
+    assert isinstance(error, PipeFailed)
+    assert isinstance(error.delivery, Delivery)
+    found = error.delivery
+    assert (found.sent, found.stage, found.text) == ("yes", "streaming", "begun")
+    assert found.pid == error.pid
+    assert found.pid in programs
+    assert not found.is_repeatable
 
 
 async def test_the_pid_is_the_command_lines_own_and_the_recording_is_named(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes import guard
-from proctor.runtime.processes.process import Process, open_process
-from proctor.runtime.processes.process_errors import SpawnFailed
+from proctor.runtime.processes.process import Command, Process, open_process
+from proctor.runtime.processes.process_errors import CwdMissing, NotFound, ProcessGone, SpawnFailed
 from proctor.runtime.processes.stopping import Step
 from tests.runtime.hosts import FAMILY, FORKER, dead, host, key_in, marked, none_marked, ready, some_marked
 from tests.runtime.programs import ENV, QUICK, python, sh
@@ -171,6 +172,27 @@ def test_a_guard_by_itself_says_why_it_starts_nothing(
         check=False,
     )
     assert (done.returncode, done.stderr) == (code, said)
+
+
+async def test_an_error_of_a_guarded_program_has_the_pid_of_the_program_and_not_of_its_guard() -> None:
+    async with open_process(sh("exit 3"), guard=True) as process:
+        program = process.leader_pid
+        await process.wait()
+        with pytest.raises(ProcessGone, match=rf"pid {program}, after") as caught:
+            await process.send(b"x")
+        assert (caught.value.pid, caught.value.pid != process.pid) == (program, True)
+
+
+async def test_a_program_that_its_guard_could_not_start_has_no_pid() -> None:
+    born = list[Process]()
+    nowhere = attrs.evolve(sh("exit 0"), cwd="/nowhere")
+    with pytest.raises(CwdMissing) as caught:
+        async with open_process(nowhere, guard=True, on_birth=born.append):
+            pass
+    with pytest.raises(NotFound) as missing:
+        async with open_process(Command(("no-such-program",), ENV), guard=True, on_birth=born.append):
+            pass
+    assert (caught.value.pid, missing.value.pid, len(born)) == (None, None, 1)
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.03, 0.06], ids=str)

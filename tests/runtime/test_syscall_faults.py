@@ -15,7 +15,7 @@ import trio
 from proctor.runtime import open_supervisor
 from proctor.runtime.errors import StartError
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
-from proctor.runtime.processes import guard, spawning
+from proctor.runtime.processes import guard
 from proctor.runtime.processes.ledger import Swept, open_ledger
 from proctor.runtime.processes.notify import Notify
 from proctor.runtime.processes.process import Command, Process, open_process
@@ -209,10 +209,8 @@ async def test_a_sweep_settles_a_dead_host_or_says_why_not_and_the_next_one_does
 
 # the guard itself, on a machine that fails it
 
-FAULTY = f"""
+FAULTY = f"""#!{os.path.realpath(sys.executable)} -IS
 import os, sys
-sys.path.append({str(Path(guard.__file__).parent)!r})
-import guard
 left = [NTH]
 def failing(real):
     def call(*args):
@@ -224,8 +222,11 @@ def failing(real):
     return call
 for name in ("pipe2", "pidfd_open", "fork", "read", "open", "dup2", "listdir"):
     setattr(os, name, failing(getattr(os, name)))
-guard.main()
+program = sys.argv.index("-c") + 1
+code, sys.argv = sys.argv[program], ["-c", *sys.argv[program + 1:]]
+exec(code)
 """
+"""An interpreter on a machine that fails one of its calls."""
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM], ids=errno.errorcode.get)
@@ -237,8 +238,12 @@ async def test_a_guard_that_the_system_refuses_takes_its_tree_down_and_says_why(
     while hit:
         nth += 1
         marker, file = f"{secrets.token_hex(16)}/1/sh", tmp_path / f"hit{nth}"
-        code = FAULTY.replace("NTH", str(nth)).replace("NUMBER", str(number)).replace("HIT", str(file))
-        monkeypatch.setattr(spawning, "LAUNCH", code)
+        interpreter = tmp_path / f"python{nth}"
+        interpreter.write_text(
+            FAULTY.replace("NTH", str(nth)).replace("NUMBER", str(number)).replace("HIT", str(file))
+        )
+        interpreter.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(interpreter))
         told = ""
         try:
             async with open_process(
