@@ -2,7 +2,8 @@
 
 An adapter is healthy when its program is found as a start would find it and reports its version. `AdapterChecks` checks each
 at most once in `MAX_AGE` seconds, a few at the same time, and within `CHECK_TIMEOUT`: a file system that hangs is left to its
-thread, and a program that hangs is killed. `agent_problems` asks running agents for their status.
+thread, and a program that hangs is killed. `agent_problems` asks running agents for their status, and
+`Readiness` says of each agent whether it can answer.
 
 Not here: logins, and whether a model answers; only a turn shows that.
 """
@@ -20,7 +21,7 @@ import attrs
 import trio
 
 from proctor.actors.agent.handle import Agent
-from proctor.actors.agent.states import State
+from proctor.actors.agent.states import State, Status
 from proctor.actors.errors import AgentError
 from proctor.actors.plan.discovery import (
     CLAUDE_CODE,
@@ -184,21 +185,78 @@ async def _check_agent(name: str, agent: Agent, problems: dict[str, str]) -> Non
     # an agent that is at rest or starting is not a problem
     with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_STATUS_TIMEOUT):
         status = await agent.status()
-        if status.unresponsive:
-            problems[name] = f"stalled: {status.unresponsive}"
-        elif status.state in _STATE_NAMES:
-            problems[name] = f"{_STATE_NAMES[status.state]}: {' '.join(status.evidence.split())}"
+        if (problem := _problem(status)) is not None:
+            problems[name] = problem
         elif status.not_recorded:
             problems[name] = f"not recorded: {status.not_recorded}"
+
+
+def _problem(status: Status) -> str | None:
+    """Why a running agent cannot answer, None when it can."""
+    if status.unresponsive:
+        return f"stalled: {status.unresponsive}"
+    if status.state in _STATE_NAMES:
+        return f"{_STATE_NAMES[status.state]}: {' '.join(status.evidence.split())}"
+    return None
+
+
+@attrs.frozen
+class Readiness:
+    """Which agents can answer. `agents` are held; `needs` names the check of the command line that an agent starts, by agent,
+    also for kinds that have a process for each request; `absent` has the reason why one was left out."""
+
+    agents: Mapping[str, Agent]
+    needs: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    absent: Mapping[str, str] = attrs.field(factory=dict[str, str])
+
+    async def check(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Why each agent cannot answer, None when it can. `results` are those of the checks of the command lines."""
+        reasons: dict[str, str | None] = {}
+        async with trio.open_nursery() as nursery:
+            for name in sorted({*self.agents, *self.needs}):
+                reasons[name] = self.absent.get(name)
+                if reasons[name] is None:
+                    nursery.start_soon(self._check, name, results.get(self.needs.get(name, "")), reasons)
+        return reasons
+
+    async def _check(self, name: str, program: str | None, reasons: dict[str, str | None]) -> None:
+        agent = self.agents.get(name)
+        if agent is None:
+            reasons[name] = program
+            return
+        try:
+            with trio.move_on_after(_STATUS_TIMEOUT):  # an agent that is only slow may answer
+                status = await agent.status()
+                # a running process answers, whatever has become of its program since the start
+                reasons[name] = _problem(status) or (program if status.pid is None else None)
+        except (NoProc, ActorExited):
+            reasons[name] = "it does not run"
+        except CallTimeout:
+            pass
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:
     """The command lines that these agents need, each once, by the name of its program or by its path."""
     adapters: dict[str, Adapter] = {}
     for plan in plans.values():
-        if plan.product is not None and not isinstance(plan.reach, WrapperReach):
-            adapter = Adapter(plan.product, plan.executable)
-            if adapter not in adapters.values():
-                name = plan.product.program
-                adapters[name if name not in adapters else str(plan.executable)] = adapter
+        if (adapter := _adapter_of(plan)) is not None and adapter not in adapters.values():
+            name = adapter.product.program
+            adapters[name if name not in adapters else str(plan.executable)] = adapter
     return adapters
+
+
+def needs_of(plans: Mapping[str, Plan]) -> dict[str, str]:
+    """The name in `adapters_of` of the command line that each of these agents needs, by agent."""
+    adapters = adapters_of(plans)
+    return {
+        agent: next(name for name, adapter in adapters.items() if adapter == _adapter_of(plan))
+        for agent, plan in plans.items()
+        if _adapter_of(plan) is not None
+    }
+
+
+def _adapter_of(plan: Plan) -> Adapter | None:
+    """The command line of a plan, None for one that is not a product's or is reached elsewhere."""
+    if plan.product is None or isinstance(plan.reach, WrapperReach):
+        return None
+    return Adapter(plan.product, plan.executable)

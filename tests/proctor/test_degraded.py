@@ -77,7 +77,9 @@ def test_nine_agents_answer_beside_one_whose_program_exits_at_once(
         command.signal(signal.SIGTERM)
         log = command.err.read().decode()
         assert command.end() == 0
-    assert not said["ready"]
+    assert (said["ready"], said["grade"]) == (False, "degraded")
+    assert {name for name, why in said["agents"].items() if why is None} == {*names}
+    assert said["agents"].keys() == {*names, "broken"}
     assert "broken: could not start: " in said["checks"]["fleet"]
     assert "out of order" in said["checks"]["fleet"]
     assert (broken["state"], "could not start" in broken["evidence"]) == ("failed", True)

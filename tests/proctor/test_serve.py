@@ -52,8 +52,9 @@ def text_of(result: Any) -> str:
     return block.text
 
 
-@pytest.mark.parametrize("words", [("serve",), ("web", "fleet.toml")], ids=["serve", "web"])
-def test_a_time_to_live_that_is_none_is_one_line(home: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("name", ["serve", "web"])
+def test_a_time_to_live_that_is_none_is_one_line(name: str, home: Path, fleet: Path) -> None:
+    words = ("web", str(fleet)) if name == "web" else ("serve",)
     done = proctor(*words, "--session-ttl", "soon", home=home)
     assert done.status == 2
     assert done.complaint.startswith("proctor: --session-ttl: expected a duration such as 90, '30s'")

@@ -165,6 +165,7 @@ def test_a_command_line_that_is_taken_away_degrades_readiness_and_is_named(
     assert (before["ready"], before["checks"]) == (True, {"claude": None, "codex": None})
     assert (after["grade"], after["why"]) == ("degraded", "not working: codex")
     assert "codex" in after["checks"]["codex"]
+    assert before["agents"] == after["agents"] == dict.fromkeys(before["agents"])  # what runs answers
     assert (alive.status_code, alive.json()["why"]) == (200, "not working: codex")
 
 

@@ -102,7 +102,6 @@ def test_wrong_words_are_answered_with_one_line_and_status_2(
     [
         (("web",), "FLEET needs a value (see proctor help web)"),
         (("web", "/nope"), "/nope: cannot be read: No such file or directory"),
-        (("web", "/nope", "--grace=x"), f"--grace: expected {DURATION}, got 'x'"),
         (("serve", "--agents=zzz"), f"unknown agent 'zzz'; known: {KINDS}"),
         (("serve", "--root=/nope"), "root '/nope' cannot be used: No such file or directory"),
         (("serve", "--limit=0"), "--limit must be 1 or more, got 0"),
@@ -118,6 +117,80 @@ def test_wrong_words_of_a_server_are_answered_with_one_line_and_status_2(
     assert (done.status, done.out) == (2, "")
     [said] = [each for each in done.err.splitlines() if each.startswith("proctor: ")]
     assert said.startswith(f"proctor: {line}")
+
+
+def test_all_that_is_wrong_with_web_and_its_fleet_is_told_at_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "team.toml"
+    path.write_text(f'{CLAUDE}max_turns = 0\nresume = "zzz"\n')
+    words = (
+        "--grace=x",
+        "--session-ttl=y",
+        "--limit=z",
+        "--limit=0",
+        "--limit=zzz=1",
+        "--listen=::",
+        "--token-env=NOT_SET_HERE",
+    )
+    assert dispatch(["web", str(path), *words]) == 2
+    lines = [line.removeprefix("proctor: ") for line in capfd.readouterr().err.splitlines()]
+    begin = (
+        "--grace: ",
+        "--session-ttl: ",
+        "--limit: ",
+        "--limit must",
+        "limits",
+        "cannot listen on",
+        "--token-env",
+        f"{path}:4",
+        f"{path}:5",
+    )
+    assert sorted(start for start in begin for line in lines if line.startswith(start)) == sorted(begin)
+    assert len(lines) == len(begin)
+
+
+def test_all_that_is_wrong_with_serve_and_its_files_is_told_at_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, schema = tmp_path / "team.toml", tmp_path / "schema.json"
+    path.write_text(f'{CLAUDE}max_turns = 0\nresume = "zzz"\n')
+    schema.write_text("[]")
+    words = (
+        *(
+            "--timeout=x",
+            "--client-ttl=y",
+            "--limit=0",
+            "--limit=z",
+            "--root=/nope",
+            "--env==x",
+            "--agents=aaa,bbb",
+        ),
+        *(f"--fleet={path}", f"--schema={schema}", f"--submit-to={tmp_path}", "--probes=::", "--http=zzz"),
+    )
+    assert dispatch(["serve", *words]) == 2
+    lines = [line.removeprefix("proctor: ") for line in capfd.readouterr().err.splitlines()]
+    begin = (
+        *(
+            "--timeout: ",
+            "--client-ttl: ",
+            "--limit: ",
+            "--limit must",
+            "root '/nope'",
+            "unknown agent 'aaa'",
+        ),
+        *(
+            "unknown agent 'bbb'",
+            f"{path}:4",
+            f"{path}:5",
+            "--schema ",
+            "--submit-to ",
+            "cannot listen on 'zzz'",
+        ),
+        *("--probes ", "env"),
+    )
+    assert sorted(start for start in begin for line in lines if line.startswith(start)) == sorted(begin)
+    assert len(lines) == len(begin)
 
 
 CLAUDE = '[[agents]]\nkind = "claude"\nname = "a"\n'
@@ -225,6 +298,8 @@ def tree(**options: Any) -> Callable[[], object]:
 
 
 BAD = proctor.BadOption
+ONE = proctor.claude("a")
+SHOWN = f"{ONE!r:.97}..."
 
 
 @pytest.mark.parametrize(
@@ -276,6 +351,20 @@ BAD = proctor.BadOption
         (tree(budget=3), BAD, "budget must be a Budget, got 3"),
         (tree(stagger=-1), BAD, "stagger must be a number of seconds from 0 on, got -1"),
         (tree(intensity=-1), InvalidSpec, "intensity is -1: expected an int >= 0"),
+        (lambda: proctor.open_supervisor(ONE), InvalidSpec, f"children is {SHOWN}: expected a sequence of ChildSpecs, such as a list of this one"),  # type: ignore[arg-type]
+        (lambda: proctor.supervisor_spec("s", ONE), InvalidSpec, f"children is {SHOWN}: expected a sequence of ChildSpecs, such as a list of this one"),  # type: ignore[arg-type]
+        (lambda: proctor.open_supervisor(3), InvalidSpec, "children is 3: expected a sequence of ChildSpecs"),  # type: ignore[arg-type]
+        (lambda: proctor.open_supervisor([3]), InvalidSpec, "spec is 3: expected a ChildSpec"),  # type: ignore[list-item]
+        (lambda: proctor.Sessions(3), BAD, "root of the sessions must be the path of a folder, got 3"),  # type: ignore[arg-type]
+        (lambda: proctor.Sessions(b"x"), BAD, "root of the sessions must be the path of a folder, got b'x'"),  # type: ignore[arg-type]
+        (lambda: proctor.Sessions(""), BAD, "root of the sessions must be the path of a folder, got ''"),
+        (lambda: proctor.Sessions("x", ttl="1h"), BAD, "ttl must be a number of seconds above 0, got '1h'"),  # type: ignore[arg-type]
+        (lambda: proctor.Sessions("x", limit="3"), BAD, "limit must be a number of sessions above 0, got '3'"),  # type: ignore[arg-type]
+        (lambda: proctor.pool_spec("p", ONE), BAD, "pool of 'p' must be a Pool or Pools, got the spec of 'a'; agents are named when the pool runs them"),  # type: ignore[arg-type]
+        (lambda: proctor.pool_spec("p", 3), BAD, "pool of 'p' must be a Pool or Pools, got 3"),  # type: ignore[arg-type]
+        (lambda: proctor.Pool("x", warm=3), BAD, "warm must be a sequence of Warm, got 3"),  # type: ignore[arg-type]
+        (lambda: proctor.Pool("x", warm=[ONE]), BAD, "warm must be a sequence of Warm, got the spec of 'a' in it"),  # type: ignore[list-item]
+        (lambda: proctor.Pools(limits=3), BAD, "limits must be a mapping of kinds to numbers, got 3"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_refused_with_one_line(

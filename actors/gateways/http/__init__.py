@@ -9,13 +9,14 @@ from __future__ import annotations
 from proctor.actors.gateways.http.application import application
 from proctor.actors.gateways.http.auth import AuthMiddleware, check_listen_address
 from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
-from proctor.actors.gateways.http.health_checks import Check, HealthChecks
+from proctor.actors.gateways.http.health_checks import CanAnswer, Check, HealthChecks
 from proctor.actors.gateways.http.lifecycle import Lifecycle
 from proctor.actors.gateways.http.probes import Probes
 from proctor.actors.gateways.http.session_turns import SessionTurns
 
 __all__ = [
     "AuthMiddleware",
+    "CanAnswer",
     "Check",
     "Gateway",
     "HealthChecks",

@@ -33,7 +33,7 @@ from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT
 from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
 from proctor.actors.limits.admission import until_reset
-from proctor.actors.operations.health import agent_problems
+from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import InFlight
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
@@ -54,7 +54,8 @@ def _no_log(what: str, facts: Mapping[str, Any]) -> None:
 class Hooks:
     """Options of a gateway.
 
-    `checks` are run by `/readyz`, by name, and `alarms` appear in it only when they fail. `absent` has the reason why an
+    `checks` are run by `/readyz`, by name, and `alarms` appear in it only when they fail. `needs` names the check of
+    the command line of each agent, by agent. `absent` has the reason why an
     agent cannot start, by name, and may change. `metrics` makes the text of `/metrics`. `routes` are served as well, and
     `visits` counts their requests in flight. `session_turns` runs turns in sessions; its owner opens and closes it.
     `lifecycle` stops and starts agents. `log` is called when a turn or stream ends, and when an operator acts.
@@ -62,6 +63,7 @@ class Hooks:
 
     checks: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
     alarms: Mapping[str, Check] = attrs.field(factory=dict[str, Check])
+    needs: Mapping[str, str] = attrs.field(factory=dict[str, str])
     absent: Mapping[str, str] = attrs.field(factory=dict[str, str])
     metrics: Callable[[], Awaitable[bytes]] | None = None
     routes: Sequence[BaseRoute] = ()
@@ -198,9 +200,9 @@ async def open_gateway(
     """
     hooks = hooks or Hooks()
     async with trio.open_nursery() as nursery:
-        checks = HealthChecks(
-            hooks.checks, nursery, alarms={"agents": partial(agent_problems, agents), **hooks.alarms}
-        )
+        alarms: dict[str, Check] = {"agents": partial(agent_problems, agents), **hooks.alarms}
+        can_answer = Readiness(agents, hooks.needs, hooks.absent).check
+        checks = HealthChecks(hooks.checks, nursery, alarms=alarms, agents=can_answer)
         turns, probes = Turns(nursery, hooks.log), Probes(checks, hooks.metrics)
         yield Gateway(agents, hooks, turns, probes, limit, heartbeat, nursery)
         nursery.cancel_scope.cancel("the gateway is closed")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from proctor.actors.operations.health import Grade, grade_of
+from proctor.actors.operations.health import Grade
 
 CHECK_TIMEOUT = 5.0
 
@@ -18,11 +18,13 @@ Check = Callable[[], Awaitable[str | None]]
 """Returns the problem, None when there is none."""
 
 Results = Mapping[str, str | None]
+CanAnswer = Callable[[Results], Awaitable[Results]]
+"""Returns why each agent cannot answer, None for one that can, given the results of the checks."""
 
 
 class HealthChecks:
     """The checks of one gateway; `nursery` runs them in the background. `results` has those of the last run, by name. An
-    alarm is a check that appears in the results only when it fails."""
+    alarm is a check that appears in the results only when it fails. `agents` has the reason why each agent cannot answer."""
 
     def __init__(
         self,
@@ -30,8 +32,11 @@ class HealthChecks:
         nursery: trio.Nursery,
         *,
         alarms: Mapping[str, Check] | None = None,
+        agents: CanAnswer | None = None,
     ) -> None:
         self.results: Results = {}
+        self.agents: Results = {}
+        self._can_answer = agents
         self._checks = {**checks, **(alarms or {})}
         self._alarms = frozenset(alarms or ())
         self._nursery = nursery
@@ -44,8 +49,17 @@ class HealthChecks:
             for name, check in self._checks.items():
                 nursery.start_soon(_run_check, name, check, results)
         silent = {name for name in self._alarms if results[name] is None}
-        self.results = {name: results[name] for name in sorted(results.keys() - silent)}
+        agents = {} if self._can_answer is None else await self._can_answer(results)
+        self.results, self.agents = {name: results[name] for name in sorted(results.keys() - silent)}, agents
         return self.results
+
+    @property
+    def grade(self) -> Grade:
+        """`down` when no agent can answer, or without agents no check passes; `degraded` when a check fails."""
+        can_answer = self.agents or self.results
+        if can_answer and all(why is not None for why in can_answer.values()):
+            return "down"
+        return "degraded" if failed_checks(self.results) else "ok"
 
     def run_soon(self) -> None:
         """Start a run in the background, unless one is under way."""
@@ -63,11 +77,6 @@ class HealthChecks:
 def failed_checks(results: Results) -> tuple[str, ...]:
     """The names of the checks that failed."""
     return tuple(sorted(name for name, why in results.items() if why is not None))
-
-
-def grade(results: Results) -> Grade:
-    """The grade of the results."""
-    return grade_of(why is None for why in results.values())
 
 
 async def _run_check(name: str, check: Check, results: dict[str, str | None]) -> None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proctor.actors.gateways.http.health_checks import HealthChecks, Results, failed_checks, grade
+from proctor.actors.gateways.http.health_checks import HealthChecks, Results, failed_checks
 from proctor.actors.gateways.http.problems import problem, to_response
 from proctor.actors.gateways.http.request_body import json_response
 from proctor.actors.gateways.http.schemas import HealthRecord
@@ -41,13 +41,14 @@ class Probes:
         self.checks.run_soon()
         results = self.checks.results
         why = self.stopping or _failures(results)
-        return json_response(HealthRecord(ready=self.stopping is None, grade=grade(results), why=why))
+        return json_response(HealthRecord(ready=self.stopping is None, grade=self.checks.grade, why=why))
 
     async def ready(self, request: Request) -> Response:
         """Answer `/readyz`."""
-        results = await self.checks.run()
-        why = self.stopping or self.not_ready or _failures(results)
-        record = HealthRecord(ready=not why, grade=grade(results), why=why, checks=dict(results))
+        results, grade, agents = await self.checks.run(), self.checks.grade, dict(self.checks.agents)
+        none = "no agent can answer" if grade == "down" else ""
+        why = self.stopping or self.not_ready or _failures(results) or none
+        record = HealthRecord(ready=not why, grade=grade, why=why, checks=dict(results), agents=agents)
         return json_response(record, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:

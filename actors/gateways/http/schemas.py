@@ -228,13 +228,15 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready` is false while the server starts or stops, and when a check failed. `grade` is `degraded` when some checks fail,
-    `down` when all do. `checks` has the problem of each check, null when it passed; `/healthz` has only their names, in `why`."""
+    """`ready` is false while the server starts or stops, and when a check failed. `grade` is `degraded` when a check fails,
+    `down` when no agent can answer. `checks` has the problem of each check, null when it passed, and `agents` the reason why each
+    agent cannot answer, null when it can; `/healthz` has only the names of the checks, in `why`."""
 
     ready: bool
     grade: Grade = "ok"
     why: str = ""
     checks: dict[str, str | None] = {}
+    agents: dict[str, str | None] = {}
 
 
 def agent_record(status: Status) -> AgentRecord:

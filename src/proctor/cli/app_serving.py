@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from proctor.cli.exit_status import USAGE
 from proctor.cli.loading import loading
 from proctor.cli.usage_errors import complain, missing_of
+
+if TYPE_CHECKING:
+    from proctor.actors.errors import OptionFault
 
 _Flag = Parameter(negative="", show_default=False)
 
@@ -58,25 +62,17 @@ def web(
     strict
         Stop when an agent cannot start or is restarted too often. Default: serve the others.
     """
-    from proctor.actors.durations import duration
-
     if missing := missing_of("http"):
         complain(missing)
         return USAGE
     with loading():
+        from proctor.actors.durations import duration
         from proctor.cli.commands.web import WebOptions, web_command
 
-    try:
-        seconds = duration(grace)
-    except ValueError as error:
-        complain(f"--grace: {error} (see proctor web --help)")
-        return USAGE
-    try:
-        ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
-        most, by_kind = _limits(limit)
-    except ValueError as error:
-        complain(f"{error} (see proctor web --help)")
-        return USAGE
+    words = _Words(" (see proctor web --help)")
+    seconds = words.seconds("--grace", grace, duration)
+    ttl = None if session_ttl is None else words.seconds("--session-ttl", session_ttl)
+    most, by_kind = words.limits(limit)
     return web_command(
         WebOptions(
             fleet=fleet,
@@ -91,6 +87,7 @@ def web(
             limit=most,
             limits=by_kind,
             strict=strict,
+            faults=tuple(words.faults),
         )
     )
 
@@ -166,17 +163,14 @@ def serve(
     if missing := missing_of("mcp", *(("http",) if http or probes else ())):
         complain(missing)
         return USAGE
-    try:
-        seconds = _seconds("--timeout", timeout)
-        client_seconds = _seconds("--client-ttl", client_ttl)
-        ttl = None if session_ttl is None else _seconds("--session-ttl", session_ttl)
-        most, by_kind = _limits(limit)
-    except ValueError as error:
-        complain(str(error))
-        return USAGE
     with loading():
         from proctor.cli.commands.serve import ServeOptions, serve_command
 
+    words = _Words()
+    seconds = words.seconds("--timeout", timeout)
+    client_seconds = words.seconds("--client-ttl", client_ttl)
+    ttl = None if session_ttl is None else words.seconds("--session-ttl", session_ttl)
+    most, by_kind = words.limits(limit)
     return serve_command(
         ServeOptions(
             http=http,
@@ -199,30 +193,44 @@ def serve(
             token_env=token_env,
             no_token=no_token,
             metrics=metrics,
+            faults=tuple(words.faults),
         )
     )
 
 
-def _seconds(option: str, text: str) -> float:
-    """Parse a duration: seconds, infinite for `none`. Raises ValueError with the name of the option."""
-    from proctor.actors.durations import limit
+class _Words:
+    """Words of a command that are to be numbers. `faults` gets a line for each that is none, with `hint` behind it; a value
+    that means nothing stands in its place, so that what is wrong with the other words is found as well."""
 
-    try:
-        return limit(text)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
+    def __init__(self, hint: str = "") -> None:
+        self.faults: list[OptionFault] = []
+        self._hint = hint
 
+    def seconds(self, option: str, text: str, read: Callable[[str], float] | None = None) -> float:
+        """As `read` takes it; without one infinite for none."""
+        from proctor.actors.durations import limit
 
-def _limits(words: Sequence[str]) -> tuple[int | None, dict[str, int]]:
-    """Parse the limit for all kinds (None: chosen by the machine) and those for single kinds. Raises ValueError."""
-    most: int | None = None
-    by_kind: dict[str, int] = {}
-    for word in words:
-        kind, equals, number = word.rpartition("=")
-        if not (number.isascii() and number.isdigit()) or (equals and not kind):
-            raise ValueError(f"--limit: expected a number, or KIND=NUMBER, got {word!r}")
-        if equals:
-            by_kind[kind] = int(number)
-        else:
-            most = int(number)
-    return most, by_kind
+        try:
+            return (read or limit)(text)
+        except ValueError as error:
+            self._refuse(f"{option}: {error}")
+            return math.inf
+
+    def limits(self, words: Sequence[str]) -> tuple[int | None, dict[str, int]]:
+        """The limit of every kind, None for the machine's, and those of single kinds."""
+        most: int | None = None
+        by_kind: dict[str, int] = {}
+        for word in words:
+            kind, equals, number = word.rpartition("=")
+            if not (number.isascii() and number.isdigit()) or (equals and not kind):
+                self._refuse(f"--limit: expected a number, or KIND=NUMBER, got {word!r}")
+            elif equals:
+                by_kind[kind] = int(number)
+            else:
+                most = int(number)
+        return most, by_kind
+
+    def _refuse(self, text: str) -> None:
+        from proctor.actors.errors import OptionFault
+
+        self.faults.append(OptionFault("", f"{text}{self._hint}"))

@@ -14,7 +14,14 @@ import trio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from proctor.actors.gateways.http import AuthMiddleware, Check, HealthChecks, Probes, check_listen_address
+from proctor.actors.gateways.http import (
+    AuthMiddleware,
+    CanAnswer,
+    Check,
+    HealthChecks,
+    Probes,
+    check_listen_address,
+)
 from proctor.actors.gateways.mcp.server import PATH, ToolsetServer
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
 from proctor.actors.web_server.server import serve
@@ -42,18 +49,19 @@ class HttpServer:
         make: Make,
         checks: Mapping[str, Check],
         alarms: Mapping[str, Check],
+        agents: CanAnswer,
         metrics_text: Gather | None,
         shutdown: trio.Event,
     ) -> None:
         """Serve until `shutdown` is set.
 
-        `make` builds the MCP server from the routes beside it; `checks` and `alarms` feed the health routes;
+        `make` builds the MCP server from the routes beside it; `checks`, `alarms` and `agents` feed the health routes;
         `metrics_text` gives the text of `/metrics`, None for no metrics.
         """
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
                 probes, here = (
-                    Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
+                    Probes(HealthChecks(checks, nursery, alarms=alarms, agents=agents), metrics_text),
                     endpoint_of(opened),
                 )
                 nursery.start_soon(_mark_stopping, shutdown, probes)
@@ -70,6 +78,7 @@ class HttpServer:
         self,
         checks: Mapping[str, Check],
         alarms: Mapping[str, Check],
+        agents: CanAnswer,
         metrics_text: Gather | None,
         shutdown: trio.Event,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -78,7 +87,7 @@ class HttpServer:
         with bound(self.where) as opened:
             async with trio.open_nursery() as nursery:
                 probes, here = (
-                    Probes(HealthChecks(checks, nursery, alarms=alarms), metrics_text),
+                    Probes(HealthChecks(checks, nursery, alarms=alarms, agents=agents), metrics_text),
                     endpoint_of(opened),
                 )
                 nursery.start_soon(_mark_stopping, shutdown, probes)

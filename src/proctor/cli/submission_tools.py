@@ -64,12 +64,13 @@ class Submissions:
         os.close(self.fd)
 
 
-def submission_tools(schema: str, submissions: Submissions) -> tuple[Tool, Tool, Tool]:
-    """`submit`, `validate` and `example` for the JSON schema in this file. Raises `BadOption`."""
-    return schema_tools(_read(schema), submissions.accept)
+def submission_tools(schema: Schema, submissions: Submissions) -> tuple[Tool, ...]:
+    """`submit`, `validate` and `example` for a JSON schema. Raises `BadOption`."""
+    return schema_tools(schema, submissions.accept)
 
 
-def _read(name: str) -> Schema:
+def read_schema(name: str) -> Schema:
+    """The JSON schema in this file. Raises `BadOption`."""
     try:
         declared = msgspec.json.decode(Path(name).expanduser().read_bytes())
     except OSError as error:

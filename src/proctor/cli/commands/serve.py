@@ -22,34 +22,37 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from proctor.actors.errors import AgentError, BadOption
-from proctor.actors.fleet.fleet import Fleet, load_fleet
+from proctor.actors.errors import AgentError, BadOption, OptionFault
+from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.gateways.mcp.server import GRACE, IDLE_TIMEOUT, ToolsetServer
 from proctor.actors.limits.account_book import AccountBook
-from proctor.actors.operations.health import AdapterChecks, adapters_of, agent_problems
+from proctor.actors.operations.health import AdapterChecks, Readiness, adapters_of, agent_problems, needs_of
 from proctor.actors.operations.metrics import Metrics, agents_in
 from proctor.actors.plan.environment import parse_env
+from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.plan.permissions import Policy
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.agent_tools import Terms
 from proctor.actors.serving.allowed_dirs import AllowedDirs
-from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.serving.toolset import ServedTool, Toolset
 from proctor.actors.specs import open_supervisor
+from proctor.actors.tools.tools import Tool
 from proctor.actors.web_server.listening import endpoint
+from proctor.cli.agent_kinds import plan_of
 from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
-from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, submission_tools
+from proctor.cli.submission_tools import SUBMISSION_TOOLS, Submissions, read_schema, submission_tools
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import token_for, token_of
 from proctor.cli.tools import ONE_SHOT, OfferedTools
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
+from proctor.cli.words import all_of, pools_of, read_fleet
 from proctor.runtime.errors import MaxRestartsExceeded
 
 if TYPE_CHECKING:
@@ -87,6 +90,7 @@ class ServeOptions:
     token_env: str | None = None
     no_token: bool = False
     metrics: bool = False
+    faults: tuple[OptionFault, ...] = ()
 
 
 def serve_command(options: ServeOptions) -> int:
@@ -97,7 +101,7 @@ def serve_command(options: ServeOptions) -> int:
 async def _main(options: ServeOptions) -> int:
     try:
         service = Service(options)
-    except (AgentError, ScriptError) as error:
+    except AgentError as error:
         return await report(error, Output(2))
     return await interruptible(
         service.run, notify=_log_message, background=partial(keep_room, service.record)
@@ -109,26 +113,37 @@ async def _log_message(text: str) -> None:
 
 
 class Service:
-    """One `proctor serve`. Raises `BadOption`, `FleetFaults` or `ScriptError` before anything starts."""
+    """One `proctor serve`. Raises `BadOption` with all that is wrong with the words and the files, before anything starts."""
 
     def __init__(self, options: ServeOptions) -> None:
         self.record = _record(options)
         named_others = options.fleet is not None or options.schema is not None
         self._agents = options.agents or (() if named_others else ONE_SHOT)
-        self._http_server, self._probes = _http_server_of(options), _probes(options)
-        self._fleet = None if options.fleet is None else load_fleet(Path(options.fleet)).degrading()
+        faults = [*options.faults]
+        self._http_server = collect_faults(faults, partial(_http_server_of, options), None)
+        self._probes = collect_faults(faults, partial(_probes, options), None)
+        fleet = (
+            None
+            if options.fleet is None
+            else collect_faults(faults, partial(read_fleet, options.fleet), None)
+        )
+        self._fleet = None if fleet is None else fleet.degrading()
+        self._terms = _terms(options, self.record, faults)
+        self._submissions, submitting = _submissions(options, faults)
+        for agent in self._agents:
+            collect_faults(faults, partial(_check_agent, agent, self._terms), None)
+        if faults:
+            if self._submissions is not None:
+                self._submissions.close()
+            raise all_of(faults)
+        _log.info("looking for %s", ", ".join(self._agents) or "the fleet only")
+        self._offer = OfferedTools()
+        self._offer.add_one_shot_tools(self._agents, self._terms)
+        self._offer.tools.extend(map(ServedTool.of, submitting))
         self._unavailable = None if self._fleet is None else UnavailableAgents(self._fleet, self.record)
         self._accounts = AccountBook() if self._fleet is None else account_book(self._fleet.name)
         self._metrics = _metrics(options, self._fleet)
-        if options.limit is not None and options.limit < 1:
-            raise BadOption(f"--limit must be 1 or more, got {options.limit}")
-        self._terms = _terms(options, self.record)
         self._client_ttl = options.client_ttl
-        self._offer, of_schema = OfferedTools(), OfferedTools()
-        self._submissions = _submissions(options, of_schema)  # first: its error must stand alone
-        _log.info("looking for %s", ", ".join(self._agents) or "the fleet only")
-        self._offer.add_one_shot_tools(self._agents, self._terms)
-        self._offer.tools.extend(of_schema.tools)
         self._shutdown = trio.Event()
         self._kill_tree: Callable[[], None] | None = None
         self._status = OK
@@ -216,7 +231,9 @@ class Service:
         alarms: dict[str, Check] = {"agents": partial(agent_problems, self._offer.agents)}
         if self._unavailable is not None:
             alarms["fleet"] = self._unavailable.check
-        around = (checks, alarms, self._gather(toolset), self._shutdown)
+        absent = {} if self._unavailable is None else self._unavailable.why
+        can_answer = Readiness(self._offer.agents, needs_of(self._offer.plans), absent).check
+        around = (checks, alarms, can_answer, self._gather(toolset), self._shutdown)
         if self._http_server is not None:
             await self._http_server.serve(make, *around)
             return
@@ -274,17 +291,28 @@ def _http_server_at(address: str, options: ServeOptions) -> HttpServer:
     return HttpServer(where, token_for(where, options.token_env, no_token=options.no_token))
 
 
-def _submissions(options: ServeOptions, offer: OfferedTools) -> Submissions | None:
-    """Open the file of answers and add the tools that write it."""
+def _check_agent(agent: str, terms: Terms) -> None:
+    """Refuse a word that names no agent, before any is looked for. Raises `BadOption`."""
+    try:
+        plan_of(agent, terms.options)
+    except ScriptError as error:
+        raise BadOption(str(error)) from error
+
+
+def _submissions(
+    options: ServeOptions, faults: list[OptionFault]
+) -> tuple[Submissions | None, tuple[Tool, ...]]:
+    """The file of answers, and the tools that fill it."""
     if options.schema is None or options.submit_to is None:
         if (options.schema, options.submit_to) != (None, None):
-            raise BadOption(
-                "--schema and --submit-to must be used together: the schema of the answers, and the file for them"
-            )
-        return None
-    submissions = Submissions.opened(options.submit_to)
-    offer.tools.extend(map(ServedTool.of, submission_tools(options.schema, submissions)))
-    return submissions
+            text = "--schema and --submit-to must be used together: the schema of the answers, and the file for them"
+            faults.append(OptionFault("", text))
+        return None, ()
+    schema = collect_faults(faults, partial(read_schema, options.schema), None)
+    submissions = collect_faults(faults, partial(Submissions.opened, options.submit_to), None)
+    if schema is None or submissions is None:
+        return submissions, ()
+    return submissions, collect_faults(faults, partial(submission_tools, schema, submissions), ())
 
 
 def _metrics(options: ServeOptions, fleet: Fleet | None) -> Metrics | None:
@@ -299,16 +327,18 @@ def _record(options: ServeOptions) -> Path | None:
     return state_directory() if options.record is None else Path(options.record)
 
 
-def _terms(options: ServeOptions, record: Path | None) -> Terms:
-    env = parse_env(options.env, os.environ)
-    kept = options.sessions is not None
+def _terms(options: ServeOptions, record: Path | None, faults: list[OptionFault]) -> Terms:
+    here, kept = (Path.cwd(),), options.sessions is not None
+    folder = options.sessions or state_directory().parent / "sessions"
     return Terms(
-        roots=AllowedDirs(options.roots or (Path.cwd(),)),
-        pools=Pools(limit=options.limit, limits=options.limits),
-        sessions=Sessions(
-            options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
-        ),
-        prefix="" if kept else f"{secrets.token_hex(8)}/",  # session names of different servers must not meet
-        options={"env": env, "record": record, "permission": options.permission},
+        roots=collect_faults(faults, lambda: AllowedDirs(options.roots or here), None) or AllowedDirs(here),
+        pools=pools_of(options.limit, options.limits, faults),
+        sessions=Sessions(folder, ttl=options.session_ttl, keep=kept),
+        prefix="" if kept else f"{secrets.token_hex(8)}/",  # another server's names are not ours
+        options={
+            "env": collect_faults(faults, lambda: parse_env(options.env, os.environ), {}),
+            "record": record,
+            "permission": options.permission,
+        },
         timeout=options.timeout,
     )

@@ -15,7 +15,6 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,8 +22,8 @@ import trio
 from trio_util import wait_any
 
 from proctor.actors.agent.handle import Agent
-from proctor.actors.errors import AgentError, BadOption
-from proctor.actors.fleet.fleet import load_fleet
+from proctor.actors.errors import AgentError, OptionFault
+from proctor.actors.fleet.fleet import Fleet
 from proctor.actors.gateways.http import (
     AuthMiddleware,
     Gateway,
@@ -37,13 +36,12 @@ from proctor.actors.gateways.http import (
 )
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.openai import routes
-from proctor.actors.operations.health import AdapterChecks, adapters_of
+from proctor.actors.operations.health import AdapterChecks, adapters_of, needs_of
 from proctor.actors.operations.metrics import Metrics, agents_in
-from proctor.actors.plan.plan import Plan
+from proctor.actors.plan.option_checks import collect_faults
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.serving.completion import CompletionModel
 from proctor.actors.serving.in_flight import InFlight
-from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.sessions import Sessions
 from proctor.actors.specs import Supervisor, open_supervisor, plan_of
 from proctor.actors.transport.transport import ProcessTransport
@@ -55,11 +53,12 @@ from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
 from proctor.cli.start_fleet import children_of, locate_agents, start
 from proctor.cli.supervisor_log import SupervisorLogger
-from proctor.cli.tokens import announce, token_for
+from proctor.cli.tokens import Token, announce, token_for, token_of
 from proctor.cli.ui.output import Output
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.cli.ui.verdict import report
 from proctor.cli.unavailable import UnavailableAgents
+from proctor.cli.words import all_of, pools_of, read_fleet
 from proctor.runtime.errors import MaxRestartsExceeded
 from proctor.runtime.exits import DeliveryError
 
@@ -71,7 +70,7 @@ _log = logging.getLogger("proctor.web")
 
 @attrs.frozen(kw_only=True)
 class WebOptions:
-    """The options of the command. `grace` in seconds."""
+    """The options of the command. `grace` in seconds; `faults` is what was wrong with the words themselves."""
 
     fleet: str
     listen: str | None = None
@@ -85,6 +84,7 @@ class WebOptions:
     limit: int | None = None
     limits: Mapping[str, int] = attrs.field(factory=dict[str, int])
     strict: bool = False
+    faults: tuple[OptionFault, ...] = ()
 
 
 def web_command(options: WebOptions) -> int:
@@ -108,23 +108,21 @@ async def _main(options: WebOptions) -> int:
 
 
 class Service:
-    """One `proctor web`. Raises `BadOption` or `FleetFaults` before anything starts."""
+    """One `proctor web`. Raises `BadOption` before anything starts."""
 
     def __init__(self, options: WebOptions, errors: Output) -> None:
         self._options = options
         self._errors = errors
-        fleet = load_fleet(Path(options.fleet))
+        fleet, self.where, self._token, rooms = _checked(options)
         self._fleet = fleet if options.strict else fleet.degrading()
         self._unavailable = UnavailableAgents(self._fleet, state_directory())
-        self.where = own_socket(self._fleet.name) if options.listen is None else endpoint(options.listen)
-        self._token = token_for(self.where, options.token_env, no_token=options.no_token)
-        check_listen_address(self.where, self._token.value)
         self._members = {member.name: member for _, member in self._fleet.members(self._fleet.name)}
         self._plans = {
             name: plan_of(member.spec(state_directory())) for name, member in self._members.items()
         }
         locate_agents(self._plans.values(), strict=options.strict)
-        self._rooms = _rooms(options, self._plans)
+        sessioned = {name: plan for name, plan in self._plans.items() if plan.reach is ProcessTransport}
+        self._rooms = attrs.evolve(rooms, plans=sessioned)
         self._accounts = account_book(self._fleet.name)
         self._metrics = Metrics(agents_in(self._fleet.specs(), self._fleet.name))
         self._shutdown = trio.Event()
@@ -233,6 +231,7 @@ class Service:
         return Hooks(
             checks=AdapterChecks(adapters_of(self._plans)).by_name(),
             alarms={"fleet": self._unavailable.check},
+            needs=needs_of(self._plans),
             absent=self._unavailable.why,
             metrics=self._metrics_text(),
             routes=routes(models, visits),
@@ -243,16 +242,39 @@ class Service:
         )
 
 
-def _rooms(options: WebOptions, plans: Mapping[str, Plan]) -> SessionTurns:
+def _checked(options: WebOptions) -> tuple[Fleet, Endpoint, Token, SessionTurns]:
+    """What the words stand for. Raises `BadOption` with everything that is wrong with them and with the fleet file."""
+    faults = [*options.faults]
+    fleet = collect_faults(faults, partial(read_fleet, options.fleet), None)
+    where = token = None
+    if options.listen is not None:
+        where = collect_faults(faults, partial(endpoint, options.listen), None)
+    elif fleet is not None:
+        where = collect_faults(faults, partial(own_socket, fleet.name), None)
+    if where is None:
+        collect_faults(faults, partial(token_of, options.token_env), None)
+    else:
+        token = collect_faults(faults, partial(_token, options, where), None)
+    rooms = _rooms(options, faults)
+    if fleet is None or where is None or token is None or faults:
+        raise all_of(faults)
+    return fleet, where, token, rooms
+
+
+def _token(options: WebOptions, where: Endpoint) -> Token:
+    token = token_for(where, options.token_env, no_token=options.no_token)
+    check_listen_address(where, token.value)
+    return token
+
+
+def _rooms(options: WebOptions, faults: list[OptionFault]) -> SessionTurns:
     kept = options.sessions is not None
-    if options.limit is not None and options.limit < 1:
-        raise BadOption(f"--limit must be 1 or more, got {options.limit}")
     return SessionTurns(
         sessions=Sessions(
             options.sessions or state_directory().parent / "sessions", ttl=options.session_ttl, keep=kept
         ),
-        plans={name: plan for name, plan in plans.items() if plan.reach is ProcessTransport},
-        pools=Pools(limit=options.limit, limits=options.limits),
+        plans={},
+        pools=pools_of(options.limit, options.limits, faults),
         prefix="" if kept else f"{secrets.token_hex(8)}/",  # session names of different servers must not meet
     )
 

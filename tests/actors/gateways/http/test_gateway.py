@@ -187,9 +187,49 @@ async def test_readiness_names_each_check_that_fails() -> None:
     assert (good.status_code, good.json()["ready"]) == (200, True)
     assert (bad.status_code, bad.json()["why"]) == (503, "not working: codex")
     assert bad.json()["checks"] == {"claude": None, "codex": "codex is not installed"}
-    assert (good.json()["grade"], bad.json()["grade"], worst.json()["grade"]) == ("ok", "degraded", "down")
+    assert (good.json()["grade"], bad.json()["grade"], worst.json()["grade"]) == (
+        "ok",
+        "degraded",
+        "degraded",
+    )
+    assert worst.json()["agents"] == good.json()["agents"] == {"a": None}  # it runs, and needs neither
     assert (alive.status_code, early.json()["why"]) == (200, "the agents start")
     assert (alive.json()["grade"], alive.json()["why"]) == ("degraded", "not working: codex")
+
+
+async def test_readiness_is_down_only_when_no_agent_can_answer_and_says_which_can() -> None:
+    async def broken() -> str | None:
+        return "codex is not installed"
+
+    absent = {"c": "could not start: no such program"}
+    needs = {"coder": "codex", "c": "codex"}
+    async with served(hooks={"checks": {"codex": broken}, "needs": needs, "absent": absent}) as server:
+        some = await server.client.get("/readyz")
+        absent["a"] = "was given up: more than 2 restarts in 60 s"
+        none = await server.client.get("/readyz")
+        alive = await server.client.get("/healthz")
+    assert (some.status_code, some.json()["grade"], some.json()["why"]) == (
+        503,
+        "degraded",
+        "not working: codex",
+    )
+    assert some.json()["agents"] == {"a": None, "c": absent["c"], "coder": "codex is not installed"}
+    assert (none.status_code, none.json()["grade"]) == (503, "down")
+    assert none.json()["agents"] == {**absent, "coder": "codex is not installed"}
+    assert (alive.json()["grade"], alive.json()["agents"]) == ("down", {})  # reasons need the token
+
+
+async def test_a_server_all_of_whose_agents_were_stopped_is_not_ready() -> None:
+    async with served() as server:
+        before = (await server.client.get("/readyz")).json()
+        await server.sup.stop()
+        after = await server.client.get("/readyz")
+    assert (before["ready"], before["grade"], before["agents"]) == (True, "ok", {"a": None})
+    assert (after.status_code, after.json()["grade"]) == (503, "down")
+    assert (after.json()["why"], after.json()["agents"]) == (
+        "no agent can answer",
+        {"a": "it does not run"},
+    )
 
 
 @pytest.mark.covers("R182")
@@ -208,7 +248,7 @@ async def test_life_is_answered_at_once_however_long_a_check_takes_and_one_look_
         await trio.testing.wait_all_tasks_blocked(0.01)
         late = (await server.client.get("/healthz")).json()
     assert [said["grade"] for said in early] == ["ok"] * 3
-    assert (asked, late["grade"], late["why"]) == (1, "down", "not working: codex")
+    assert (asked, late["grade"], late["why"]) == (1, "degraded", "not working: codex")
     assert late["checks"] == {}  # the reasons, with paths in them, need the token
 
 
