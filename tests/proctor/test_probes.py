@@ -52,8 +52,8 @@ def test_a_server_over_stdio_says_beside_it_how_it_is_and_what_it_counts(home: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("serve", "--http", "0", "--probes", "0"), "--probes are for a server over stdio"),
-        (("serve", "--metrics"), "or beside stdio with --probes"),
+        (("serve", "--http", "0", "--probes", "0"), "--probes is for a server over stdio"),
+        (("serve", "--metrics"), "or --probes with stdio"),
         (("serve", "--probes", "0.0.0.0:0", "--no-token"), "needs a token"),
         (("serve", "--limit", "claude"), "--limit: expected a number, or KIND=NUMBER, got 'claude'"),
         (("serve", "--limit", "=2"), "--limit: expected a number"),

@@ -343,7 +343,7 @@ SHOWN = f"{ONE!r:.97}..."
         (one_shot(3), BAD, "prompt must be a text that is not blank, got 3"),
         (one_shot("\ud800"), BAD, "prompt must be a text that is not blank, got '\\ud800'"),
         (one_shot(timeout=-1), BAD, "timeout must be a number of seconds from 0 on, got -1"),
-        (one_shot(payloads=3), BAD, "payloads are a sequence of payloads, got 3"),
+        (one_shot(payloads=3), BAD, "payloads must be a sequence of payloads, got 3"),
         (lambda: trio.run(lambda: proctor.ask("claude", "hi")), BAD, "an agent is what proctor.claude and its like make, got 'claude'"),  # type: ignore[call-overload]
         (held(""), BAD, "prompt must be a text that is not blank, got ''"),
         (held(timeout="3"), BAD, "timeout must be a number of seconds from 0 on, got '3'"),

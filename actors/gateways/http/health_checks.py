@@ -49,7 +49,7 @@ class HealthChecks:
             for name, check in self._checks.items():
                 nursery.start_soon(_run_check, name, check, results)
         silent = {name for name in self._alarms if results[name] is None}
-        agents = {} if self._can_answer is None else await self._can_answer(results)
+        agents: Results = {} if self._can_answer is None else await self._can_answer(results)
         self.results, self.agents = {name: results[name] for name in sorted(results.keys() - silent)}, agents
         return self.results
 
