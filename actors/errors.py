@@ -540,8 +540,9 @@ def unsent(began: float | None = None) -> Generator[None]:
         yield
     except RECORDED as error:
         if error.delivery is None:
-            found = [stage for kind, stage in _BEFORE.items() if isinstance(error, kind)]
-            stage: Stage = found[0] if found else "starting"
+            stage: Stage = "starting"
+            for kind, before in _BEFORE.items():
+                stage = before if isinstance(error, kind) else stage
             error.delivery = Delivery(sent="no", stage=stage, elapsed=trio.current_time() - asked)
         raise
 
