@@ -74,7 +74,7 @@ def test_time_passes_at_once_on_the_virtual_clock(told: Told) -> None:
 def test_an_agent_on_a_virtual_clock_is_refused(told: Told) -> None:
     outcomes, said = told("async def test_both(virtual_clock, scripted_agent): ...\n")
     assert outcomes == {"errors": 1}
-    assert "scripted agents are processes, which virtual_clock does not wait for" in said
+    assert "scripted agents are real processes, and virtual_clock does not wait for those" in said
 
 
 @pytest.mark.covers("P07", "R191")

@@ -281,7 +281,7 @@ def test_a_second_interrupt_does_not_wait_for_the_ladder(home: Path, script: Scr
     with running("run", agent, "hi", home=home) as command:
         command.said(b"I begin.\n")
         command.signal(signal.SIGINT)
-        command.said(b"once more kills", command.err)
+        command.said(b"a second signal kills", command.err)
         command.signal(signal.SIGINT)
         assert command.end(5) == 130
     assert processes_with(agent.partition(":")[2]) == []

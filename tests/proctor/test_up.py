@@ -236,7 +236,7 @@ def test_a_second_interrupt_kills_the_fleet(home: Path, fleet: Fleet) -> None:
     with running("up", str(path), home=home) as command:
         command.said(b"says: I begin.")
         command.signal(signal.SIGINT)
-        command.said(b"once more kills", command.err)
+        command.said(b"a second signal kills", command.err)
         command.signal(signal.SIGINT)
         assert command.end(5) == 130
     assert processes_with(str(path.parent / "a.ndjson")) == []
