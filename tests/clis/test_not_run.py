@@ -16,7 +16,8 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("clis", "conformance", "fakes", "real"):
         ignored = shutil.ignore_patterns("node_modules", "__pycache__")
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name, ignore=ignored)
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    for name in ("conftest.py", "durations.py", "durations.txt"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
