@@ -1,4 +1,4 @@
-"""What turns have taken: tokens, dollars, time, lines of output, clocks that ran out. Plain sums.
+"""The expense of turns: sums of tokens, dollars, seconds, lines of output, and timeouts.
 
 Guarantees: a turn counts once, by its end; one whose process died counts by what its CLI reported until then, its cost as
 unknown where none was. What no command line reports is None, and is never taken for nothing.

@@ -1,4 +1,4 @@
-"""What the records at the bottom know of an address: errors and events name the actors that they are about.
+"""Protocols of addresses: the part of `Ref` and `Name` that errors and events need to name actors.
 
 The classes that implement these protocols are `messaging.refs.Address` and `messaging.refs.Ref`.
 """

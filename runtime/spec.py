@@ -1,4 +1,4 @@
-"""What a supervisor is configured with: child specs and flags, frozen and checked where they are made.
+"""The configuration of a supervisor: child specs and flags, frozen and checked where they are made.
 
 A value that is not allowed raises `InvalidSpec` with the field, the value and what would be accepted, before
 anything starts. Rules over one record are in a table of its own, as `SPEC_RULES`; rules over several specs

@@ -1,4 +1,4 @@
-"""What a child may say of itself: the `task_status` of a function child, and what stands behind an actor's verbs."""
+"""The status that a child reports of itself: `task_status` of a function child, and the same for an actor."""
 
 from __future__ import annotations
 

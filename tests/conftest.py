@@ -42,8 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=slow)
         left_out = set(slow)
         items[:] = [item for item in items if item not in left_out]
-    if hasattr(config, "workerinput"):
-        items[:] = in_order(items, config.workerinput["workercount"])
+    worker: dict[str, int] | None = getattr(config, "workerinput", None)  # of xdist, in its workers only
+    if worker is not None:
+        items[:] = in_order(items, worker["workercount"])
 
 
 def pytest_collection_finish() -> None:

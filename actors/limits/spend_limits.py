@@ -1,4 +1,4 @@
-"""What bounds the turns of one agent, or of all runs of one name: its own budget, its tree's, its program's.
+"""Spending limits on the turns of an agent, or on all runs of a name: its budget, its tree's, its program's.
 
 A turn is admitted while all windows have room for what it may cost, and holds that much of them until it ends. What it may
 cost is what the dearest turn of its kind of command line has cost so far. Before the first is known, it is the

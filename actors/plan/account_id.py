@@ -1,5 +1,4 @@
-"""What kind of command line an agent is, whose account it uses, and which sessions are the same: by its CLI, that CLI's
-home, and the keys it is given.
+"""The identity of an account and of a session: by the kind of CLI, its home directory, and the keys it gets.
 
 Nothing secret comes out: of keys and endpoints only a fingerprint.
 """

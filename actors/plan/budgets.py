@@ -1,4 +1,4 @@
-"""What may be spent in a sliding window of time, and what has been. Plain sums: nothing here waits.
+"""Budgets: the limit on spending in a sliding window of time, and the sums so far. Nothing here waits.
 
 Guarantees: a cost counts for `period` seconds after it was told. A window over its budget says so once for each
 period, and so does one near it. A turn whose cost the CLI did not tell is counted as such and told, never as nothing.

@@ -1,4 +1,4 @@
-"""What each option of an agent takes: one table, read by everything that makes an agent.
+"""The allowed values of each option of an agent: one table, used wherever an agent is made.
 
 `option_faults` names everything that is wrong with some options, not the first of it. What a record of options holds is
 checked by the same table (`validate_option`). A command line can narrow an option to its own words (`Family.accepts`).

@@ -1,4 +1,4 @@
-"""What each option of an agent means, and what it is when it is left out: one table, for `help()` and for the pages.
+"""The meaning and the default of each option of an agent: one table, for `help()` and for the reference page.
 
 Types stand in `SpecOptions`, defaults in the records that the options become; neither is said again here.
 """

@@ -1,4 +1,4 @@
-"""What one agent is to be, as frozen data: made and checked before anything starts.
+"""The plan of one agent, as frozen data: made and checked before anything starts.
 
 A `Plan` joins four small records: how to launch the CLI, where it works, how long its silences may be, and what it
 may do. `claude_plan`, `codex_plan`, `opencode_plan`, `acp_plan` and `scripted_plan` make one from keyword options; an

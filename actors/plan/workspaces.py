@@ -1,4 +1,4 @@
-"""Where an agent works: the folder it was given, shared with whoever works there, or a git worktree of its own.
+"""The workspace of an agent: a directory that it may share with others, or a git worktree of its own.
 
 A worktree is made at the agent's first start, on branch `proctor/NAME`, below the repository's git directory or in the
 folder its owner names. It is kept over restarts. At the end it is removed if nothing is lost with it, and stays

@@ -1,4 +1,4 @@
-"""What the life of an agent leaves in the program's log: records of `proctor.agent`, each with its facts as fields.
+"""The log records of an agent's life, under `proctor.agent`, each with its facts as fields.
 
 The library configures no logging. Every logger of it is below `proctor`; a record carries `event` and the facts named in
 `FACTS` as attributes (`extra`), which a formatter may show. What was asked and what was said is never among them, only

@@ -1,4 +1,4 @@
-"""What the engine, its turns and the wires pass to each other, and what they expect of each other.
+"""Interfaces between the engine of the scripted agent, its turns and its wires.
 
 The engine (`agent`) reads and writes, and knows neither how a turn is played nor what a frame looks like: turns
 (`turn`, `replayed_turn`), faults (`faults`) and wires (`wires`) are given to it by the program (`program`).

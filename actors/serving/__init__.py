@@ -1,1 +1,1 @@
-"""What serves many requests: sessions, pools, completion models, and agents as tools."""
+"""Services for many requests: sessions, pools, completion models, and agents as tools."""

@@ -1,4 +1,4 @@
-"""What Claude Code's agent says and does: the blocks of its `assistant` and `user` lines.
+"""The content blocks of the `assistant` and `user` lines of Claude Code, as events.
 
 Guarantees: one event per block, in order; a block that is not modelled becomes `Unrecognized` and costs nothing
 beside it. The synthetic answer that stands for an API failure is not the agent's text: it is a `Notice`, and its

@@ -1,4 +1,4 @@
-"""Where a turn of Claude Code begins and how it ended.
+"""The start and the end of a turn of Claude Code.
 
 Guarantees: a `result` line ends exactly one turn, the one that it names by the ids of the prompts it answers, else by
 its origin (background work that ended is nobody's answer), else the oldest open one. A `result` for which no turn is

@@ -1,4 +1,4 @@
-"""How both ways of driving Codex are started: what is the same in their arguments.
+"""The command lines of `codex app-server` and `codex exec`: the arguments that both have.
 
 Closed unless opened: plugins and analytics, which reach other hosts at every start; the retries without end of a
 connection that is refused. A value joins its key as TOML, for which JSON's texts and lists of texts pass.

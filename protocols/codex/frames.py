@@ -1,4 +1,4 @@
-"""What `codex app-server` says, one line at a time, as events: the reading half of its dialect.
+"""The messages of `codex app-server` as events, one line at a time: the reading half of its dialect.
 
 Guarantees: `read` raises on no bytes. A message that means nothing to a consumer is counted in `Memo.quiet` by its
 method; one that is not modelled is `Unrecognized`, and a request of that kind is refused as well.

@@ -1,4 +1,4 @@
-"""What a Codex agent says and does: the items of its turns, for both ways of driving the CLI.
+"""The items of a Codex agent's turns as events, for `app-server` and `exec`.
 
 Guarantees: a tool is a `ToolCall` when it starts and a `ToolResult` when it completes, and one that only completes is
 both. Which kinds are tools, under what name and with what input, is a table; a kind that is in none is `Unrecognized`.

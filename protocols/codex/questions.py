@@ -1,4 +1,4 @@
-"""What `codex app-server` asks its host: the use of a tool, or to run one of the host's own.
+"""The requests of `codex app-server` to its host: to permit a tool, or to run one of the host.
 
 Guarantees: every request of the server is passed on as a question or refused at once, because it waits for the answer
 without a clock of its own. Its ids count from 0 beside ours, so a question has an id of its own, made of the

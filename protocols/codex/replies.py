@@ -1,4 +1,4 @@
-"""What the host asks of `codex app-server` once its thread is open, and what comes of it.
+"""The requests of the host to `codex app-server` after its thread is open, and their replies.
 
 Guarantees: each request of the host has one answer. A prompt and a piece of steering are answered by what they became:
 `Steered` when a turn that ran took them in. What needs the id of a turn that has not begun waits for it, and is

@@ -1,4 +1,4 @@
-"""Where a turn of a Codex thread begins and how it ended, for both ways of driving the CLI.
+"""The start and the end of a turn of a Codex thread, for `app-server` and `exec`.
 
 Guarantees: `turn/completed` of our thread ends exactly one turn, and one whose beginning was never said begins first.
 A prompt sent while a turn runs is taken into that turn: the reply says so by naming it. A prompt that the CLI refuses

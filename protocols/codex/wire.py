@@ -1,4 +1,4 @@
-"""What `codex app-server` 0.169.0 says, as types: what proctor reads of it, and nothing else.
+"""The messages of `codex app-server` 0.169.0 as types, with only the fields that proctor reads.
 
 Every field has a default, so that a message in which one of them changed its shape can still be decoded without it.
 What may be one of several shapes is left undecoded (`Raw`): a new one must not cost its neighbours.

@@ -1,4 +1,4 @@
-"""How OpenCode is configured by whoever starts it, in each of its modes.
+"""The configuration with which OpenCode is started, in each of its modes.
 
 Its configuration is JSON in one variable, which beats every file of the user's and of the project's. What the owner
 of an agent named there beats what stands here, key by key.

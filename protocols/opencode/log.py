@@ -1,4 +1,4 @@
-"""What OpenCode tells in its log only: that a call of the model broke, and that it is made again.
+"""The part of OpenCode's log that its protocol leaves out: a call to the model broke, and is repeated.
 
 Over the protocol the pieces of a call that broke, which are void, and those of the next are chunks of one message with
 nothing between them (1.18.33). Its log, on stderr, has a line `process` when a step of a turn begins, with the id of

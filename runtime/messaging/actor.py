@@ -1,4 +1,4 @@
-"""What a user writes: an `Actor` with hooks, and what they may answer.
+"""The base class `Actor`, its hooks, and their possible results.
 
 Guarantees: one hook runs at a time. The tasks of `self.nursery` have ended before `terminate` runs, those of
 `self.background` live through it.

@@ -1,4 +1,4 @@
-"""How late a clock is looked at, and the time that this gives to those it judges.
+"""The lag of a clock that is checked late, and the time added for those that it judges.
 
 While somebody computes without a checkpoint the loop stands still, and the clocks go on. Whoever is looked at first
 afterwards would be found late though the loop gave it no turn. So a clock that is noticed late is looked at a second time,

@@ -1,4 +1,4 @@
-"""What waits for one actor: a bounded user lane and a system lane that takes no room.
+"""The mailbox of one actor: a bounded queue for messages of users and an unbounded one for system messages.
 
 Guarantees: user messages are handed out first in, first out, at most `size` of them wait. System
 items are looked at before user messages, and can be put whatever the state of the user lane. A notice put

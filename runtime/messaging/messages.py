@@ -1,4 +1,4 @@
-"""What is sent to an actor: calls, casts, and what comes ahead of both.
+"""The messages of an actor: calls, casts, and the system messages that go ahead of both.
 
 Guarantees: a call is settled once, by an answer, an error, its time or its caller. An answer wakes the waiting task
 directly; a late or second one changes nothing and is an event.

@@ -1,4 +1,4 @@
-"""What a child's place at its supervisor keeps over restarts, as an Erlang table owned by the supervisor would.
+"""State that a child keeps over its restarts, like an Erlang table owned by the supervisor.
 
 For a child with `keep_mailbox` that is also its mail: casts that were queued when an incarnation ended, for the next
 one. They become dead letters when the child comes to rest, or its spec is dropped.

@@ -1,4 +1,4 @@
-"""How messages are sent: the verbs of every address, and `Ref`, the address of one incarnation.
+"""Sending messages: the methods of every address, and `Ref`, the address of one incarnation.
 
 Guarantees: a call ends in exactly one of an answer, `NoProc`, `ActorExited`, `CallTimeout`, `MailboxFull`,
 `NoMailbox`, `CallingSelf`, the error the callee answered with, or the caller's own cancellation. Between the answer

@@ -1,4 +1,4 @@
-"""What an actor may do with the supervisor above it, and the records that a supervisor shows of its children."""
+"""The handle by which an actor uses the supervisor above it, and the records that describe its children."""
 
 from __future__ import annotations
 

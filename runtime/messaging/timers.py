@@ -1,4 +1,4 @@
-"""What is to happen later in one tree: one task for all of it, begun when the first thing is put here.
+"""The timers of one tree: one task for all of them, started with the first.
 
 Guarantees: an alarm rings at its time or as soon after as the loop runs, unless it is over by then. Whoever woke in
 the same moment goes first: after a stall of the whole loop no task is judged late that only had no turn.

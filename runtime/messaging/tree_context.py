@@ -1,4 +1,4 @@
-"""What the actors of one tree share: names, events, clocks.
+"""The context that the actors of one tree share: names, events, clocks.
 
 One per root supervisor, so that two trees in one program know nothing of each other.
 """

@@ -1,4 +1,4 @@
-"""What can be seen of a process, its guard and its pipes from outside, at one moment.
+"""The condition of a process, its guard and its pipes as seen from outside at one moment.
 
 A condition says nothing about what the process means by it: what follows from one is policy, which the caller has.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong with an operating-system process, one type per failure.
+"""The errors of an operating-system process, one type for each failure.
 
 Every error carries `stage`, `argv0`, `pid` and `elapsed`, and its text repeats them, so that one log line is enough.
 """

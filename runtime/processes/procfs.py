@@ -1,4 +1,4 @@
-"""What the system shows of any process: who it is, what marker it carries, who stands above it.
+"""Reading /proc: the identity, the marker and the ancestors of any process.
 
 A process is known by its number and the time it started, in ticks since the boot: a number alone is given away again.
 Every answer is about one instant. What is gone, a zombie's environment and what may not be looked at are answers, not

@@ -1,4 +1,4 @@
-"""When a process counts as ready: by what it says, by a file, by a port; by a notify socket see `notify`.
+"""Readiness of a process: a line that it writes, a file, or a port. `notify` has the notify socket.
 
 A readiness is a frozen record in a spec; `watch` makes a `Watch` of it for one start. Guarantees: what was there before
 the start proves nothing: a file must be new or changed, and a port that is open already is a failed

@@ -1,4 +1,4 @@
-"""How a process is stopped: a ladder of steps, as data.
+"""The stop of a process: a sequence of steps, as data.
 
 Guarantees: each step acts once and then waits up to its grace for the exit; the exit ends the ladder at any point. A
 ladder always ends in a kill, written or not: `run_ladder` returns only when the process is dead. A kill that does not

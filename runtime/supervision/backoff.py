@@ -1,4 +1,4 @@
-"""How long the restarts of one child in a row are put off, and how many there may be.
+"""Back-off: the delay before each restart of a child in a row, and the limit on such restarts.
 
 Guarantees: a delay is never above `max_delay`, however long the row; the same `chance` gives the same delay. Plain
 functions: the length of the row is kept by the child's slot, the random source by the tree.

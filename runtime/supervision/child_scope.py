@@ -1,4 +1,4 @@
-"""Where the children of a supervisor with `orphans="keep"` run, over its incarnations.
+"""The nursery of the children of a supervisor with `orphans="keep"`, which outlives its incarnations.
 
 Guarantees: a task of the parent owns their nursery, from the first start of the supervisor until the parent drops its
 spec. Orphans are stopped by that task, in reverse order and each by its `shutdown`, when their time is up, or at once

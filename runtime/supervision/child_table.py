@@ -1,4 +1,4 @@
-"""What a supervisor holds per child spec, and the pictures of it that it hands out."""
+"""The child table of a supervisor: one slot for each spec, and the snapshots of it that callers get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose end has to wait for the current task: for whom waiting there would be waiting for itself.
+"""Deadlock check: the actors that cannot stop before the current task returns.
 
 A task counts for the child in whose task it runs or that waits for it, and so for every supervisor above. What an
 actor runs in its own nurseries does not count: that is cancelled when the actor ends, and delays no end.

@@ -1,4 +1,4 @@
-"""What a supervisor does about an exit: plain functions over plain data, no task and no clock.
+"""The decisions of a supervisor about an exit: plain functions over plain data, with no task and no clock.
 
 Guarantees: `RESTARTS` has a cell for every restart kind and exit class, and nothing else decides whether a
 child comes back. A plan names each child at most once per phase; it stops in reverse order, starts in order,

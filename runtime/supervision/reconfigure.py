@@ -1,4 +1,4 @@
-"""What changes in a supervisor that runs on with other flags and other specs.
+"""Reconfiguration: the differences when a running supervisor gets other flags and other specs.
 
 Guarantees: everything is checked before anything changes. The children of the new list come first, in its order, each
 in its old place's state; those it does not name keep their specs and follow, in their old order; new ones are down.

@@ -1,4 +1,4 @@
-"""Who of a pool gets the next message, and what a pool under load refuses.
+"""Routing in a pool: the choice of the member for the next message, and the limit on its load.
 
 Guarantees: a choice looks at the workers as they are now, and costs a call nothing after it. Round robin, least loaded
 and sticky leave out workers that are down while one is up. A sticky key stays with one incarnation of a worker; at most

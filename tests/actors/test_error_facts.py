@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
@@ -57,9 +57,10 @@ def blank(kind: type[Exception]) -> Exception:
         return proctor.NoProc()
     if kind is ProviderError:  # its outcome decides what it wraps
         return ProviderError("p", "no")
-    return (
-        kind.__new__(kind, "x", [ValueError("x")]) if issubclass(kind, ExceptionGroup) else kind.__new__(kind)
-    )
+    if issubclass(kind, ExceptionGroup):
+        group = cast("type[ExceptionGroup[Exception]]", kind)
+        return group.__new__(group, "x", [ValueError("x")])
+    return kind.__new__(kind)
 
 
 CLASSES = classes()

@@ -1,4 +1,4 @@
-"""What an API says to an agent that passes it on: the message and the HTTP status, by the ending of the turn."""
+"""Errors of a model's API as an agent reports them: message and HTTP status, by the ending of the turn."""
 
 from __future__ import annotations
 

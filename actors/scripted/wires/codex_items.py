@@ -1,4 +1,4 @@
-"""What a tool call looks like as an item of a Codex thread, and what an ending of a turn is called there.
+"""Tool calls as items of a Codex thread, and the names of the endings of a turn there.
 
 A call with a command is a shell command, every other one a tool of an MCP server.
 """

@@ -1,4 +1,4 @@
-"""What an OpenCode server says, read: its events and its replies.
+"""The events and replies of an OpenCode server, read.
 
 Events of other sessions of the same directory are counted and passed over. Of the sessions that the tools of ours
 open, the questions are ours to answer and their tools a sign of life; what is said there stays there. A question to

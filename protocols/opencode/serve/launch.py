@@ -1,4 +1,4 @@
-"""How OpenCode's server is started: its command, its configuration, and where it says that it listens.
+"""The start of OpenCode's server: its command, its configuration, and the line with its address.
 
 Its configuration is JSON in one variable, which beats every file of the user's and of the project's; what the owner
 of the server named there beats what stands here, key by key.

@@ -1,4 +1,4 @@
-"""What a conversation with a server remembers of its own, and the requests that it makes.
+"""The state of a conversation with an OpenCode server, and the requests that it sends.
 
 A request is a line, `{key, verb, path, query, body}`; its reply names the key. Requests are carried out one after
 another, in the order of the lines.

@@ -1,4 +1,4 @@
-"""Where a turn on an OpenCode server begins and how it ended.
+"""The start and the end of a turn on an OpenCode server.
 
 Guarantees: a turn begins with the session's first sign of work and ends with `session.idle`, once: after an abort that
 comes twice, and the second is told from the end of the next turn by the model's not having been asked since. A prompt

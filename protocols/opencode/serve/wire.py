@@ -1,4 +1,4 @@
-"""What `opencode serve` says, as lines: its events as they come, and the replies to requests.
+"""The messages of `opencode serve` as types: events, and replies to requests.
 
 An event is `{id, type, properties}`. A reply is put into a line by whoever carries the bytes:
 `{type: "http.reply", request, status, body}`; a line `{type: "http.resubscribed"}` says that events may have been

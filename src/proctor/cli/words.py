@@ -1,4 +1,4 @@
-"""What is wrong with the words of a command that serves, and with the files they name, all of it at once."""
+"""Every fault in the arguments of a command that serves, and in the files they name, reported at once."""
 
 from __future__ import annotations
 

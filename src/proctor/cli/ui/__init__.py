@@ -1,1 +1,1 @@
-"""What commands draw and ask on a terminal."""
+"""The terminal interface: the output of commands, and their questions to the user."""
