@@ -13,7 +13,7 @@ INFINITIES = {"math.inf", "inf"}
 THREADS: dict[tuple[str, str], str] = {
     (
         "src/proctor/cli/log.py",
-        "Behind.emit",
+        "BackgroundHandler.emit",
     ): "the log's writer: a stderr that nobody reads holds up no agent",
 }
 
