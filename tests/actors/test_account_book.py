@@ -79,7 +79,7 @@ class Till:
             await side.send_all(line(type="assistant", session_id="s", message=message))
             return 3
         self.total += 0.5
-        words = '{"n": 1}' if "That was not an answer" in prompt else prompt
+        words = '{"n": 1}' if "does not match the schema" in prompt else prompt
         await side.send_all(assistant(text(words)))
         facts = {"subtype": "success", "is_error": False, "result": words, "usage": COUNTED}
         await side.send_all(ended(total_cost_usd=self.total, **facts))
@@ -280,7 +280,7 @@ async def test_a_budget_that_nothing_would_remember_is_refused_before_anything_s
     till = Till()
     async with way(till_plan(till, tmp_path, budget=ONE_TURN), tmp_path) as answer:
         result = await answer("one")
-    assert result.refusal.startswith("budget of 'agent': a run by itself keeps no account")
+    assert result.refusal.startswith("budget of 'agent': a single run does not remember what earlier runs spent")
     assert till.prompts == 0
 
 
