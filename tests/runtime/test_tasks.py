@@ -75,7 +75,7 @@ async def test_the_result_is_delivered_once() -> None:
     async with open_task_supervisor() as tasks:
         task = await tasks.async_nolink(add, 1, 2)
         assert await task == 3
-        with pytest.raises(ResultTaken, match="is delivered once"):
+        with pytest.raises(ResultTaken, match="was delivered already"):
             await task
         failing = await tasks.async_nolink(fail)
         with pytest.raises(ActorExited):
