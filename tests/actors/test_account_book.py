@@ -280,7 +280,9 @@ async def test_a_budget_that_nothing_would_remember_is_refused_before_anything_s
     till = Till()
     async with way(till_plan(till, tmp_path, budget=ONE_TURN), tmp_path) as answer:
         result = await answer("one")
-    assert result.refusal.startswith("budget of 'agent': a single run does not remember what earlier runs spent")
+    assert result.refusal.startswith(
+        "budget of 'agent': a single run does not remember what earlier runs spent"
+    )
     assert till.prompts == 0
 
 
