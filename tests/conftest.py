@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before anything of them is imported: what tests share shows the values of an assertion that fails, as tests do.
 pytest.register_assert_rewrite(
@@ -18,6 +19,10 @@ from tests.conformance.outcomes import Outcomes
 from tests.durations import in_order, is_slow
 
 pytest_plugins = ["pytester"]
+
+# how long an example takes says how busy the machine is, and nothing of the product
+settings.register_profile("proctor", deadline=None)
+settings.load_profile("proctor")
 
 PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""

@@ -70,7 +70,8 @@ class EventLog:
     """Appended to by one agent, read through cursors. `path=None` keeps the file nameless, gone with the log.
 
     `window` (events) and `window_bytes` bound what is held in memory, `limit` (bytes) what is on disk. Raises
-    `RecordingFailed` when the disk does; with `failed`, which is told, it goes on in memory alone until `resume`.
+    `RecordingFailed` when the disk does; with `failed`, which is called with it, it goes on in memory alone until `resume`.
+    `lasting`: the file stays at `path` after `close`; otherwise its folder is removed.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class EventLog:
         window_bytes: int = WINDOW_BYTES,
         limit: int | None = None,
         failed: Callable[[RecordingFailed], None] | None = None,
+        lasting: bool = True,
     ) -> None:
         self.path = path
+        self._lasting = lasting
         self._failed = failed
         self._written = True
         self._lost = 0  # while nothing is written: the first event that is not on disk
@@ -167,7 +170,7 @@ class EventLog:
     def move_to(self, path: Path) -> None:
         """Go on in a copy of its file at `path`, unseen by readers. Raises `RecordingFailed`, and is then where it was."""
         self._file.move_to(path)
-        self.path = path
+        self.path, self._lasting = path, True
 
     def _write(self, data: bytes, position: int, count: int) -> None:
         file, place = self._file, self._file.end
@@ -178,8 +181,11 @@ class EventLog:
             self._drop(self._limit)
 
     def close(self) -> None:
-        """No more events: readers end when they have read what is there. The file stays readable to them."""
+        """No more events: readers end when they have read what is there, from the file too."""
         self._closed = True
+        # a descriptor must not wait for the garbage collection of its log: handles of ended agents are kept for long
+        if self.path is not None and (self._lasting or self._start <= self._file.first):
+            self._file.close()
         self._lot.unpark_all()
 
     def reopen(self) -> None:
@@ -187,7 +193,7 @@ class EventLog:
         self._closed = False
 
     def release(self) -> None:
-        """Close the log and its file. Only for a log without readers left; otherwise the file goes with the last."""
+        """Close the log and its file. Only for a log without readers left: a nameless file is gone."""
         self.close()
         self._finalizer()
 

@@ -136,7 +136,7 @@ class RunDirectory:
     def open_log(self) -> EventLog:
         """The event log, through all incarnations. Raises `RecordingFailed`."""
         failed = None if self._listen is None else self._tell
-        self._log = EventLog(self.path / "events.ndjson", limit=self._share, failed=failed)
+        self._log = EventLog(self.path / "events.ndjson", limit=self._share, failed=failed, lasting=self.kept)
         return self._log
 
     def open_incarnation(self) -> Recording:

@@ -14,6 +14,7 @@ A rotation that the system refuses is put off, and does not fail the write that 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tempfile
@@ -103,6 +104,7 @@ class SegmentedFile:
 
     def append(self, data: bytes, units: int | None = None) -> None:
         """Write all of `data`, which ends `units` units (None: as many as lines), or nothing. Raises `RecordingFailed`."""
+        self._open()
         if self._segment is not None and self._size >= self._segment:
             self._rotate()
         if self._torn:
@@ -125,7 +127,10 @@ class SegmentedFile:
         """At most `size` bytes from `place` on, of one segment; nothing where that is gone. Raises `RecordingFailed`."""
         try:
             if place >= self._begin:
-                return os.pread(self.fd, min(size, self.end - place), place - self._begin)
+                size = min(size, self.end - place)
+                if self.fd < 0:
+                    return _read(self.path, place - self._begin, size)
+                return os.pread(self.fd, size, place - self._begin)
             for segment in self._old:
                 if segment.begin <= place < segment.begin + segment.size:
                     return _read(segment.path, place - segment.begin, size)
@@ -152,10 +157,26 @@ class SegmentedFile:
         return True
 
     def close(self) -> None:
-        """Close it. A second call does nothing."""
+        """Close the descriptor. A file with a name is opened again when it is read or appended to."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def _open(self) -> None:
+        """Open the file again where it was closed. Raises `RecordingFailed`."""
+        if self.fd >= 0:
+            return
+        try:
+            self.fd = open_private(self.path, _FLAGS)
+            size = os.fstat(self.fd).st_size
+            if 0 < size < self._size:
+                raise OSError(errno.EIO, "another program has changed the file")
+        except OSError as error:
+            self.close()
+            raise RecordingFailed(str(self.path), error) from error
+        if size < self._size:
+            self._lose_current()
+        self._torn = self._torn or size > self._size
 
     def truncate(self, place: int, units: int) -> None:
         """Forget what the current segment has behind `place`, where it has `units` in all. Raises `RecordingFailed`."""
@@ -164,9 +185,16 @@ class SegmentedFile:
         self._cut()
 
     def _lose(self, place: int) -> None:
+        if place >= self._begin:
+            self._lose_current()
+            return
         while self._old and (self._old[0].begin <= place or not self._old[0].path.exists()):
             if not self.drop_oldest():
                 return
+
+    def _lose_current(self) -> None:
+        self.held -= self._size
+        self._first, self._begin, self._size = self.units, self.end, 0
 
     def _cut(self) -> None:
         try:
@@ -179,6 +207,7 @@ class SegmentedFile:
         """Go on in a segment of its own, whose first unit is `unit`: those before it that were not written are nowhere.
 
         Raises `RecordingFailed`."""
+        self._open()
         if self._torn:
             self._cut()
         try:
@@ -202,6 +231,7 @@ class SegmentedFile:
     def move_to(self, path: Path) -> None:
         """Go on in a copy at `path`: each unit and each place stays what it was. Raises `RecordingFailed`, and is then where
         it was."""
+        self._open()
         if self._torn:
             self._cut()
         try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from tests.actors.full_disk import disk_at
 
 def deltas(first: int, count: int, size: int = 10) -> list[AnyEvent]:
     return [TextDelta(n, "t", f"{n}".ljust(size, ".")) for n in range(first, first + count)]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 async def everything(log: EventLog, since: int = 0) -> list[AnyEvent]:
@@ -221,6 +226,90 @@ async def test_a_nameless_log_leaves_no_file_and_no_descriptor() -> None:
     log.append(deltas(0, 10))
     log.release()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_a_closed_log_holds_no_descriptor_and_is_still_read_from_its_file(tmp_path: Path) -> None:
+    before, path = descriptors(), tmp_path / "events.ndjson"
+    log = EventLog(path, window=1)
+    for n in range(5):
+        log.append(deltas(n, 1, 2_000))
+    log.close()
+    assert descriptors() == before
+    assert await everything(log) == deltas(0, 5, 2_000)
+    assert descriptors() == before
+
+
+async def test_a_closed_log_that_reopens_writes_on_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    log = EventLog(path, window=1)
+    log.append(deltas(0, 3, 2_000))
+    log.close()
+    log.reopen()
+    log.append(deltas(3, 2, 2_000))
+    log.close()
+    later = EventLog(path)
+    later.close()
+    assert await everything(log) == await everything(later) == deltas(0, 5, 2_000)
+
+
+@pytest.mark.parametrize("removed", ["the file", "the folder"])
+async def test_a_closed_log_whose_file_was_removed_says_what_is_missing(tmp_path: Path, removed: str) -> None:
+    path = tmp_path / "run" / "events.ndjson"
+    path.parent.mkdir()
+    log = EventLog(path, window=1)
+    for n in range(6):
+        log.append(deltas(n, 1))
+    log.close()
+    shutil.rmtree(path.parent) if removed == "the folder" else path.unlink()
+    (missing, *rest) = await everything(log)
+    assert isinstance(missing, Notice)
+    assert missing.data == {"since": 0, "next": 6 - len(rest)}
+    assert rest == deltas(6 - len(rest), len(rest))
+    log.release()
+
+
+async def test_a_reopened_log_whose_file_was_removed_goes_on_in_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    log = EventLog(path, window=1)
+    for n in range(6):
+        log.append(deltas(n, 1))
+    log.close()
+    path.unlink()
+    log.reopen()
+    for n in range(6, 12):
+        log.append(deltas(n, 1))
+    log.close()
+    (missing, *rest) = await everything(log)
+    assert isinstance(missing, Notice)
+    assert missing.data == {"since": 0, "next": 6}
+    assert rest == deltas(6, 6)
+
+
+async def test_a_reopened_log_whose_file_somebody_cut_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    log = EventLog(path, window=1)
+    log.append(deltas(0, 3))
+    log.close()
+    os.truncate(path, 10)
+    log.reopen()
+    with pytest.raises(RecordingFailed, match="another program has changed the file") as raised:
+        log.append(deltas(3, 1))
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("window", [1, 1_000])
+async def test_a_log_in_a_folder_that_goes_is_read_to_its_end_after_that(tmp_path: Path, window: int) -> None:
+    before, folder = descriptors(), tmp_path / "run"
+    folder.mkdir()
+    log = EventLog(folder / "events.ndjson", window=window, lasting=False)
+    for n in range(6):
+        log.append(deltas(n, 1))
+    log.close()
+    assert (descriptors() == before) is (window > 1)  # what memory holds needs no file
+    shutil.rmtree(folder)
+    assert await everything(log) == deltas(0, 6)
+    log.release()
+    assert descriptors() == before
 
 
 def test_a_position_below_zero_is_refused() -> None:

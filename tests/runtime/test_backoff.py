@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from proctor.runtime import (
     IGNORE,
     ChildSpec,
     Crash,
+    ExitReason,
     Killed,
     MaxRestartsExceeded,
     Normal,
@@ -26,7 +28,7 @@ from proctor.runtime import (
 )
 from proctor.runtime.events import ChildRestarting
 from proctor.runtime.spec import Backoff, Strategy
-from proctor.runtime.supervision.backoff import delay, ends_row, is_too_long
+from proctor.runtime.supervision.backoff import delay, ends_row, is_too_long, waits_out
 from tests.runtime.stage import (
     Boom,
     Notes,
@@ -42,6 +44,27 @@ from tests.runtime.stage import (
 
 SECOND = Backoff(min_delay=1, max_delay=8, jitter=0)
 """1, 2, 4, 8, 8 … seconds; a row ends after 8 seconds of readiness."""
+
+
+FULL = OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.mark.parametrize(
+    ("backoff", "reason", "result"),
+    [
+        (SECOND, Crash(FULL), True),
+        (None, Crash(FULL), False),  # nothing would wait: it must count, or the restarts never end
+        (SECOND, Crash(Boom()), False),
+        (SECOND, Crash(OSError(errno.EACCES, "permission denied")), False),
+        (SECOND, Shutdown(), False),
+        (SECOND, Killed(), False),
+    ],
+)
+def test_only_a_restart_that_waits_for_what_the_machine_lacked_is_not_counted(
+    backoff: Backoff | None, reason: ExitReason, result: bool
+) -> None:
+    assert waits_out(backoff, reason) is result
+
 
 LONG = Backoff(min_delay=100, max_delay=100, jitter=0)
 
