@@ -58,7 +58,7 @@ CLIPPED = 100_000
 
 @attrs.frozen(kw_only=True)
 class Delivery:
-    """How far a request came before it failed. `stage` is where it stood when that began, before anything was done about it.
+    """The progress of a request before it failed. `stage` is where it stood when that began, before anything was done about it.
 
     `sent` counts all attempts; `elapsed` is in seconds since it was asked; `pid` is that of the command line itself, None
     where it has none or none was started; `exit` how its process ended, None while it lives. `text` is what had streamed

@@ -57,7 +57,7 @@ def facts_of(error: BaseException) -> ErrorFacts:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Who must act; what says nothing of itself is a fault of ours."""
+    """The party that must act; ours for an error without that fact."""
     return facts_of(error).fault
 
 
@@ -74,7 +74,7 @@ def is_safe_to_repeat(error: BaseException) -> bool:
 
 
 def response_of(error: BaseException) -> Response:
-    """What is done about an error."""
+    """The response to an error."""
     facts = facts_of(error)
     return "retry" if facts.retryable else RESPONSES[facts.fault]
 

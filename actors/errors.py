@@ -39,7 +39,7 @@ class AgentError(Exception):
 
 @attrs.frozen
 class OptionFault:
-    """What is wrong with one option, to be read behind its name; `option` is empty where the text says all."""
+    """The fault of one option, to be read behind its name; `option` is empty where the text says all."""
 
     option: str
     text: str
@@ -157,7 +157,7 @@ class VersionCheckFailed(AgentError):
 
 
 class StartRefused(AgentError):
-    """The CLI ended before it was ready, and said why; `resumed` tells that it was asked to resume a session."""
+    """The CLI ended before it was ready, and gave the reason; `resumed`: it was asked to resume a session."""
 
     fault: Fault = "machine"
     remedy = "check what its command line says; a login or an option may be missing"
@@ -426,7 +426,7 @@ class MaybeExecuted(AgentError):
 
     @property
     def exit(self) -> ExitReason | None:
-        """How its process ended, None where that is not known."""
+        """The end of its process, None where that is not known."""
         return None if self.delivery is None else self.delivery.exit
 
 

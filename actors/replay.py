@@ -56,7 +56,7 @@ class Recorded:
     allowed: Mapping[str, bool]
 
     async def verdict(self, question: ApprovalRequested) -> Verdict:
-        """What the recorded host said to this question; one that it was not asked is denied."""
+        """The recorded host's answer to this question; an unrecorded one is denied."""
         allow = self.allowed.get(question.id, False)
         return Verdict(allow, "" if allow else "it was denied when it was recorded")
 
@@ -83,7 +83,7 @@ def find_recording(path: str | Path) -> str:
 
 
 def read_recording(path: str | Path) -> Recorded:
-    """What is known of the recording that `path` names. Raises `BadOption` when there is none or nothing to send."""
+    """Read the facts of the recording that `path` names. Raises `BadOption` when there is none or nothing to send."""
     prefix = find_recording(path)
     meta = _frame(_bytes(f"{prefix}meta.json"))
     try:
@@ -138,7 +138,7 @@ def replayed_by(
 
 
 def _launch(dialect: Dialect, argv: tuple[str, ...], wanted: Launch) -> Command:
-    """What the dialect would have for a program of its own, with the player in its place."""
+    """The dialect's own launch, with the player in the place of the program."""
     command = dialect.launch(attrs.evolve(wanted, executable=argv))
     return attrs.evolve(command, argv=argv)
 

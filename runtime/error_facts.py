@@ -28,7 +28,7 @@ class ErrorFacts(Protocol):
 
     @property
     def fault(self) -> Fault:
-        """Who must act."""
+        """The party that must act."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class ErrorFacts(Protocol):
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The action that helps."""
         ...
 
 

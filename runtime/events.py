@@ -46,7 +46,7 @@ EventKind: TypeAlias = Literal[
 
 @attrs.frozen(kw_only=True)
 class SupervisorEvent:
-    """What every event has: its number in the tree, the time in seconds of the run's clock, and whose it is.
+    """The fields of every event: its number in the tree, the time in seconds of the run's clock, and whose it is.
 
     `path` names the child or supervisor, as in `fleet/fixers/fixer`.
     """

@@ -108,9 +108,9 @@ class Crash:
 
 @attrs.frozen
 class ExitStatus:
-    """How an operating system process ended: an exit `code`, or the number of the `signal` that killed it.
+    """The end of an operating system process: an exit `code`, or the number of the `signal` that killed it.
 
-    `stderr` is the last of what it said there, where that was read; it tells why, and two ends are equal without it.
+    `stderr` is the last of its output there, where that was read; it tells why, and two ends are equal without it.
     """
 
     code: int | None = None
@@ -165,7 +165,7 @@ class NoProc(DeliveryError):
 
     `target` is what was addressed, where that is known; `known` are the names that exist, of which the text has the
     one that was perhaps meant (not among more than a thousand). `delivery` is
-    filled in by whoever had sent a request: how far that came.
+    filled in by the sender of a request: how far that came.
     """
 
     remedy = "wait until it runs, or start it"
@@ -242,7 +242,7 @@ class TerminateTree(Exit):
 
 
 class TreeTerminated(TerminateTree):
-    """What a root raises for a child's `TerminateTree`: with the `path` of that child and its `reason`."""
+    """The error that a root raises for a child's `TerminateTree`: with the `path` of that child and its `reason`."""
 
     def __init__(self, reason: TreeShutdown) -> None:
         super().__init__(reason.detail)

@@ -80,7 +80,7 @@ class Signals:
         self._token: trio.lowlevel.TrioToken | None = None
 
     def interrupt(self) -> Interrupt | None:
-        """What the first signal asks for; `None` if none came."""
+        """The request of the first signal; `None` if none came."""
         if not self._arrived:
             return None
         first = self._arrived[0]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ChildStatus(Protocol):
-    """What the supervisor hands to a function child as `task_status`."""
+    """The `task_status` that the supervisor passes to a function child."""
 
     def started(self, value: object = None, /) -> None:
         """Ready, with a value for the caller that asked for the start. Raises `RuntimeError` the second time."""

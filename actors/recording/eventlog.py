@@ -7,7 +7,7 @@ segments of the file go first. A reader that stands where events are missing, be
 did not take them, gets one `Notice` with the code `events_dropped`, whose `data` has `since` and `next`, and goes on there. A log that was cut short in the middle of an event, as a full disk or a lost
 machine leaves it, is gone on with behind its last whole event.
 
-Positions are counted from 0 over the life of the log, through every restart of its agent, and are the same for whoever opens its
+Positions are counted from 0 over the life of the log, through every restart of its agent, and are the same for a program that opens its
 file later: what is missing has its positions, too. `append` does not wait;
 it wakes the readers that do. Events travel in batches: a reader's iterator hands a batch out with one task switch at
 most.
@@ -220,7 +220,7 @@ class EventLog:
         return self._file_from(position, hint)
 
     def missing(self, position: int) -> Notice | None:
-        """What a reader at `position` is to be told in the place of the events that were removed; None when it is there."""
+        """The notice for a reader at `position` in the place of removed events; None when the event is there."""
         following = self._readable_from(position)
         if following == position:
             return None
@@ -317,7 +317,7 @@ class EventLog:
             raise RecordingFailed(
                 str(self.path), OSError(errno.EIO, "another program has changed the event log")
             )
-        return [], (-1, 0)  # somebody has removed it: what is missing is told
+        return [], (-1, 0)  # another program has removed it: `missing` makes the notice
 
     def _whole_lines(self, offset: int) -> bytes:
         size, data = _STRIDE, self._file.read(offset, _STRIDE)
@@ -354,7 +354,7 @@ class Cursor:
 
     @property
     def log(self) -> EventLog:
-        """What it reads."""
+        """The log that it reads."""
         return self._log
 
     async def batch(self) -> Sequence[AnyEvent]:
@@ -365,7 +365,7 @@ class Cursor:
         return self._fetch()
 
     def batch_nowait(self) -> Sequence[AnyEvent]:
-        """What is there now, perhaps nothing."""
+        """The events that are there now, perhaps none."""
         return [*self._left] or self._fetch()
 
     def __aiter__(self) -> Cursor:
@@ -399,7 +399,7 @@ class Cursor:
 
 
 def _whole_events(data: bytes) -> tuple[int, int]:
-    """How many bytes and lines at the beginning of `data` are whole events."""
+    """The numbers of bytes and lines at the beginning of `data` that are whole events."""
     place = count = 0
     while end := data.find(b"\n", place) + 1:
         try:

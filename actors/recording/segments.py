@@ -6,10 +6,10 @@
 
 Guarantees: what is appended is there whole or not at all, and the file can be appended to after a disk that was full: what
 a failed write has left is cut off. Units (events, lines) are counted over all segments, those that were removed or never
-written included, and so are bytes: a place in the file stays what it was, and a unit keeps its number for whoever opens the
+written included, and so are bytes: a place in the file stays what it was, and a unit keeps its number for all that open the
 file later. A segment ends at the end of a line. A segment that somebody else has removed is lost, and nothing else is.
 
-A rotation that the system refuses is put off, and does not fail the write that wanted it.
+A rotation that the system refuses is put off, and does not fail the write that needed it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SegmentedFile:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """What is missing between units that are there: the first of it, and the first unit behind it."""
+        """The gaps between units that are there: the first of it, and the first unit behind it."""
         held = [segment for segment in self._old if segment.size]
         behind = (*(segment.first for segment in held[1:]), self._first)
         pairs = zip(held, behind, strict=False)
@@ -149,7 +149,7 @@ class SegmentedFile:
             # before the last name that has a number goes: without one, units would be counted from 0 again
             marker = self._marker(self._first) if is_last else None
             segment.path.unlink(missing_ok=True)
-        except OSError:  # it stays known: a file that nobody counts would leave a hole behind it
+        except OSError:  # it stays in the list: an uncounted file would leave a hole behind it
             return False
         self._old.popleft()
         self.held -= segment.size

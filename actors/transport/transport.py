@@ -22,7 +22,7 @@ from proctor.runtime.processes import Command, Condition, Process, Step, open_pr
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """What a far end is started with. `on_stderr` is told its last words as they come; `marker` tells its processes
+    """The start of a peer. `on_stderr` gets its stderr as it comes; `marker` tells its processes
     from those of other hosts."""
 
     command: Command
@@ -41,17 +41,17 @@ class Transport(Protocol):
 
     @property
     def exit(self) -> ExitReason | None:
-        """How it ended, None before; an `ExitStatus` carries the last of its stderr."""
+        """Its end, None before; an `ExitStatus` carries the last of its stderr."""
         ...
 
     @property
     def stderr(self) -> bytes:
-        """The last bytes of what it said there so far; also after its end."""
+        """The last bytes of its stderr so far; also after its end."""
         ...
 
     @property
     def condition(self) -> Condition:
-        """What is to be seen of it from outside now; a look never waits for it."""
+        """Its state as seen from outside now; reading it never waits for the peer."""
         ...
 
     def connect(self) -> AbstractAsyncContextManager[object]:
@@ -64,7 +64,7 @@ class Transport(Protocol):
         ...
 
     def messages(self) -> AsyncIterator[bytes]:
-        """What it says, as it comes and wherever it was cut; ends with its output. Raises `TransportMisuse` at the
+        """Its output, as it comes and wherever it was cut; ends with its output. Raises `TransportMisuse` at the
         second call."""
         ...
 
@@ -85,7 +85,7 @@ class Transport(Protocol):
         ...
 
     async def stop(self, ladder: Sequence[Step]) -> ExitReason:
-        """Take it down by `ladder` and return how it ended. The first ladder is the one that runs, whoever waits."""
+        """Take it down by `ladder` and return how it ended. The first ladder is the one that runs, however many wait."""
         ...
 
 
@@ -109,7 +109,7 @@ class Chunks:
 
 
 class TransportState:
-    """What of that which can be done once has been done with a far end, called `name`."""
+    """The steps that can be done once with the peer called `name`, and were done."""
 
     def __init__(self, name: str) -> None:
         self.phase: Literal["new", "connecting", "connected", "left"] = "new"
@@ -160,7 +160,7 @@ class ProcessTransport:
 
     @property
     def exit(self) -> ExitReason | None:
-        """How it ended, by its status."""
+        """Its end, by its status."""
         reason = None if self._process is None else self._process.exit
         return attrs.evolve(reason, stderr=self.stderr) if isinstance(reason, ExitStatus) else reason
 
@@ -223,7 +223,7 @@ class ProcessTransport:
 
 
 async def stderr_received() -> None:
-    """Return when what a process wrote on stderr before the bytes just read from its stdout has been told: one step of
+    """Return when what a process wrote on stderr before the bytes just read from its stdout has been handed out: one step of
     the loop finds it waiting, and by the next the task that reads it has run."""
     for _ in range(2):
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -83,7 +83,7 @@ class Continue:
 
 @attrs.frozen
 class ActorContext:
-    """What an incarnation knows of itself.
+    """The identity of an incarnation, for itself.
 
     `kept` belongs to the child's place at its supervisor: it survives restarts and goes with the spec.
     """
@@ -98,7 +98,7 @@ class ActorContext:
 
     @property
     def path(self) -> str:
-        """Where it stands in the tree, as in `fleet/fixers/fixer`."""
+        """Its place in the tree, as in `fleet/fixers/fixer`."""
         return self.ref.path
 
     def beat(self) -> None:
@@ -201,7 +201,7 @@ class Actor:
 
     @property
     def kept(self) -> Kept:
-        """What survives a restart; dropped with the spec."""
+        """The state that survives a restart; dropped with the spec."""
         return self._context.kept
 
     @property

@@ -30,7 +30,7 @@ Ended: TypeAlias = ExitReason | Ignore | None
 
 
 class Owner(Protocol):
-    """Who runs an actor."""
+    """The owner of a running actor."""
 
     def opened(self, nursery: trio.Nursery) -> None:
         """The actor's hooks and tasks run in `nursery` from now on."""

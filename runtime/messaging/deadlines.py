@@ -42,7 +42,7 @@ def left(deadline: float) -> float | None:
 
 
 class Timed(Protocol):
-    """What has a deadline: a call."""
+    """Something with a deadline: a call."""
 
     deadline: float
 
@@ -51,7 +51,7 @@ class Timed(Protocol):
 
 
 class Holder(Protocol):
-    """Where one deadline waits."""
+    """The place of one deadline."""
 
     def pop(self, call: Timed, default: None, /) -> object:
         """Take `call` out; nothing happens if it is not held."""
@@ -71,7 +71,7 @@ class Deadlines:
         self._next = math.inf
 
     def __len__(self) -> int:
-        """How many are held."""
+        """The number of deadlines held."""
         return len(self._odd) + sum(map(len, self._lanes.values()))
 
     def add(self, call: Timed, timeout: float) -> Holder:
@@ -138,7 +138,7 @@ class Heap:
 
     @property
     def places(self) -> int:
-        """How many are taken up, by calls or by what was taken out."""
+        """The number of entries in use, by calls or by removed ones."""
         return len(self._heap)
 
     def push(self, call: Timed) -> None:

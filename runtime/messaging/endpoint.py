@@ -36,7 +36,7 @@ from proctor.runtime.messaging.notices import Down, ExitSignal, Watcher
 
 
 class Stoppable(Protocol):
-    """What can be ended from outside."""
+    """Something that can be stopped from outside."""
 
     def stop(self, reason: ExitReason) -> None:
         """Ask it to end with `reason`. Returns at once; a second request changes nothing."""
@@ -46,7 +46,7 @@ class Stoppable(Protocol):
 
 
 class Control(Stoppable, Protocol):
-    """What stands behind an endpoint."""
+    """The controls behind an endpoint."""
 
     def ending(self) -> None:
         """Take note that its end begins, whatever the cause. Returns at once; a second call changes nothing."""
@@ -71,7 +71,7 @@ class PendingCall(Message, Protocol):
 
 
 class Keeper(Protocol):
-    """Where the queued casts of an incarnation wait for the next one."""
+    """The store in which the queued casts of an incarnation wait for the next one."""
 
     def keep(self, endpoint: Endpoint, left: Sequence[Message], error: Callable[[], DeliveryError]) -> None:
         """Keep the casts of what `endpoint` has left over; all else fails with an `error` of its own."""
@@ -85,7 +85,7 @@ class Names(Protocol):
 
 
 class TreeServices(Protocol):
-    """What the end points of one tree share."""
+    """The services that the end points of one tree share."""
 
     casts: int
 
@@ -123,7 +123,7 @@ class Findable(AnyAddress, Protocol):
 
 
 class Linked(Protocol):
-    """What stands behind an endpoint and can be linked."""
+    """The controls behind an endpoint that can be linked."""
 
     def take_exit_signal(self, signal: ExitSignal) -> bool:
         """Take the end of one that it was linked to; False if that means nothing to it. Never waits."""

@@ -134,7 +134,7 @@ class Mailbox(Generic[Item]):
         return oldest
 
     def load(self) -> int:
-        """How many user messages wait to be handled, those of senders without room included."""
+        """The number of user messages that wait to be handled, those of senders without room included."""
         return len(self._user or ()) + len(self._senders or ())
 
     def first_queued(self, number: int) -> list[Item]:
@@ -261,7 +261,7 @@ class Mailbox(Generic[Item]):
         return item
 
     def pause(self) -> Awaitable[object]:
-        """What to await when `take_nowait` gave nothing: news, or that others had their turn."""
+        """An awaitable for when `take_nowait` gave nothing: news, or that others had their turn."""
         if self.burst >= BURST:
             self.burst = 1
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105  # awaited by the caller, one frame nearer

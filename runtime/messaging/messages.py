@@ -122,7 +122,7 @@ class Call:
         return Abort.SUCCEEDED
 
     def asleep(self, task: Task, timeout: float = math.inf) -> Awaitable[object]:
-        """What to await in `task`, the current one, until it is settled.
+        """An awaitable for `task`, the current one, that ends when it is settled.
 
         `timeout` is what the `deadline` was made of in this step; infinity if it is held already.
         """
@@ -145,7 +145,7 @@ class Call:
         return self.outcome()
 
     def outcome(self) -> Any:
-        """What it was answered with: returned, or raised if it is an error; `None` if it `expired`."""
+        """Its answer: returned, or raised if it is an error; `None` if it `expired`."""
         if self._error is not None:
             raise self._error
         return self._answer
@@ -173,7 +173,7 @@ class Cast:
 
 
 class Info(Cast):
-    """What goes to `handle_info`: from the actor's own tasks, a `Down` or an `ExitSignal`."""
+    """A message for `handle_info`: from the actor's own tasks, a `Down` or an `ExitSignal`."""
 
     __slots__ = ()
 
@@ -196,7 +196,7 @@ def _is_in_its_step(task: Task | None) -> bool:
 
 
 def seconds_left(timeout: float | None, task: Task, now: float, target: Endpoint | None = None) -> float:
-    """How long a call of `task` may take: its own time-out, or what is left of the call it is handling.
+    """The seconds that a call of `task` may take: its own time-out, or what is left of the call it is handling.
 
     Reports a call of an actor to a `target` that waits, over whatever others, for this actor.
     """

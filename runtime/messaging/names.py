@@ -59,7 +59,7 @@ class Name(Address):
         return self._system.registry.is_due(self.name)
 
     def kept(self) -> Mapping[Any, Any]:
-        """What the child of this name keeps over restarts, also between two incarnations; nothing where none is due."""
+        """The state that the child of this name keeps over restarts, also between two incarnations; nothing where none is due."""
         return self._system.registry.kept(self.name)
 
     async def wait_out(self) -> Ref:

@@ -27,7 +27,7 @@ class ExitSignal:
 
 
 class Watcher(Protocol):
-    """What an end point notifies of its end."""
+    """A receiver of the notice that an end point has ended."""
 
     def deliver(self, down: Down) -> None:
         """Take the one notice. Must not raise."""

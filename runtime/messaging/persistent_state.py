@@ -48,7 +48,7 @@ class Kept(dict[Any, Any]):
                 message.undelivered(endpoint, error())
 
     def take_mail(self) -> list[Message]:
-        """What was kept, for the next incarnation."""
+        """The casts kept for the next incarnation."""
         return [] if self._mail is None else self._mail.take()
 
 

@@ -106,7 +106,7 @@ class Address(ABC):
     def send_request(self, msg: object, timeout: float | None = None) -> Request:
         """Send `msg` and return at once; the `Request` waits for the answer.
 
-        It ends with `CallTimeout` after `timeout` seconds, at once with `NoProc` where nobody is, and with
+        It ends with `CallTimeout` after `timeout` seconds, at once with `NoProc` where no actor is, and with
         `MailboxFull` where there is no room, because a request does not wait to be sent.
         """
         now = trio.current_time()
@@ -183,7 +183,7 @@ class Address(ABC):
             endpoint.control.stop(reason)
 
     def kill(self) -> None:
-        """End the incarnation by force, without its `terminate`. Nothing happens if nobody is there."""
+        """End the incarnation by force, without its `terminate`. Nothing happens if no actor is there."""
         self.exit(Killed())
 
 
@@ -201,7 +201,7 @@ class Ref(Address):
 
     @property
     def path(self) -> str:
-        """Where it stands in the tree, as in `fleet/fixers/fixer`."""
+        """Its place in the tree, as in `fleet/fixers/fixer`."""
         return self.endpoint.path
 
     @property
@@ -211,7 +211,7 @@ class Ref(Address):
 
     @property
     def info(self) -> object:
-        """What its start said by `task_status.started(info)`."""
+        """The value that its start gave to `task_status.started(info)`."""
         return self.endpoint.info
 
     def hold(self, name: str) -> bool:

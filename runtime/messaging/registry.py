@@ -70,7 +70,7 @@ class Registry:
         self._due[name] = owner
 
     def pass_on(self, name: str, owner: Kept, heir: Kept) -> bool:
-        """What was due from `owner` is due from `heir`; False if it belongs to another place by now. For supervisors."""
+        """Move the name from `owner` to `heir`; False if another place holds it by now. For supervisors."""
         if self._due.get(name) is not owner:
             return False
         self._due[name] = heir
@@ -98,7 +98,7 @@ class Registry:
         return name in self._due and not (self._ending and self.receiver(name) is None)
 
     def kept(self, name: str) -> Mapping[Any, Any]:
-        """What the child of this name keeps over its restarts, for readers; nothing where none is due."""
+        """The state that the child of this name keeps over its restarts, for readers; nothing where none is due."""
         return self._due.get(name, {})
 
     def receiver(self, name: str) -> Ref | None:

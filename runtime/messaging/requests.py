@@ -6,7 +6,7 @@ A wait that runs out changes nothing. An answer that has come is never lost to a
 
 A request is never waited with to be sent: a full mailbox ends it at once with `MailboxFull`, under
 `overflow="block"` too. OTP's send cannot fail, because its mailbox has no end; where there is one, who goes on at
-once has to be told, or the messages would wait without bound on the sender's side.
+once must be told, or the messages would wait without bound on the sender's side.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Request:
             self.abandon()
 
     def result(self) -> Any:
-        """What it ended with, returned or raised. Raises `trio.WouldBlock` before."""
+        """Its result, returned or raised. Raises `trio.WouldBlock` before."""
         if not self.settled:
             raise trio.WouldBlock
         if self._error is not None:

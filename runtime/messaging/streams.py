@@ -144,7 +144,7 @@ class Sink:
         self._granted.set()
 
     def take_all(self) -> deque[object]:
-        """What was sent and not yet taken."""
+        """All items sent and not yet taken."""
         taken, self._items = self._items, deque()
         return taken
 

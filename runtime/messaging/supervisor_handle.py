@@ -70,7 +70,7 @@ class SupervisorHandle(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it stands in the tree."""
+        """Its place in the tree."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class SupervisorHandle(Protocol):
 
     @property
     def late(self) -> tuple[LateStop, ...]:
-        """What did not end in time when this supervisor stopped."""
+        """The children that did not end in time when this supervisor stopped."""
         ...
 
     async def which_children(self) -> tuple[ChildInfo, ...]:
@@ -88,7 +88,7 @@ class SupervisorHandle(Protocol):
         ...
 
     async def count_children(self) -> ChildCounts:
-        """How many specs are held and how many children live."""
+        """The numbers of specs held and of children that live."""
         ...
 
     def name(self, name: str) -> Name:

@@ -50,7 +50,7 @@ class Timers:
         self._limit = SLACK
 
     def __len__(self) -> int:
-        """How many are held, some that are over included."""
+        """The number of timers held, some that are over included."""
         return len(self._heap)
 
     def at(self, time: float, alarm: Alarm) -> None:

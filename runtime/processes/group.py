@@ -18,7 +18,7 @@ from proctor.runtime.processes.stopping import Sent
 
 
 class Group:
-    """Where the signals of one process go. `pgid` is the leader's pid, a guard's if `guarded`; `leader_pid` is the
+    """The process group that signals of one process go to. `pgid` is the leader's pid, a guard's if `guarded`; `leader_pid` is the
     program's own. `note` is called with what could not be delivered."""
 
     __slots__ = ("_closed", "_note", "_signals", "guarded", "leader_pid", "pgid")
@@ -56,7 +56,7 @@ class Group:
         self._closed = True
 
     def sent(self, killed: bool, detail: Shutdown) -> Sent:
-        """What was sent so far, for `judge`; `killed` counts a kill, `detail` is the reason of the stop."""
+        """The signals sent so far, for `judge`; `killed` counts a kill, `detail` is the reason of the stop."""
         return Sent(signals=self._signals, killed=killed, guarded=self.guarded, detail=detail)
 
     def _deliver(self, send: Callable[[int, int], None], number: int, signum: int) -> None:

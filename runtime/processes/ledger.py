@@ -90,7 +90,7 @@ class Entry:
 
 @attrs.frozen(kw_only=True)
 class Swept:
-    """What a sweep found. `hosts` died and are settled; `killed` they had left, `left` could not be killed, each with
+    """The result of a sweep. `hosts` died and are settled; `killed` they had left, `left` could not be killed, each with
     its reason; `folders` of theirs were removed, `folders_left` could not be; `strangers` are numbers that lines name and
     that belong to others now, who were not touched. Not `sure`: it could not be looked everywhere, for `cause` where
     one is known, and the ledgers stay. `seconds` it took."""

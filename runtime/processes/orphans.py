@@ -31,7 +31,7 @@ SWEEP_LIMIT = 10.0
 PATIENT = 10
 """Looks in a row that the system may refuse."""
 QUIET = 10
-"""Looks in a row that find nobody and are enough where something is started all the time."""
+"""Empty searches in a row that are enough where processes are started all the time."""
 HANDFUL = 100
 """Processes that are frozen and killed at once: each takes a descriptor."""
 _SHORTEST, _LONGEST = 0.002, 0.05
@@ -60,7 +60,7 @@ class Orphan:
 
 @attrs.frozen
 class SweepResult:
-    """What became of those that were found. Not `sure`: it could not be looked everywhere in time, or not at all for
+    """The result of the search for orphans. Not `sure`: it could not be looked everywhere in time, or not at all for
     `cause`."""
 
     killed: tuple[Orphan, ...] = ()
@@ -92,11 +92,11 @@ async def kill_marked(keys: Collection[str], *, limit: float = SWEEP_LIMIT) -> S
     hunt = _Hunt(frozenset(keys))
     sure = False
     with trio.move_on_after(limit):
-        sure = await _found_nobody(hunt)
+        sure = await _found_none(hunt)
     return hunt.toll(sure=sure)
 
 
-async def _found_nobody(hunt: _Hunt) -> bool:
+async def _found_none(hunt: _Hunt) -> bool:
     limiter, quiet, refused, pause = trio.CapacityLimiter(1), 0, 0, _SHORTEST
     while refused < PATIENT:
         try:

@@ -5,7 +5,7 @@ the end of that output ends, so the process never blocks on it; a callback that 
 without a callback is for one consumer by `receive`, and what was unread on leaving stays to be had, up to
 LEFTOVER_LIMIT. Everything that was in the pipes at the exit is handed out; where somebody else still holds a pipe
 open, what is written later than the drain allows is not. An output that the system refuses to read has ended; the one
-who receives is told, and where nobody does, `lost` keeps it for the owner and `on_lost` is called.
+the receiver gets the error, and where there is none, `lost` keeps it for the owner and `on_lost` is called.
 
 Not here: the process. Who calls `drain` and `collect`, and when, is the business of `process`.
 """
@@ -29,7 +29,7 @@ OutputName = Literal["stdout", "stderr"]
 class Outputs:
     """The output of one process. `tail` holds the last of stderr; `discarded` counts the bytes left unread on leaving
     above LEFTOVER_LIMIT; `callback_error` is the first error of a callback; `lost` is the first output that could not be
-    read while nobody received it, and why."""
+    read while it had no receiver, with the reason."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class OutputPipe(_Descriptor):
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
         self.ended = trio.Event()
-        self._owed: int | None = None
+        self._unwritten: int | None = None
         self._refusal: OSError | None = None
         self._room = SMALL_READ
         self._consumer: object = None
@@ -98,9 +98,9 @@ class OutputPipe(_Descriptor):
 
     def expire(self) -> None:
         """Wait for nothing more: hand out what the pipe holds now, then end."""
-        if not self.closed and self._owed is None:
+        if not self.closed and self._unwritten is None:
             try:
-                self._owed = _bytes_waiting(self._fd)
+                self._unwritten = _bytes_waiting(self._fd)
             except OSError as error:
                 self._refusal = error  # raised where somebody reads
             trio.lowlevel.notify_closing(self._fd)
@@ -108,7 +108,7 @@ class OutputPipe(_Descriptor):
     async def _receive(self, consumer: object) -> bytes:
         while not self.closed:
             try:
-                if self._owed is None:
+                if self._unwritten is None:
                     await trio.lowlevel.wait_readable(self._fd)
                 else:
                     await trio.lowlevel.checkpoint()
@@ -128,12 +128,14 @@ class OutputPipe(_Descriptor):
         if self.closed:
             return b""
         try:
-            data = os.read(self._fd, self._room if self._owed is None else min(self._owed, self._room))
+            data = os.read(
+                self._fd, self._room if self._unwritten is None else min(self._unwritten, self._room)
+            )
         except (BlockingIOError, InterruptedError):
             return None
         self._room = SMALL_READ if len(data) < SMALL_READ else READ_SIZE
-        if self._owed is not None:
-            self._owed -= len(data)
+        if self._unwritten is not None:
+            self._unwritten -= len(data)
         if not data:
             self.close()
         return data

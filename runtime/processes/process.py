@@ -91,7 +91,7 @@ class Process:
     """A running process; made and entered by `open_process` only.
 
     `pid` and `pgid` are the leader's, `leader_pid` the program's own (not the same when guarded). `trace` lists what
-    was done to it as (time, what); `kill_sent` is true once a kill was sent by anyone. `status` is what it last said of
+    was done to it as (time, what); `kill_sent` is true once a kill was sent by anyone. `status` is its last report of
     itself to a notify socket.
     """
 
@@ -140,7 +140,7 @@ class Process:
 
     @property
     def condition(self) -> Condition:
-        """What is to be seen of it now, its pipes and its guard: some reads of /proc, no wait."""
+        """Its observable state now, with its pipes and its guard: some reads of /proc, no wait."""
         ends, parent = self._ends, self.pid if self.guarded else None
         gone = self.exit is not None
         process = "dead" if gone else process_state(self.leader_pid, parent)

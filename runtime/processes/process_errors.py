@@ -20,7 +20,7 @@ watching it, or on a pipe."""
 
 
 class Context(TypedDict):
-    """What every error of a process that has started carries."""
+    """The facts that every error of a started process carries."""
 
     stage: Stage
     argv0: str
@@ -33,7 +33,7 @@ class ProcessError(Exception):
 
     `stage` says where, `argv0` is the program's name as given, `pid` the program's own, below a guard, too: None when it
     was not started or has no process of its own; `elapsed` is in seconds since the start (0.0 when nothing was started).
-    `delivery` is filled in by whoever had sent the process a request: its record of how far that came.
+    `delivery` is filled in by the sender of a request: its record of how far that came.
     """
 
     retryable: bool = False

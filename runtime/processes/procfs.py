@@ -157,7 +157,7 @@ def ancestors() -> set[int]:
 
 @attrs.frozen
 class PidNamespace:
-    """Where numbers mean what they mean here: the machine, its boot, and the namespace of process numbers."""
+    """The scope in which a process number is valid: the machine, its boot, and the namespace of process numbers."""
 
     machine: str
     boot: str

@@ -39,7 +39,7 @@ SHORTAGES: Mapping[int, Shortage] = {
 
 
 def shortage_of(error: BaseException) -> Shortage | None:
-    """What had run out, by the first error of the system behind `error`; None when it was something else. Of a group all
+    """The resource that had run out, by the first error of the system behind `error`; None when it was something else. Of a group all
     must have failed for a shortage: the first of them is what is named."""
     each: BaseException | None = error
     seen = set[int]()
@@ -56,6 +56,6 @@ def shortage_of(error: BaseException) -> Shortage | None:
 
 
 def remedy_of(error: OSError, otherwise: str) -> str:
-    """What to do about a failed call; `otherwise` where nothing had run out."""
+    """The remedy for a failed call; `otherwise` where nothing had run out."""
     found = shortage_of(error)
     return otherwise if found is None else found.remedy

@@ -80,7 +80,7 @@ def fitted(ladder: Sequence[Step], seconds: float) -> tuple[Step, ...]:
 
 
 class Target(Protocol):
-    """What a ladder acts on: a process, or a scripted one."""
+    """The target of a stop ladder: a process, or a scripted one."""
 
     @property
     def exit(self) -> ExitReason | None:
@@ -202,7 +202,7 @@ async def _kill(
 
 @attrs.frozen(kw_only=True)
 class Sent:
-    """What was done to a process before it ended, as far as its exit is judged by it."""
+    """The signals that a process got before it ended, as far as its exit is judged by them."""
 
     signals: AbstractSet[int] = frozenset()
     killed: bool = False
