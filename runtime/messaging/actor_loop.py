@@ -61,6 +61,7 @@ async def live(actor: Actor, args: tuple[Any, ...], endpoint: Endpoint, owner: O
             finally:
                 mailbox.forget_sleeper()  # a SIGINT may come between its note and its sleep
                 owner.ending()  # at once: its tasks and its `terminate` may take their time
+            # after `ending`, so that no message comes to an actor whose tasks are being cancelled
             nursery.cancel_scope.cancel(reason="the actor ended")
             return outcome.reason if isinstance(outcome, Stop) else outcome
         return None
@@ -87,7 +88,7 @@ async def _serve(
 ) -> Stop | Ignore | None:
     if isinstance(outcome, Stop | Ignore):
         return outcome
-    owner.started()
+    owner.started()  # before the first continue, which may call actors that wait for this one to be ready
     now = endpoint.system.now
     endpoint.woken_at = now()
     while True:
@@ -105,7 +106,7 @@ async def _serve(
             # once for all messages of a burst: a look at the clock for each would cost a tenth of a cast
             endpoint.woken_at = now()
             continue
-        if type(message) is Cast:
+        if type(message) is Cast:  # the most frequent first, by the cheapest test
             outcome = await actor.handle_cast(message.msg)
         elif isinstance(message, Call):
             if message.expired or (mailbox.burst > 1 and _is_late(message, endpoint.woken_at)):
@@ -139,7 +140,7 @@ def _is_late(call: Call, woken_at: float) -> bool:
 
 def _handled(call: Call, endpoint: Endpoint) -> None:
     endpoint.handling = None
-    if not call.settled:
+    if not call.settled:  # `NO_REPLY`, or a crash: the end of the actor must find it
         endpoint.calls[call] = None
 
 
@@ -155,7 +156,7 @@ def _answered(call: Call, outcome: object, owner: Owner) -> Stop | None:
 
 
 async def _handle_stream(actor: Actor, sink: Sink) -> Any:
-    if sink.closed:
+    if sink.closed:  # its reader left while it was queued
         return None
     outcome: object = None
     with trio.CancelScope() as scope:

@@ -82,6 +82,7 @@ class Deadlines:
             if lane is None:
                 return self.add_late(call)
         lane[call] = None
+        # most calls end behind the earliest deadline: they do not touch Trio's own heap of deadlines
         if call.deadline < self._next:
             self._next = self._scope.deadline = call.deadline
         return lane
@@ -110,6 +111,7 @@ class Deadlines:
         while True:
             with trio.CancelScope(deadline=self._next) as self._scope:
                 await trio.sleep_forever()
+            # read before the others have their turn: a call made meanwhile is not judged by this wake-up
             now = trio.current_time()
             await catch_up(self._next)  # what is answered meanwhile is settled
             self._expire(now)
@@ -143,7 +145,7 @@ class Heap:
 
     def push(self, call: Timed) -> None:
         """Hold `call`."""
-        number = next(self._count)
+        number = next(self._count)  # breaks ties, since calls have no order
         self._calls[number], self._numbers[call] = call, number
         heapq.heappush(self._heap, (call.deadline, number))
 
@@ -153,6 +155,7 @@ class Heap:
         if number is None:
             return default
         del self._calls[number]
+        # not out of the middle of the heap, which costs its whole length: swept when most of it is over
         if len(self._heap) > 2 * len(self._calls) + SLACK:
             self._heap = [entry for entry in self._heap if entry[1] in self._calls]
             heapq.heapify(self._heap)

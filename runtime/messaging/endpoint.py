@@ -247,11 +247,13 @@ class Endpoint:
         for name in self.names:
             self.system.registry.unregister(name, self.ref)
         self._empty_mailbox(reason)
+        # a copy, because a call that fails removes itself
         for call in tuple(self.calls):
             call.fail(ActorExited(self.ref, reason).carrying(call.msg))
         if self.links:
             self._break_links(reason)
         down = Down(self.ref, reason)
+        # cleared first: a watcher that removes itself on its notice finds nothing to remove
         watchers = tuple(self.watchers)
         self.watchers.clear()
         for watcher in watchers:
@@ -270,12 +272,13 @@ class Endpoint:
     def _break_links(self, reason: ExitReason) -> None:
         links, self.links = self.links or {}, None
         for other in links:
-            other.unlink(self)
+            other.unlink(self)  # before its signal: an end that follows from it must not come back here
             other.take_exit(ExitSignal(self.ref, reason))
 
     def _empty_mailbox(self, reason: ExitReason) -> None:
         left = [] if self.mailbox is None else self.mailbox.close()
         if self.keeper is not None:
+            # an error made only where needed: with a full mailbox most are casts, which are kept
             self.keeper.keep(self, left, partial(ActorRestarting, self.ref, reason))
             return
         for message in left:

@@ -44,7 +44,7 @@ def _alive(address: Address) -> Endpoint | None:
 
 
 def _join(a: Endpoint, b: Endpoint) -> None:
-    if a is b:
+    if a is b:  # its end would come back to itself
         return
     for one, other in ((a, b), (b, a)):
         if one.links is None:

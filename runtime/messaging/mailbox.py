@@ -79,6 +79,7 @@ class Mailbox(Generic[Item]):
         if self._user is None:
             self._user = deque()
         self._user.append(item)
+        # `_wake` written out: a frame here is a tenth of a cast
         task = self._sleeper
         if task is not None:
             self._sleeper = None
@@ -87,6 +88,7 @@ class Mailbox(Generic[Item]):
 
     def take_back(self, item: Item) -> None:
         """Undo the `offer` of `item`, if that was the last thing queued; who was woken for it finds nothing."""
+        # the taker may have run since: what it took cannot be undone
         if self._user and self._user[-1] is item:
             self._user.pop()
             self._make_room()
@@ -113,6 +115,7 @@ class Mailbox(Generic[Item]):
             return Abort.SUCCEEDED
 
         await wait_task_rescheduled(give_up)
+        # `_let_in` has removed it; `close` wakes all and removes none
         if senders.pop(task, None) is not None:
             raise trio.BrokenResourceError
 
@@ -163,6 +166,7 @@ class Mailbox(Generic[Item]):
     def put_in_order(self, item: Item) -> None:
         """Queue a notice behind the user messages already queued; it takes no room."""
         if not self._notices:
+            # no place refers to the count now, so it begins anew and stays a small number
             self._notices, self._taken = OrderedDict(), 0
         self._notices[id(item)] = (self._taken + len(self._user or ()), item)
         self._aside = True
@@ -194,7 +198,7 @@ class Mailbox(Generic[Item]):
         self._close("halted")
 
     def _close(self, closing: _Closing) -> None:
-        if self._closing != "halted":
+        if self._closing != "halted":  # a drain that begins after a kill must not hand out again
             self._closing = closing
         self._room, self._aside = 0, True
         self._wake()
@@ -225,6 +229,7 @@ class Mailbox(Generic[Item]):
             return self._take_with_care()
         if not self._user:
             return None
+        # nothing aside: no sender waits for the room and no notice counts what is taken
         self.burst += 1
         self._room += 1
         return self._user.popleft()
@@ -243,6 +248,7 @@ class Mailbox(Generic[Item]):
         return item
 
     def _make_room(self) -> None:
+        # the room goes to the first in line, never back to `offer`: a later sender would overtake it
         if self._senders:
             self._let_in(self._senders)
         elif self._closing == "open":
@@ -281,6 +287,7 @@ class Mailbox(Generic[Item]):
         self._closing, self._room = "halted", 0
         left = [*(self._system or ()), *self._in_order()]
         self._user = self._system = self._notices = None
+        # they stay in `_senders`: by that each knows that it was refused
         for task in self._senders or ():
             reschedule(task)
         return left

@@ -65,7 +65,7 @@ class Call:
         if self.settled:
             self._late(value)
         else:
-            self._answer, self._error = value, None
+            self._answer, self._error = value, None  # before the wake-up, which reads them
             self._settle()
 
     @enable_ki_protection
@@ -88,7 +88,7 @@ class Call:
 
     def _settle(self) -> None:
         self.settled = True
-        if self._endpoint.calls:
+        if self._endpoint.calls:  # mostly empty, and a look is cheaper than a hash
             self._endpoint.calls.pop(self, None)
         if self._held is not None:
             self._held.pop(self, None)
@@ -117,6 +117,7 @@ class Call:
     def _abort(self, _raise_cancel: object) -> Abort:
         task, self._task = self._task, None
         self.give_up()
+        # cancelled before it slept: the actor cannot have seen it. Later it may have, and only finds it settled
         if self._endpoint.mailbox is not None and _is_in_its_step(task):
             self._endpoint.mailbox.take_back(self)
         return Abort.SUCCEEDED
@@ -207,7 +208,7 @@ def seconds_left(timeout: float | None, task: Task, now: float, target: Endpoint
         own.cycle = _cycle_with(own, target)
         if own.cycle:
             own.system.events.emit(Deadlock(path=own.path, cycle=own.cycle))
-    elif own.cycle:
+    elif own.cycle:  # of its last call, which is over
         own.cycle = ()
     if own.handling is None:
         return limit
@@ -226,7 +227,9 @@ def _cycle_with(own: Endpoint, target: Endpoint) -> tuple[str, ...]:
     while to_do:
         endpoint = to_do.pop()
         for caller in _callers(endpoint):
-            if caller in waits_for:
+            if (
+                caller in waits_for
+            ):  # a cycle that this call is no part of was reported by the call that closed it
                 continue
             waits_for[caller] = endpoint
             if caller is target:

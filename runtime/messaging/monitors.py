@@ -28,6 +28,7 @@ class Monitor:
 
     def __init__(self, target: AnyAddress, endpoint: Endpoint | None) -> None:
         self.down: Down | None = None
+        # made before `watch`, which notifies at once where the target is dead
         self._notified = trio.Event()
         self._endpoint = endpoint
         watch(self, target, endpoint)

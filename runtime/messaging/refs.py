@@ -67,14 +67,16 @@ class Address(ABC):
         if endpoint is None or not endpoint.accepting:
             endpoint = await self._await_cell(endpoint, msg, wait_for)
         if endpoint.task is task:
-            await checkpoint()
+            await checkpoint()  # an actor that catches this in a loop must let others run
             raise CallingSelf(self).carrying(msg)
         now = endpoint.system.now()
         limit = seconds_left(timeout, task, now, endpoint)
         call, unheld = Call(msg, endpoint, now + limit), limit
         if endpoint.mailbox is None or not endpoint.mailbox.offer(call):
             await _deliver_in_time(call, endpoint)
-            unheld = math.inf
+            unheld = (
+                math.inf
+            )  # its deadline is held by now, since it may have passed while it waited for room
         if not call.settled:
             await call.asleep(task, unheld)
         if call.expired:
@@ -133,7 +135,7 @@ class Address(ABC):
             if system.casts >= CASTS:
                 system.casts = 0
                 await checkpoint()
-                endpoint = self.find()
+                endpoint = self.find()  # meanwhile another may stand there
         cast = Cast(msg)
         if endpoint is None or (mailbox := endpoint.mailbox) is None or not mailbox.offer(cast):
             await self._cast_otherwise(cast, endpoint)

@@ -47,7 +47,7 @@ class Registry:
         holder = self.whereis(name)
         if holder is not None and holder is not ref:
             raise AlreadyRegistered(name, holder)
-        if not ref.hold(name):
+        if not ref.hold(name):  # the end point notes it too, and so gives it back in the step of its end
             raise NoProc(ref)
         self._holders[name] = ref
         self._notify_waiters(name)
@@ -56,7 +56,7 @@ class Registry:
     def unregister(self, name: str, ref: AnyRef) -> None:
         """Take `name` from `ref`; nothing happens if it does not hold it."""
         holder = self._holders.get(name)
-        if holder is not None and holder is ref:
+        if holder is not None and holder is ref:  # an earlier holder must not take it from the next
             del self._holders[name]
             holder.let_go(name)
             self._notify_waiters(name)
@@ -132,5 +132,6 @@ class Registry:
         try:
             await event.wait()
         finally:
+            # waiters that were cancelled would leave an entry for each name that never comes
             if not event.statistics().tasks_waiting and self._awaited.get(name) is event:
                 del self._awaited[name]

@@ -93,6 +93,7 @@ class Request:
         """It has ended. For the runtime."""
         self.settled = True
         self._answer = answer
+        # made here, in the step of its end, so that each wait raises the same error
         self._error = self._timed_out(self._timeout) if expired else error
         self._notify()
 
@@ -127,6 +128,7 @@ class Question(Call):
             self._endpoint.deliver_nowait(self)
         except MailboxFull as error:
             self.fail(error)
+        # after the delivery, unlike a call's: one that failed at once is not held
         if timeout != math.inf and not self.settled:
             self._held = self._endpoint.system.deadlines.add(self, timeout)
 

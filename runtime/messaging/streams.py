@@ -64,7 +64,7 @@ class Sink:
             raise trio.WouldBlock
         self.credit -= 1
         self._items.append(item)
-        self._news.set()
+        self._news.set()  # costs next to nothing when it is set already: a batch is one wake-up
 
     async def wait_credit(self) -> None:
         """Wait until at least one item may be sent. Raises `StreamClosed`."""
@@ -105,7 +105,7 @@ class Sink:
         fn: Callable[[Unpack[Args]], Awaitable[object]],
         args: tuple[*Args],
     ) -> None:
-        if self.closed:
+        if self.closed:  # between `produce` and the first step of this task
             return
         with scope:
             await self.contain(fn, *args)
@@ -118,7 +118,7 @@ class Sink:
         except StreamError as error:
             self._finish(error)
         except StreamClosed:
-            if not self.closed:
+            if not self.closed:  # of another stream, or sent to after its own end: a fault of the actor
                 raise
         return None
 
@@ -201,7 +201,7 @@ class Stream:
         if endpoint is None or not endpoint.accepting:
             raise self._target.missing().carrying(self._msg)
         sink = Sink(self._msg, endpoint, self._demand)
-        endpoint.watchers[sink] = None
+        endpoint.watchers[sink] = None  # before the wait for room, in which the actor may end
         queued = False
         try:
             await endpoint.deliver(sink)
@@ -247,7 +247,7 @@ class Stream:
         await trio.lowlevel.checkpoint_if_cancelled()
         await sink.wait_news()
         items = sink.take_all()
-        if items:
+        if items:  # before the end is looked at: what was sent before it is received
             return items
         if sink.error is not None:
             raise sink.error
@@ -255,6 +255,7 @@ class Stream:
 
     def _account(self, n: int) -> None:
         self._consumed += n
+        # by halves: one grant for many items, and the producer has the other half to go on with meanwhile
         if self._sink is not None and self._consumed * 2 >= self._demand:
             self._sink.grant(self._consumed)
             self._consumed = 0

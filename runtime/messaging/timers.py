@@ -56,7 +56,9 @@ class Timers:
     def at(self, time: float, alarm: Alarm) -> None:
         """Ring `alarm` at `time`, in seconds of the run's clock."""
         heapq.heappush(self._heap, (time, next(self._numbers), alarm))
-        if len(self._heap) > self._limit:
+        if (
+            len(self._heap) > self._limit
+        ):  # doubled since the last sweep, so a sweep costs each alarm a constant share
             self._forget_those_over()
         if not self._runs:
             self._runs = True
@@ -82,7 +84,7 @@ class Timers:
         while True:
             with trio.CancelScope(deadline=self._next()) as self._scope:
                 await trio.sleep_forever()
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()  # tasks that woke in the same pass go first
             self._ring_until(trio.current_time())
 
     def _ring_until(self, now: float) -> None:
