@@ -1,7 +1,7 @@
 """The metrics of a tree in the Prometheus text format, by `prometheus_client`.
 
-`FAMILIES` and `OTHER_HELP` are the complete, stable list of names. Each tree has its own registry, so two trees in one program
-do not mix. Labels are the path and the kind of an agent and a few fixed words, never a session or content.
+`METRICS` is the complete, stable list of names. Each tree has its own registry, so two trees in one program do not mix. Labels
+are the path and the kind of an agent and a few fixed words, never a session or content.
 
 This module is imported only when metrics are enabled. A scrape updates the status of every agent, then renders in a thread.
 """
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from operator import attrgetter
-from typing import get_args
+from typing import Any, cast, get_args
 
 import attrs
 import trio
@@ -20,44 +19,89 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from proctor.actors.expense import Expense
-from proctor.actors.operations.metrics import DURATION_BUCKETS, AgentTotals, Clock, Metrics
+from proctor.actors.operations.metrics import DURATION_BUCKETS, AgentTotals, Clock, Metrics, Source
 from proctor.actors.serving.pool import PoolStatistics
 from proctor.actors.serving.toolset import Counts
 
-Sample = tuple[tuple[str, ...], float]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 Tools = Mapping[str, Counts]
 Pooled = tuple[PoolStatistics, ...]
 Accounts = Mapping[str, Expense]
 
 
 @attrs.frozen
-class Family:
-    """A metric of every agent: its `kind` and `help` in Prometheus, its labels besides agent and kind, and its samples."""
+class Scrape:
+    """The numbers of one scrape."""
+
+    metrics: Metrics
+    tools: Tools
+    pools: Pooled
+    accounts: Accounts
+
+
+@attrs.frozen
+class Subject:
+    """The subject of a metric, such as an agent: its labels, and how the subjects of a scrape are listed."""
+
+    labels: tuple[str, ...]
+    listed: Callable[[Scrape], Iterable[tuple[tuple[str, ...], Any]]]
+
+
+AGENT = Subject(("agent", "kind"), lambda s: [((path, t.kind), t) for path, t in [*s.metrics.agents.items()]])
+TREE = Subject((), lambda s: [((), s.metrics)])
+ACCOUNT = Subject(("account",), lambda s: [((name,), expense) for name, expense in [*s.accounts.items()]])
+POOL = Subject(("pool",), lambda s: [((pool.name,), pool) for pool in s.pools])
+TOOL = Subject(("tool",), lambda s: [((name,), counts) for name, counts in s.tools.items()])
+
+
+@attrs.frozen
+class Metric:
+    """A metric with its `help` in Prometheus: a counter if its name ends with `_total`, a histogram if it measures durations.
+
+    `number` takes a subject and gives its number, its numbers by the value of `label`, or None for no sample.
+    """
 
     name: str
-    kind: type[CounterMetricFamily | GaugeMetricFamily]
     help: str
-    samples: Callable[[AgentTotals], Iterable[Sample]]
-    labels: tuple[str, ...] = ()
+    subject: Subject
+    number: Callable[[Any], Any]
+    label: str | None = None
+
+    def collect(self, scrape: Scrape) -> Family:
+        """The samples of a scrape."""
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        labels = self.subject.labels if self.label is None else (*self.subject.labels, self.label)
+        family = kind(self.name, self.help, labels=labels)
+        for values, subject in self.subject.listed(scrape):
+            number = self.number(subject)
+            if isinstance(number, Mapping):
+                for value, count in cast("Mapping[str, float]", number).items():
+                    family.add_metric((*values, value), count)
+            elif number is not None:
+                family.add_metric(values, number)
+        return family
 
 
-def _single(count: Callable[[AgentTotals], float]) -> Callable[[AgentTotals], Iterator[Sample]]:
-    def samples(totals: AgentTotals) -> Iterator[Sample]:
-        yield (), count(totals)
+@attrs.frozen
+class Histogram(Metric):
+    """The durations of an agent's turns."""
 
-    return samples
+    def collect(self, scrape: Scrape) -> Family:
+        """The samples of a scrape."""
+        family = HistogramMetricFamily(self.name, self.help, labels=self.subject.labels)
+        bounds = (*map(str, DURATION_BUCKETS), "+Inf")
+        for values, totals in self.subject.listed(scrape):
+            counts = accumulate(totals.durations.buckets)
+            family.add_metric(values, [*zip(bounds, counts, strict=True)], self.number(totals))
+        return family
 
 
-def _by_label(
-    counts: Callable[[AgentTotals], Mapping[str, float]], words: tuple[str, ...] = ()
-) -> Callable[[AgentTotals], Iterator[Sample]]:
+TOKENS = ("input", "output", "cache_read", "cache_write")
+
+
+def _with_zeros(words: Iterable[str], counts: Mapping[str, float]) -> Mapping[str, float]:
     """A sample for each of `words`, and for every other word that was counted."""
-
-    def samples(totals: AgentTotals) -> Iterator[Sample]:
-        values = dict(counts(totals))
-        yield from (((word,), values.get(word, 0)) for word in dict.fromkeys((*words, *sorted(values))))
-
-    return samples
+    return {**dict.fromkeys(words, 0), **{word: counts[word] for word in sorted(counts)}}
 
 
 def _lines(totals: AgentTotals) -> Mapping[str, float]:
@@ -65,135 +109,53 @@ def _lines(totals: AgentTotals) -> Mapping[str, float]:
     return {"read": max(0, totals.lines - sum(bad.values())), **bad}
 
 
-def _running(totals: AgentTotals) -> float:
+def _running(totals: AgentTotals) -> bool:
     return totals.status is not None and totals.status.state in ("working", "blocked", "stalled")
 
 
-def _queued(totals: AgentTotals) -> float:
-    return 0 if totals.status is None else totals.status.queued
+def _calls(counts: Counts) -> Mapping[str, float]:
+    ok = counts.calls - counts.running - counts.errors - counts.cancelled
+    return {"ok": ok, "error": counts.errors, "cancelled": counts.cancelled}
 
 
-def _state(totals: AgentTotals) -> Mapping[str, float]:
-    return {} if totals.status is None else {totals.status.state: 1}
+def _tokens(expense: Expense) -> Mapping[str, float]:
+    return {word: getattr(expense.usage, f"{word}_tokens", None) or 0 for word in TOKENS}
 
 
-def _resident(totals: AgentTotals) -> Iterator[Sample]:
-    if totals.memory is not None:
-        yield (), totals.memory.resident
-
-
-FAMILIES: tuple[Family, ...] = (
-    Family(
-        "proctor_lines_total",
-        CounterMetricFamily,
-        "Lines that an agent's command line wrote, by decoding result.",
-        _by_label(_lines),
-        ("result",),
-    ),
-    Family(
-        "proctor_validation_failures_total",
-        CounterMetricFamily,
-        "Answers that did not match their schema.",
-        _single(lambda totals: totals.events["unmet"]),
-    ),
-    Family(
-        "proctor_timeouts_total",
-        CounterMetricFamily,
-        "Timeouts, by kind.",
-        _by_label(
-            lambda totals: {str(clock): count for clock, count in totals.timeouts.items()},
-            get_args(Clock),
-        ),
-        ("clock",),
-    ),
-    Family(
-        "proctor_turns_total",
-        CounterMetricFamily,
-        "Ended turns, by outcome.",
-        _by_label(lambda totals: totals.turns, ("ok",)),
-        ("outcome",),
-    ),
-    Family(
-        "proctor_turns_running",
-        GaugeMetricFamily,
-        "Running turns.",
-        _single(_running),
-    ),
-    Family(
-        "proctor_requests_queued",
-        GaugeMetricFamily,
-        "Requests that wait behind the current one.",
-        _single(_queued),
-    ),
-    Family(
-        "proctor_agent_state",
-        GaugeMetricFamily,
-        "1 for the current state of an agent.",
-        _by_label(_state),
-        ("state",),
-    ),
-    Family(
-        "proctor_agent_unresponsive",
-        GaugeMetricFamily,
-        "1 while an agent's command line does not respond.",
-        _single(lambda totals: totals.status is not None and totals.status.unresponsive != ""),
-    ),
-    Family(
-        "proctor_agent_restarts_total",
-        CounterMetricFamily,
-        "Restarts of an agent by its supervisor.",
-        _single(lambda totals: totals.restarts),
-    ),
-    Family(
-        "proctor_agent_memory_bytes",
-        GaugeMetricFamily,
-        "Resident memory of an agent's processes.",
-        _resident,
-    ),
-    Family(
-        "proctor_tool_calls_total",
-        CounterMetricFamily,
-        "Tool calls of an agent.",
-        _single(lambda totals: totals.events["tool_calls"]),
-    ),
-    Family(
-        "proctor_api_retries_total",
-        CounterMetricFamily,
-        "Retries of model API requests that a command line reported.",
-        _single(lambda totals: totals.events["retries"]),
-    ),
-    Family(
-        "proctor_tokens_total",
-        CounterMetricFamily,
-        "Tokens that a command line reported, by kind.",
-        _by_label(lambda totals: totals.tokens, ("input", "output", "cache_read", "cache_write")),
-        ("tokens",),
-    ),
-    Family(
-        "proctor_cost_usd_total",
-        CounterMetricFamily,
-        "Cost in US dollars that a command line reported.",
-        _single(lambda totals: totals.cost_usd),
-    ),
-)
-"""The metrics of every agent; their labels are agent, kind, and those named here."""
-
-OTHER_HELP: Mapping[str, str] = {
-    "proctor_turn_duration_seconds": "Duration of turns, from the prompt to the end.",
-    "proctor_supervisor_restarts_total": "Restarts of children that are not agents.",
-    "proctor_metric_samples_dropped_total": "Samples that were dropped because they came too fast, by source.",
-    "proctor_account_turns_total": "Turns in the account book, by agent, in the tree and in sessions.",
-    "proctor_account_unpriced_turns_total": "Turns in the account book without a known cost.",
-    "proctor_account_cost_usd_total": "Cost in US dollars in the account book.",
-    "proctor_account_tokens_total": "Tokens in the account book, by kind.",
-    "proctor_pool_slots": "Slots of a pool: the largest number of processes at a time.",
-    "proctor_pool_slots_used": "Used slots of a pool, warm processes included.",
-    "proctor_pool_requests_waiting": "Requests that wait for a slot of a pool.",
-    "proctor_mcp_calls_total": "Ended calls of served tools, by result.",
-    "proctor_mcp_calls_running": "Running calls of served tools.",
-    "proctor_mcp_call_seconds_total": "Total duration of the ended calls of served tools.",
-}
-"""The HELP texts of the metrics with other labels."""
+METRICS = (
+    Metric("proctor_lines_total", "Lines that an agent's command line wrote, by decoding result.", AGENT, _lines, "result"),
+    Metric("proctor_validation_failures_total", "Answers that did not match their schema.", AGENT, lambda t: t.events["unmet"]),
+    Metric("proctor_timeouts_total", "Timeouts, by kind.", AGENT, lambda t: _with_zeros(get_args(Clock), t.timeouts), "clock"),
+    Metric("proctor_turns_total", "Ended turns, by outcome.", AGENT, lambda t: _with_zeros(("ok",), t.turns), "outcome"),
+    Metric("proctor_turns_running", "Running turns.", AGENT, _running),
+    Metric("proctor_requests_queued", "Requests that wait behind the current one.", AGENT, lambda t: t.status.queued if t.status else 0),
+    Metric("proctor_agent_state", "1 for the current state of an agent.", AGENT,
+           lambda t: {t.status.state: 1} if t.status else None, "state"),
+    Metric("proctor_agent_unresponsive", "1 while an agent's command line does not respond.", AGENT,
+           lambda t: t.status is not None and t.status.unresponsive != ""),
+    Metric("proctor_agent_restarts_total", "Restarts of an agent by its supervisor.", AGENT, lambda t: t.restarts),
+    Metric("proctor_agent_memory_bytes", "Resident memory of an agent's processes.", AGENT,
+           lambda t: t.memory.resident if t.memory else None),
+    Metric("proctor_tool_calls_total", "Tool calls of an agent.", AGENT, lambda t: t.events["tool_calls"]),
+    Metric("proctor_api_retries_total", "Retries of model API requests that a command line reported.", AGENT, lambda t: t.events["retries"]),
+    Metric("proctor_tokens_total", "Tokens that a command line reported, by kind.", AGENT, lambda t: _with_zeros(TOKENS, t.tokens), "tokens"),
+    Metric("proctor_cost_usd_total", "Cost in US dollars that a command line reported.", AGENT, lambda t: t.cost_usd),
+    Histogram("proctor_turn_duration_seconds", "Duration of turns, from the prompt to the end.", AGENT, lambda t: t.durations.sum),
+    Metric("proctor_supervisor_restarts_total", "Restarts of children that are not agents.", TREE, lambda m: dict(m.restarts), "child"),
+    Metric("proctor_metric_samples_dropped_total", "Samples that were dropped because they came too fast, by source.", TREE,
+           lambda m: {word: m.dropped[word] for word in get_args(Source)}, "source"),
+    Metric("proctor_account_turns_total", "Turns in the account book, by agent, in the tree and in sessions.", ACCOUNT, lambda e: e.turns),
+    Metric("proctor_account_unpriced_turns_total", "Turns in the account book without a known cost.", ACCOUNT, lambda e: e.unpriced),
+    Metric("proctor_account_cost_usd_total", "Cost in US dollars in the account book.", ACCOUNT, lambda e: e.cost_usd or 0.0),
+    Metric("proctor_account_tokens_total", "Tokens in the account book, by kind.", ACCOUNT, _tokens, "tokens"),
+    Metric("proctor_pool_slots", "Slots of a pool: the largest number of processes at a time.", POOL, lambda p: p.limit),
+    Metric("proctor_pool_slots_used", "Used slots of a pool, warm processes included.", POOL, lambda p: p.used),
+    Metric("proctor_pool_requests_waiting", "Requests that wait for a slot of a pool.", POOL, lambda p: p.waiting),
+    Metric("proctor_mcp_calls_total", "Ended calls of served tools, by result.", TOOL, _calls, "result"),
+    Metric("proctor_mcp_calls_running", "Running calls of served tools.", TOOL, lambda c: c.running),
+    Metric("proctor_mcp_call_seconds_total", "Total duration of the ended calls of served tools.", TOOL, lambda c: c.seconds),
+)  # fmt: skip
+"""All metrics."""
 
 
 class PrometheusExporter(Collector):
@@ -230,78 +192,7 @@ class PrometheusExporter(Collector):
         await self._metrics.update_status()
         self._pooled = self._pools()
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """The current metric families, as `prometheus_client` collects them."""
-        agents = list(self._metrics.agents.items())
-        for family in FAMILIES:
-            metric = family.kind(family.name, family.help, labels=("agent", "kind", *family.labels))
-            for path, totals in agents:
-                for labels, value in family.samples(totals):
-                    metric.add_metric((path, totals.kind, *labels), value)
-            yield metric
-        yield _duration_family(agents)
-        yield _counter_family("proctor_supervisor_restarts_total", ("child",), self._metrics.restarts)
-        dropped = {word: self._metrics.dropped[word] for word in ("log", "tree", "status")}
-        yield _counter_family("proctor_metric_samples_dropped_total", ("source",), dropped)
-        yield from _account_families(self._accounts())
-        yield from _pool_families(self._pooled)
-        yield from _call_families(self._tools())
-
-
-def _duration_family(agents: Iterable[tuple[str, AgentTotals]]) -> HistogramMetricFamily:
-    name = "proctor_turn_duration_seconds"
-    metric = HistogramMetricFamily(name, OTHER_HELP[name], labels=("agent", "kind"))
-    bounds = (*map(str, DURATION_BUCKETS), "+Inf")
-    for path, totals in agents:
-        counts = accumulate(totals.durations.buckets)
-        metric.add_metric((path, totals.kind), [*zip(bounds, counts, strict=True)], totals.durations.sum)
-    return metric
-
-
-def _counter_family(name: str, labels: tuple[str, ...], counts: Mapping[str, float]) -> CounterMetricFamily:
-    metric = CounterMetricFamily(name, OTHER_HELP[name], labels=labels)
-    for word, count in list(counts.items()):
-        metric.add_metric((word,), count)
-    return metric
-
-
-def _account_families(accounts: Accounts) -> Iterator[CounterMetricFamily]:
-    books = list(accounts.items())
-    for name, number in (
-        ("proctor_account_turns_total", attrgetter("turns")),
-        ("proctor_account_unpriced_turns_total", attrgetter("unpriced")),
-        ("proctor_account_cost_usd_total", attrgetter("cost_usd")),
-    ):
-        yield _counter_family(name, ("account",), {agent: number(expense) or 0.0 for agent, expense in books})
-    name = "proctor_account_tokens_total"
-    metric = CounterMetricFamily(name, OTHER_HELP[name], labels=("account", "tokens"))
-    for agent, expense in books:
-        for word in ("input", "output", "cache_read", "cache_write"):
-            metric.add_metric((agent, word), getattr(expense.usage, f"{word}_tokens", None) or 0)
-    yield metric
-
-
-def _pool_families(pools: Pooled) -> Iterator[GaugeMetricFamily]:
-    for name, number in (
-        ("proctor_pool_slots", attrgetter("limit")),
-        ("proctor_pool_slots_used", attrgetter("used")),
-        ("proctor_pool_requests_waiting", attrgetter("waiting")),
-    ):
-        metric = GaugeMetricFamily(name, OTHER_HELP[name], labels=("pool",))
-        for pool in pools:
-            metric.add_metric((pool.name,), number(pool))
-        yield metric
-
-
-def _call_families(tools: Tools) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-    calls, running, seconds = (name for name in OTHER_HELP if name.startswith("proctor_mcp_"))
-    ended = CounterMetricFamily(calls, OTHER_HELP[calls], labels=("tool", "result"))
-    live = GaugeMetricFamily(running, OTHER_HELP[running], labels=("tool",))
-    took = CounterMetricFamily(seconds, OTHER_HELP[seconds], labels=("tool",))
-    for name, count in tools.items():
-        ok = count.calls - count.running - count.errors - count.cancelled
-        for result, number in (("ok", ok), ("error", count.errors), ("cancelled", count.cancelled)):
-            ended.add_metric((name, result), number)
-        live.add_metric((name,), count.running)
-        took.add_metric((name,), count.seconds)
-    yield from (ended, live, took)
+        scrape = Scrape(self._metrics, self._tools(), self._pooled, self._accounts())
+        return (metric.collect(scrape) for metric in METRICS)

@@ -22,7 +22,7 @@ from proctor.actors.operations.metrics import (
     Metrics,
     agents_in,
 )
-from proctor.actors.operations.prometheus import FAMILIES, OTHER_HELP, PrometheusExporter
+from proctor.actors.operations.prometheus import AGENT, METRICS, PrometheusExporter
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.serving.pool import Pools
 from proctor.actors.serving.toolset import Counts
@@ -306,19 +306,20 @@ async def test_the_places_of_pools_and_their_lines_are_shown_as_they_are_just_th
 
 @pytest.mark.covers("R184")
 def test_every_name_is_on_the_page_and_no_other() -> None:
-    exported = {family.name for family in FAMILIES} | {*OTHER_HELP}
+    exported = {metric.name for metric in METRICS}
     documented = re.findall(r"^\| `(proctor_\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert len(documented) == len({*documented})
     assert {*documented} == exported
 
 
-def test_every_label_of_an_agents_number_is_on_the_page() -> None:
-    for family in FAMILIES:
-        [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{family.name}` ")]
-        assert all(f"`{label}`" in line for label in family.labels), line
+def test_every_label_of_a_metric_is_on_the_page() -> None:
+    for metric in METRICS:
+        [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{metric.name}` ")]
+        labels = {metric.label} if metric.subject is AGENT else {metric.label, *metric.subject.labels}
+        assert all(f"`{label}`" in line for label in labels - {None}), line
 
 
 async def test_every_name_is_exported_even_without_an_agent() -> None:
     text = (await PrometheusExporter(Metrics({})).render()).decode()
     shown = {*re.findall(r"^# HELP (\w+)", text, re.MULTILINE)}
-    assert shown == {family.name for family in FAMILIES} | {*OTHER_HELP}
+    assert shown == {metric.name for metric in METRICS}
