@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -57,6 +58,9 @@ from proctor.runtime.spec import ChildSpec
 
 LONGEST_PREAMBLE = 64 * 1024
 """Bytes of a preamble that may go to a command line as its own instructions: it may be an argument, which has 128 KiB."""
+
+Ended = Callable[[CompletionError | None], None]
+"""Is called at the end of a response."""
 
 ADAPTER = (AgentError, ProcessError, RuntimeFault)
 """Errors that an agent raises to its caller."""
@@ -263,20 +267,15 @@ class CompletionModel:
 class CompletionStream:
     """The chunks of one response, in order: `async for chunk in stream`, then `response`."""
 
-    def __init__(self, provider: str, request: CompletionRequest, ended: Ended) -> None:
+    def __init__(self, provider: str, request: CompletionRequest, ended: Ended | None = None) -> None:
         self._provider = provider
         self._request = request
-        self._tell = ended
+        self._ended = ended
         self._deadline = math.inf
-        self._live: Turn | Run | None = None
-        self._chunks: AsyncIterator[Chunk] | None = None
-        self._whole: Callable[[], Completion | None] = _not_known
+        self._advance: Callable[[], Awaitable[None]] | None = None
         self._gathered = Gathered()
         self._ready: deque[Chunk] = deque()
         self._chunk_builder = ChunkBuilder()
-        self._calls: list[ToolUse] = []
-        self._outputs: list[ToolOutput] = []
-        self._over = False
         self._response: Completion | None = None
         self._error: CompletionError | None = None
 
@@ -306,15 +305,16 @@ class CompletionStream:
         return self.response
 
     def follow(self, live: Turn | Run) -> None:
-        """What the agent says from now on is the response."""
-        self._live = live
-        if isinstance(live, Turn) and self._request.timeout is not None:
-            self._deadline = trio.current_time() + self._request.timeout
+        """Take the response from the events of an agent from now on."""
+        self._begin(partial(self._next_event, live), timed=isinstance(live, Turn))
 
     def relay(self, chunks: AsyncIterator[Chunk], whole: Callable[[], Completion | None]) -> None:
-        """These chunks are the response, up to a `Complete`, a `Failed` or their end; then `whole` may say what it comes to."""
-        self._chunks, self._whole = chunks, whole
-        if self._request.timeout is not None:
+        """Take these chunks up to a `Complete`, a `Failed` or their end. Then `whole` may give the response, else it is their sum."""
+        self._begin(partial(self._next_chunk, chunks, whole), timed=True)
+
+    def _begin(self, advance: Callable[[], Awaitable[None]], *, timed: bool) -> None:
+        self._advance = advance
+        if timed and self._request.timeout is not None:
             self._deadline = trio.current_time() + self._request.timeout
 
     def complete(self, response: Completion) -> None:
@@ -332,15 +332,12 @@ class CompletionStream:
     async def __anext__(self) -> Chunk:
         """The next chunk; nothing that an agent does is raised here, it is the last chunk."""
         while not self._ready:
-            if self._over or (self._live is None and self._chunks is None):
+            if self._advance is None:
                 raise StopAsyncIteration
-            if self._chunks is not None:
-                await self._pass_on(self._chunks)
-            elif self._live is not None:
-                await self._look(self._live)
+            await self._advance()
         return self._ready.popleft()
 
-    async def _pass_on(self, chunks: AsyncIterator[Chunk]) -> None:
+    async def _next_chunk(self, chunks: AsyncIterator[Chunk], whole: Callable[[], Completion | None]) -> None:
         chunk: Chunk | None = None
         with trio.move_on_at(self._deadline) as clock:
             chunk = await anext(chunks, None)
@@ -352,31 +349,29 @@ class CompletionStream:
                 self.fail(error)
             case Complete() | None:
                 usage = None if chunk is None else chunk.usage
-                self._response = self._whole() or self._gathered.response(usage)
+                self._response = whole() or self._gathered.response(usage)
                 self._conclude(None, {} if chunk is None else chunk.metadata)
             case _:
-                self._gathered.add(chunk)
-                self._ready.append(chunk)
+                self._add(chunk)
 
-    async def _look(self, live: Turn | Run) -> None:
+    def _add(self, *chunks: Chunk) -> None:
+        for chunk in chunks:
+            self._gathered.add(chunk)
+        self._ready += chunks
+
+    async def _next_event(self, live: Turn | Run) -> None:
+        event = None
         try:
-            await self._advance(live)
+            with trio.move_on_at(self._deadline) as clock:
+                event = await anext(live, None)
+            if event is not None:
+                self._add(*self._chunk_builder.add(event))
+            elif clock.cancelled_caught:
+                raise _late(self._provider, self._request.timeout or 0.0, live.delivery)
+            else:
+                self._judge(live.answer)
         except ADAPTER as error:
             self.fail(error)
-
-    async def _advance(self, live: Turn | Run) -> None:
-        event = None
-        with trio.move_on_at(self._deadline) as clock:
-            event = await anext(live, None)
-        if clock.cancelled_caught and event is None:
-            raise _late(self._provider, self._request.timeout or 0.0, live.delivery)
-        if event is None:
-            self._judge(live.answer)
-            return
-        chunks = self._chunk_builder.add(event)
-        self._calls += [chunk for chunk in chunks if isinstance(chunk, ToolUse)]
-        self._outputs += [chunk for chunk in chunks if isinstance(chunk, ToolOutput)]
-        self._ready += chunks
 
     def _judge(self, answer: Answer) -> None:
         if not answer.ok:
@@ -384,25 +379,17 @@ class CompletionStream:
             return
         if self._request.schema is None:  # with one the answer is a value, whatever text came before it
             self._ready += self._chunk_builder.end(answer.text)
-        self._respond(
-            Completion(
-                text=answer.text,
-                value=_value(answer),
-                tool_calls=tuple(self._calls),
-                usage=answer.usage,
-                raw=answer,
-                tool_outputs=tuple(self._outputs),
-                thinking=self._chunk_builder.thinking,
-            )
-        )
+        whole = attrs.evolve(self._gathered.response(answer.usage), thinking=self._chunk_builder.thinking)
+        self._respond(attrs.evolve(whole, text=answer.text, value=_value(answer), raw=answer))
 
     def _respond(self, response: Completion) -> None:
         self._response = response
         self._conclude(None, _metadata_of(response.raw))
 
     def _conclude(self, error: CompletionError | None, metadata: Mapping[str, Any]) -> None:
-        self._over, self._error = True, error
-        self._tell(error)
+        self._advance, self._error = None, error
+        if self._ended is not None:
+            self._ended(error)
         if error is None and self._response is not None:
             self._ready.append(Complete(self._response.usage, metadata=metadata))
         elif error is not None:
@@ -446,10 +433,6 @@ class Gathered:
         )
 
 
-def _not_known() -> None:
-    """What the chunks come to is what they add up to."""
-
-
 def chunks_of(response: Completion) -> list[Chunk]:
     """A response that came whole, in as few chunks as there can be, but for its end."""
     thinking = [ThinkingChunk(response.thinking)] if response.thinking else []
@@ -459,12 +442,6 @@ def chunks_of(response: Completion) -> list[Chunk]:
 
 def _less(pieces: list[str], end: str) -> list[str]:
     return ["".join(pieces).removesuffix(end)] if end else pieces
-
-
-class Ended(Protocol):
-    """Callback at the end of a response."""
-
-    def __call__(self, error: CompletionError | None, /) -> None: ...
 
 
 def _informed(plan: Plan, preamble: str) -> Plan | None:

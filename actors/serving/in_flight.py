@@ -14,21 +14,10 @@ import trio
 
 @attrs.define(eq=False)
 class InFlightRequest:
-    """One request in flight. `ended` is why it was cut short, else None."""
+    """One request in flight. `why` it was cut short, else None."""
 
-    ended: str | None = None
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    def end(self, why: str) -> None:
-        """Cut it short."""
-        self.ended = self.ended or why
-        self._scope.cancel(why)
-
-    @contextmanager
-    def lasting(self) -> Generator[None]:
-        """Context of its work, which is left when it is cut short."""
-        with self._scope:
-            yield
+    why: str | None = None
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
 class InFlight:
@@ -45,7 +34,7 @@ class InFlight:
         request = InFlightRequest()
         self._requests.add(request)
         try:
-            with request.lasting():
+            with request.scope:
                 yield request
         finally:
             self._requests.discard(request)
@@ -58,7 +47,8 @@ class InFlight:
     def end(self, why: str) -> None:
         """Cut short every request in flight."""
         for request in self._requests:
-            request.end(why)
+            request.why = request.why or why
+            request.scope.cancel(why)
 
     async def wait_empty(self) -> None:
         """Wait until no request is in flight."""

@@ -71,7 +71,7 @@ class Provider:
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
         """As for `CompletionModel`."""
         if missing := sorted(self.needs - self.context.keys()):
-            stream = CompletionStream(self.name, request, _unheard)
+            stream = CompletionStream(self.name, request)
             stream.fail(ContextMissing(self.name, missing))
             yield stream
             return
@@ -269,7 +269,7 @@ async def _relayed(
     name: str, request: CompletionRequest, source: _Own | _Talk
 ) -> AsyncGenerator[CompletionStream]:
     """The stream of chunks that are made in a task of their own: what makes them may hold blocks open from one to the next."""
-    stream = CompletionStream(name, request, _unheard)
+    stream = CompletionStream(name, request)
     send, receive = trio.open_memory_channel[Chunk](0)
     stream.relay(receive, source.whole)
     raised: Exception | None = None
@@ -291,10 +291,6 @@ async def _carry(name: str, source: _Own | _Talk, send: trio.MemorySendChannel[C
                 await send.send(chunk)
         except Exception as error:  # noqa: BLE001  # the model is not ours: its error is the response's
             await send.send(Failed(wrapped(name, error)))
-
-
-def _unheard(error: CompletionError | None, /) -> None:
-    """Nobody counts what was never asked."""
 
 
 async def _run(tools: Mapping[str, Tool], call: ToolUse) -> ToolOutput:

@@ -7,7 +7,8 @@ closes the connection, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -16,6 +17,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+DISCONNECTED = "the client has left"
 
 
 class Exchange:
@@ -48,10 +51,29 @@ class Exchange:
             self._last_write.set()
 
 
-async def wait_disconnect(receive: Receive) -> None:
-    """Wait until the client of a request has disconnected; the body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+@asynccontextmanager
+async def while_connected(receive: Receive) -> AsyncGenerator[None]:
+    """Cancel the block when the client of a request disconnects; the body must have been read."""
+
+    async def watch(scope: trio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel(DISCONNECTED)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, nursery.cancel_scope)
+        yield
+        nursery.cancel_scope.cancel("the block is over")
+
+
+async def body_of(stream: AsyncIterable[bytes], limit: int) -> bytes | None:
+    """The parts of a body together; None, without the rest of it, when they have more than `limit` bytes."""
+    body = bytearray()
+    async for part in stream:
+        body += part
+        if len(body) > limit:
+            return None
+    return bytes(body)
 
 
 def _has_body(scope: Message) -> bool:

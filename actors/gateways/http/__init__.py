@@ -6,12 +6,10 @@ async with open_gateway({"a": sup.agent("a")}) as gateway:
 
 from __future__ import annotations
 
-from proctor.actors.gateways.http.application import application
 from proctor.actors.gateways.http.auth import AuthMiddleware, check_listen_address
-from proctor.actors.gateways.http.gateway import Gateway, Hooks, open_gateway
-from proctor.actors.gateways.http.health_checks import CanAnswer, Check, HealthChecks
-from proctor.actors.gateways.http.lifecycle import Lifecycle
-from proctor.actors.gateways.http.probes import Probes
+from proctor.actors.gateways.http.endpoints import application
+from proctor.actors.gateways.http.gateway import Gateway, Hooks, Lifecycle, open_gateway
+from proctor.actors.gateways.http.probes import CanAnswer, Check, HealthChecks, Probes
 from proctor.actors.gateways.http.session_turns import SessionTurns
 
 __all__ = [

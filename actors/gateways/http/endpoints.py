@@ -1,4 +1,4 @@
-"""The functions of the operations, under the names in the table of operations.
+"""The application of a gateway: the functions of the operations, under the names in their table.
 
 Every wait for an agent has a time limit, except for a turn, which has its own. A turn is withdrawn when its client
 disconnects before its end, unless it was requested with `Prefer: respond-async`.
@@ -6,34 +6,32 @@ disconnects before its end, unless it was requested with `Prefer: respond-async`
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import trio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
-from proctor.actors.gateways.http.document import openapi
+from proctor.actors.gateways.http.document import body_schemas, openapi
 from proctor.actors.gateways.http.gateway import Command, Gateway
-from proctor.actors.gateways.http.operations import STREAM
-from proctor.actors.gateways.http.problems import problem
+from proctor.actors.gateways.http.operations import OPERATIONS, STREAM
+from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http, problem
 from proctor.actors.gateways.http.request_body import JSON, json_response, read
-from proctor.actors.gateways.http.streams import (
-    ApprovalSource,
-    EventSource,
-    EventStream,
-    LogSource,
-    TurnSource,
-    disconnected_before,
-)
+from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn
 from proctor.actors.gateways.http.turns import ServedTurn
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.structured.schemas import Schema, schema_of
+from proctor.actors.web_server.exchange import while_connected
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 
@@ -41,7 +39,7 @@ CALL_TIMEOUT = 10.0
 """Seconds to wait for a reply of an agent."""
 
 T = TypeVar("T", bound=r.RequestBody)
-
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 _LOG_NAMES: Mapping[Command, str] = {
     "stop": "agent stopped",
@@ -49,6 +47,29 @@ _LOG_NAMES: Mapping[Command, str] = {
     "restart": "agent restarted",
 }
 """The log events of an operator's commands."""
+
+
+def application(gateway: Gateway) -> Starlette:
+    """The application of a gateway, to be wrapped in an `AuthMiddleware`. Raises `BadOption` without the extra `http`."""
+    endpoints = Endpoints(gateway, body_schemas())
+    paths: dict[str, dict[str, Endpoint]] = {}
+    for operation in OPERATIONS:
+        own = hasattr(endpoints, operation.endpoint)
+        endpoint = getattr(endpoints if own else gateway.probes, operation.endpoint)
+        paths.setdefault(operation.path, {})[operation.method] = endpoint
+    routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in paths.items()]
+    kinds: tuple[type[Exception], ...] = (Problem, *NAMES, Exception)
+    handlers: dict[Any, Any] = {HTTPException: on_http, **dict.fromkeys(kinds, on_error)}
+    return Starlette(routes=[*routes, *gateway.hooks.routes], exception_handlers=handlers)
+
+
+def _by_method(endpoints_by_method: Mapping[str, Endpoint]) -> Endpoint:
+    """One route for all methods of a path, so that the 405 response lists all of them."""
+
+    async def dispatch(request: Request) -> Response:
+        return await endpoints_by_method["GET" if request.method == "HEAD" else request.method](request)
+
+    return dispatch
 
 
 class Endpoints:
@@ -114,22 +135,9 @@ class Endpoints:
         position, until = _position(request, log), None if _follows(request) else log.end
         if log.closed and position >= log.end:
             return Response(status_code=204)  # 204 stops an EventSource from reconnecting
-        return EventStream(
-            self._log_source(agent.name, log, position, until), agent.name, self._gateway.hooks.log
-        )
-
-    @asynccontextmanager
-    async def _log_source(
-        self, name: str, log: EventLog, position: int, until: int | None
-    ) -> AsyncGenerator[EventSource]:
-        gateway = self._gateway
-        yield LogSource(
-            gateway.encoded_events.of(name, log),
-            position,
-            gateway.closing,
-            until=until,
-            pause=gateway.heartbeat,
-        )
+        encoded, closing = self._gateway.encoded_events.of(agent.name, log), self._gateway.closing
+        source = partial(write_log, encoded, position, closing, until=until, pause=self._gateway.heartbeat)
+        return EventStream(nullcontext(source), agent.name, self._gateway.hooks.log)
 
     # -- turns
 
@@ -147,9 +155,7 @@ class Endpoints:
             return json_response(turn.record(), 202, {**headers, "preference-applied": "respond-async"})
         if _wants_stream(request):
             await _wait_with_client(request, turn, turn.accepted)
-            return EventStream(
-                self._turn_source(turn, owned=True), agent.name, self._gateway.hooks.log, headers
-            )
+            return self._turn_stream(turn, headers, owned=True)
         await _wait_with_client(request, turn, turn.settled)
         if turn.problem is not None:
             raise turn.problem
@@ -160,8 +166,7 @@ class Endpoints:
         if not _wants_stream(request):
             return json_response(turn.record())
         seen = _parse_position(request.headers.get("last-event-id"), "Last-Event-ID")
-        source = self._turn_source(turn, 0 if seen is None else seen + 1)
-        return EventStream(source, turn.agent, self._gateway.hooks.log)
+        return self._turn_stream(turn, position=0 if seen is None else seen + 1)
 
     async def withdraw_turn(self, request: Request) -> Response:
         turn = self._turn_of(request)
@@ -170,19 +175,27 @@ class Endpoints:
             await turn.settled.wait()
         return json_response(turn.record())
 
+    def _turn_stream(
+        self,
+        turn: ServedTurn,
+        headers: Mapping[str, str] | None = None,
+        *,
+        position: int = 0,
+        owned: bool = False,
+    ) -> EventStream:
+        opened = self._turn_source(turn, position, owned)
+        return EventStream(opened, turn.agent, self._gateway.hooks.log, headers, turn)
+
     @asynccontextmanager
-    async def _turn_source(
-        self, turn: ServedTurn, position: int = 0, *, owned: bool = False
-    ) -> AsyncGenerator[EventSource]:
+    async def _turn_source(self, turn: ServedTurn, position: int, owned: bool) -> AsyncGenerator[Source]:
         try:
             if owned and turn.problem is not None and turn.log is None:
                 raise turn.problem  # the agent did not accept it: respond with the problem instead of a stream
-            yield TurnSource(self._gateway.encoded_events, turn, position, self._gateway.heartbeat)
+            encoded_events, pause = self._gateway.encoded_events, self._gateway.heartbeat
+            yield partial(write_turn, encoded_events, turn, position, pause)
         finally:
             if owned:
-                turn.withdraw(
-                    problem(410, "left", "the client disconnected before the turn ended", "ask again")
-                )
+                turn.withdraw(_left())
 
     def _turn_of(self, request: Request) -> ServedTurn:
         return self._gateway.turns.find(self._agent(request).name, request.path_params["id"])
@@ -219,12 +232,12 @@ class Endpoints:
         return json_response(r.ApprovalList(approvals=records))
 
     @asynccontextmanager
-    async def _approval_source(self, agent: Agent) -> AsyncGenerator[EventSource]:
+    async def _approval_source(self, agent: Agent) -> AsyncGenerator[Source]:
         with trio.CancelScope() as opening:
             opening.deadline = trio.current_time() + CALL_TIMEOUT
             async with agent.approvals() as approvals:
                 opening.deadline = float("inf")
-                yield ApprovalSource(approvals, self._gateway.closing, self._gateway.heartbeat)
+                yield partial(write_approvals, approvals, self._gateway.closing, self._gateway.heartbeat)
         if opening.cancelled_caught:
             raise trio.TooSlowError
 
@@ -252,15 +265,6 @@ class Endpoints:
         if self._document is None:
             self._document = msgspec.json.encode(openapi(self._schemas))
         return Response(self._document, media_type=JSON)
-
-    async def alive(self, request: Request) -> Response:
-        return await self._gateway.probes.alive(request)
-
-    async def ready(self, request: Request) -> Response:
-        return await self._gateway.probes.ready(request)
-
-    async def metrics(self, request: Request) -> Response:
-        return await self._gateway.probes.metrics(request)
 
     # -- requests
 
@@ -293,14 +297,17 @@ async def _log(agent: Agent) -> EventLog:
 
 async def _wait_with_client(request: Request, turn: ServedTurn, event: trio.Event) -> None:
     """Wait for the event while the client is connected; withdraw the turn when it disconnects."""
-    left = True
     try:
-        left = await disconnected_before(request.receive, event.wait)
+        async with while_connected(request.receive):
+            await event.wait()
     finally:
-        if left:
-            turn.withdraw(problem(410, "left", "the client disconnected before the turn ended", "ask again"))
-    if left:
-        await turn.settled.wait()
+        if not event.is_set():
+            turn.withdraw(_left())
+    await event.wait()  # the end of a withdrawn turn
+
+
+def _left() -> Problem:
+    return problem(410, "left", "the client disconnected before the turn ended", "ask again")
 
 
 def _wants_stream(request: Request) -> bool:

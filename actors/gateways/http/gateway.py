@@ -21,22 +21,21 @@ from starlette.routing import BaseRoute
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.durations import format_duration
-from proctor.actors.gateways.http.cancel_signal import CancelSignal
 from proctor.actors.gateways.http.encoded_events import EncodedEvents
-from proctor.actors.gateways.http.health_checks import Check, HealthChecks
-from proctor.actors.gateways.http.lifecycle import Lifecycle
-from proctor.actors.gateways.http.probes import Probes
+from proctor.actors.gateways.http.probes import Check, HealthChecks, Probes
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.request_body import LIMIT
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.session_turns import SessionTurns
 from proctor.actors.gateways.http.streams import HEARTBEAT
-from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
+from proctor.actors.gateways.http.turns import CancelSignal, LogCall, ServedTurn, Turns
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
 from proctor.actors.serving.in_flight import InFlight
+from proctor.actors.specs import Supervisor
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
+from proctor.runtime.supervision import Supervisor as Nested
 
 Command = Literal["stop", "start", "restart"]
 
@@ -48,6 +47,41 @@ FINAL_WAIT = 0.1
 
 def _no_log(what: str, facts: Mapping[str, Any]) -> None:
     return
+
+
+@attrs.frozen
+class Lifecycle:
+    """Stops and starts agents of `tree`; `paths` has the path of each below it, by name.
+
+    The supervisor of an agent carries out the command itself, so no restart is counted and its other children are not
+    affected. Commands to one supervisor run one after the other. A stopped agent stays down until it is started.
+    """
+
+    tree: Supervisor
+    paths: Mapping[str, str]
+
+    async def stop(self, agent: str) -> None:
+        """Stop it step by step. Does nothing when it is down."""
+        supervisor, id = self._find(agent)
+        await supervisor.terminate_child(id)
+
+    async def start(self, agent: str) -> None:
+        """Start one that is down. Raises `Running`, `Restarting`, `StartError`; `NotFound` for a temporary one that has ended."""
+        supervisor, id = self._find(agent)
+        await supervisor.restart_child(id)
+
+    async def restart(self, agent: str) -> None:
+        """Stop it and start it again. Raises as `start` does, and `Problem` for a temporary one, which keeps running."""
+        supervisor, id = self._find(agent)
+        if (await supervisor.get_childspec(id)).restart == "temporary":
+            detail = f"agent {agent!r} is temporary: its supervisor removes it when it ends and cannot start it again"
+            raise problem(409, "temporary", detail, "stop it instead")
+        await supervisor.terminate_child(id)
+        await supervisor.restart_child(id)
+
+    def _find(self, agent: str) -> tuple[Nested, str]:
+        above, _, id = self.paths[agent].rpartition("/")
+        return (self.tree.supervisor(above) if above else self.tree), id
 
 
 @attrs.frozen(kw_only=True)

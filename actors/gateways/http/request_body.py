@@ -17,6 +17,7 @@ from starlette.responses import Response
 from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.schemas import RequestBody, ViolationRecord
 from proctor.actors.structured.schemas import Schema
+from proctor.actors.web_server.exchange import body_of
 from proctor.protocols.lenient import Refusal
 
 LIMIT = 8 * 2**20
@@ -61,23 +62,19 @@ async def _bytes(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    with trio.move_on_after(BODY_TIMEOUT):
+    body: bytes | None = None
+    with trio.move_on_after(BODY_TIMEOUT) as clock:
         try:
-            return await _collected(request, limit)
+            body = await body_of(request.stream(), limit)
         except ClientDisconnect:
-            raise problem(
-                400, "cut", "the client disconnected before the end of the body", "send all of it"
-            ) from None
-    raise problem(408, "slow-body", f"the body did not arrive within {BODY_TIMEOUT:g} s", "send it faster")
-
-
-async def _collected(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
-    return bytes(body)
+            detail = "the client disconnected before the end of the body"
+            raise problem(400, "cut", detail, "send all of it") from None
+    if clock.cancelled_caught:
+        detail = f"the body did not arrive within {BODY_TIMEOUT:g} s"
+        raise problem(408, "slow-body", detail, "send it faster")
+    if body is None:
+        raise _too_large(limit)
+    return body
 
 
 def _too_large(limit: int) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import trio
@@ -239,19 +239,24 @@ class HealthRecord(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, str | None] = {}
 
 
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def _record(kind: type[Record], source: object, **other: Any) -> Record:
+    """A record with the attributes of `source` that have its names, and `other` fields."""
+    names = [name for name in kind.__struct_fields__ if name not in other]
+    return kind(**{name: getattr(source, name) for name in names}, **other)
+
+
 def agent_record(status: Status) -> AgentRecord:
     """The record of a status; times on Trio's clock become durations."""
-    facts = {name: getattr(status, name) for name in AgentRecord.__struct_fields__ if name != "seconds"}
-    return AgentRecord(
-        **facts, seconds=round(trio.current_time() - status.since, 3) if status.since else None
-    )
+    seconds = round(trio.current_time() - status.since, 3) if status.since else None
+    return _record(AgentRecord, status, seconds=seconds)
 
 
 def answer_record(answer: Answer) -> AnswerRecord:
     """The record of an answer."""
-    facts: dict[str, Any] = {name: getattr(answer, name) for name in AnswerRecord.__struct_fields__}
-    facts["delivery"] = delivery_record(answer.delivery)
-    return AnswerRecord(**facts)
+    return _record(AnswerRecord, answer, delivery=delivery_record(answer.delivery))
 
 
 def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
@@ -261,17 +266,10 @@ def delivery_record(delivery: Delivery | None) -> DeliveryRecord | None:
 
 def receipt_record(receipt: Receipt) -> ReceiptRecord:
     """The record of a receipt."""
-    return ReceiptRecord(request=receipt.request, fate=receipt.fate, why=receipt.why, turn=receipt.turn)
+    return _record(ReceiptRecord, receipt)
 
 
 def approval_record(approval: Approval) -> ApprovalRecord:
     """The record of an open approval."""
-    return ApprovalRecord(
-        agent=approval.agent,
-        id=approval.id,
-        tool=approval.tool,
-        input=approval.input,
-        description=approval.description,
-        tool_call=approval.tool_call,
-        seconds_left=round(max(0.0, approval.deadline - trio.current_time()), 3),
-    )
+    left = round(max(0.0, approval.deadline - trio.current_time()), 3)
+    return _record(ApprovalRecord, approval, seconds_left=left)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
@@ -22,7 +23,6 @@ import trio
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError
-from proctor.actors.gateways.http.cancel_signal import CancelSignal
 from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
 from proctor.actors.gateways.http.schemas import AnswerRecord, TurnRecord, TurnRequest, answer_record
 from proctor.actors.outcomes import Answer
@@ -43,6 +43,32 @@ LogCall = Callable[[str, Mapping[str, Any]], None]
 
 Work = Callable[["ServedTurn"], Awaitable[Answer]]
 """Runs a turn: reports its log and its progress to it, and returns the answer. Raises the errors of calls to agents."""
+
+
+class CancelSignal:
+    """A signal that fires once; `why` is then the reason. It cancels only waits: half a write would corrupt a stream."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self._waiting: set[trio.CancelScope] = set()
+
+    def fire(self, why: str) -> None:
+        """Cancel every wait, now and later. The first reason counts."""
+        self.why = self.why or why
+        for scope in self._waiting:
+            scope.cancel(why)
+
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[trio.CancelScope]:
+        """Cancel the block when the signal fires, or after so many seconds."""
+        with trio.CancelScope(relative_deadline=seconds) as scope:
+            if self.why is not None:
+                scope.cancel(self.why)
+            self._waiting.add(scope)
+            try:
+                yield scope
+            finally:
+                self._waiting.discard(scope)
 
 
 @attrs.define(eq=False)

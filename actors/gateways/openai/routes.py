@@ -51,7 +51,7 @@ from proctor.actors.serving.chunks import (
 )
 from proctor.actors.serving.completion import CompletionStream, Model
 from proctor.actors.serving.in_flight import InFlight
-from proctor.actors.web_server.exchange import wait_disconnect
+from proctor.actors.web_server.exchange import body_of, while_connected
 
 LARGEST = 32 * 2**20
 """The largest request body, in bytes."""
@@ -126,12 +126,9 @@ class _Endpoints:
 
 
 async def _body(request: Request) -> bytes:
-    read = bytearray()
-    async for part in request.stream():
-        read += part
-        if len(read) > LARGEST:
-            raise InvalidRequest("body", f"the body is larger than {LARGEST} bytes")
-    return bytes(read)
+    if (body := await body_of(request.stream(), LARGEST)) is None:
+        raise InvalidRequest("body", f"the body is larger than {LARGEST} bytes")
+    return body
 
 
 def _model(name: str) -> Body:
@@ -163,26 +160,20 @@ class _ChatResponse(Response):
         sender = _Sender(send)
         with self._visits.visit() as visit:
             await self._answer(scope, receive, sender)
-        if visit.ended is not None and not sender.over:
-            await self._send_stopped(visit.ended, sender)
+        if visit.why is not None and not sender.over:
+            fault = attrs.evolve(fault_of(CutShort(visit.why), status=503, code=STOPPING), retry_after=None)
+            if sender.begun:
+                await _send_body(sender, _event(fault.body) + DONE, more=False)
+            else:
+                await _failed(fault)(scope, receive, sender)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_client, receive, nursery.cancel_scope)
-            async with self._model.stream(self._parsed.request) as stream:
-                if self._parsed.stream:
-                    await self._stream(stream, send)
-                else:
-                    response = await self._whole_response(stream)
-                    await response(scope, receive, send)
-            nursery.cancel_scope.cancel("the request is answered")
-
-    async def _send_stopped(self, why: str, sender: _Sender) -> None:
-        fault = attrs.evolve(fault_of(CutShort(why), status=503, code=STOPPING), retry_after=None)
-        if sender.begun:
-            await _send_body(sender, _event(fault.body) + DONE, more=False)
-        else:
-            await _send_response(_failed(fault), sender)
+        async with while_connected(receive), self._model.stream(self._parsed.request) as stream:
+            if self._parsed.stream:
+                await self._stream(stream, scope, receive, send)
+            else:
+                response = await self._whole_response(stream)
+                await response(scope, receive, send)
 
     async def _whole_response(self, stream: CompletionStream) -> Response:
         chunks = [chunk async for chunk in stream if isinstance(chunk, Complete | Failed)]
@@ -193,11 +184,11 @@ class _ChatResponse(Response):
             response_of(self._head, stream.response, last.metadata, structured=self._parsed.structured)
         )
 
-    async def _stream(self, stream: CompletionStream, send: Send) -> None:
+    async def _stream(self, stream: CompletionStream, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(_with_heartbeats(stream, self._content)) as chunks:
             first = await anext(chunks, None)
             if isinstance(first, Failed):
-                await _send_response(_failed(fault_of(first.error)), send)
+                await _failed(fault_of(first.error))(scope, receive, send)
                 return
             await send({"type": "http.response.start", "status": 200, "headers": STREAM})
             await _send_body(send, _event(chunk_of(self._head, {"role": "assistant", "content": ""})))
@@ -280,11 +271,6 @@ class _Sender:
         self.over = message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
-async def _watch_client(receive: Receive, scope: trio.CancelScope) -> None:
-    await wait_disconnect(receive)
-    scope.cancel("the client is gone")
-
-
 async def _with_heartbeats(stream: CompletionStream, content: Content) -> AsyncGenerator[Chunk | None]:
     """The chunks, and None after `HEARTBEAT` seconds without one and when held content is due."""
     over = False
@@ -304,10 +290,3 @@ def _event(body: Body) -> bytes:
 async def _send_body(send: Send, data: bytes, *, more: bool = True) -> None:
     if data:
         await send({"type": "http.response.body", "body": data, "more_body": more})
-
-
-async def _send_response(response: Response, send: Send) -> None:
-    await send(
-        {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
-    )
-    await _send_body(send, bytes(response.body), more=False)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from proctor.actors.gateways.http.cancel_signal import CancelSignal
 from proctor.actors.gateways.http.encoded_events import CACHE_LIMIT, EncodedEvents, EncodedLog
-from proctor.actors.gateways.http.streams import LogSource
+from proctor.actors.gateways.http.streams import write_log
+from proctor.actors.gateways.http.turns import CancelSignal
 from proctor.actors.recording.eventlog import EventLog
 from proctor.protocols.vocabulary import Text
 from tests.actors.gateways.http.serving import Frame, Served, served
@@ -126,7 +126,7 @@ async def test_an_event_is_encoded_once_for_all_who_read_it() -> None:
             seen.extend(data)
             await trio.lowlevel.checkpoint()
 
-        await LogSource(encoded, 0, closing).write(write)
+        await write_log(encoded, 0, closing, write)
 
     async with trio.open_nursery() as nursery:
         for seen in got:
