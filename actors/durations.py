@@ -16,6 +16,18 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
+class Seconds(float):
+    """A duration: `30`, `"30s"`, `"1h30m"`."""
+
+
+class Positive(Seconds):
+    """A duration above 0."""
+
+
+class Limit(float):
+    """A duration that may be 0 or `"none"`: math.inf."""
+
+
 def duration(value: object) -> float:
     """Seconds, 0 or more and finite. Raises ValueError with what is accepted."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:

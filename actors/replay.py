@@ -21,8 +21,9 @@ import attrs
 import msgspec
 
 from proctor.actors.errors import BadOption
+from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.permissions import Verdict
-from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan, scripted_plan
+from proctor.actors.plan.plan import Plan, scripted_plan
 from proctor.actors.scripted import ScriptError
 from proctor.actors.scripted.launch import REPLAY_PROGRAM
 from proctor.actors.scripted.script import read_stream

@@ -11,8 +11,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast, overload
 
-import attrs
-
 from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import BadOption, OptionFault
@@ -21,12 +19,18 @@ from proctor.actors.limits.tree_limits import TREE_LIMITS, TreeLimits
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.option_checks import OPTIONS, TIMEOUT, check
-from proctor.actors.plan.options import document_options
-from proctor.actors.plan.plan import (
+from proctor.actors.plan.option_checks import DELAY, check
+from proctor.actors.plan.options import (
     BACKOFF,
+    OPTIONS,
     SHUTDOWN,
+    SPEC_OPTIONS,
     AgentOptions,
+    SpecOptions,
+    check_option,
+    document_options,
+)
+from proctor.actors.plan.plan import (
     Plan,
     acp_plan,
     claude_plan,
@@ -42,43 +46,28 @@ from proctor.actors.runs import stream as stream_plan
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols.acp import Profile
 from proctor.runtime import supervision
-from proctor.runtime.spec import AutoShutdown, Backoff, ChildSpec, GiveUp, Grace, Restart, StopOrder, Strategy
+from proctor.runtime.spec import AutoShutdown, ChildSpec, GiveUp, StopOrder, Strategy
 
 T = TypeVar("T")
 
 Handle = TypeVar("Handle")
 
 
-class SpecOptions(AgentOptions, total=False):
-    """An agent's options and its child spec's. `shutdown` is in seconds (default 20: the whole stop ladder fits), `backoff`
-    is `BACKOFF` unless given; None restarts at once, and counts what the machine lacked as any other crash."""
-
-    restart: Restart
-    shutdown: Grace
-    significant: bool
-    start_timeout: float | None
-    backoff: Backoff | None
-    mailbox: int
-
-
-_OF_THE_SPEC = frozenset(SpecOptions.__optional_keys__) - frozenset(AgentOptions.__optional_keys__)
-
-
-@document_options(SpecOptions)
+@document_options
 def claude(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Claude Code agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, claude_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@document_options(SpecOptions)
+@document_options
 def codex(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Codex agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, codex_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@document_options(SpecOptions)
+@document_options
 def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOptions]) -> ChildSpec:
     """An OpenCode agent as a child; with `mode="serve"` a session on the `opencode_server` of the id `server`.
 
@@ -95,14 +84,14 @@ def opencode(id: str, *, server: str | None = None, **options: Unpack[SpecOption
     return agent_spec(id, served_plan(id, own, server=server, shutdown=_seconds(spec)), spec)
 
 
-@document_options(SpecOptions)
+@document_options
 def gemini(id: str, **options: Unpack[SpecOptions]) -> ChildSpec:
     """A Gemini CLI agent as a child. Raises `BadOption` or `InvalidSpec` naming the option."""
     own, spec = _split(options)
     return agent_spec(id, gemini_plan(id, own, shutdown=_seconds(spec)), spec)
 
 
-@document_options(SpecOptions)
+@document_options
 def acp(
     id: str, argv: Sequence[str], *, profile: str | Profile = "generic", **options: Unpack[SpecOptions]
 ) -> ChildSpec:
@@ -115,7 +104,7 @@ def acp(
     return agent_spec(id, acp_plan(id, argv, own, profile=profile, shutdown=_seconds(spec)), spec)
 
 
-@document_options(SpecOptions)
+@document_options
 def scripted(
     id: str,
     script: str | Path,
@@ -221,8 +210,8 @@ def open_dynamic_supervisor(
 
 
 def _tree_limits(budget: Budget | None, stagger: float, seed: int | None) -> TreeLimits:
-    check("budget", budget, OPTIONS["budget"])
-    check("stagger", stagger, attrs.evolve(TIMEOUT, optional=False))
+    check_option("budget", budget)
+    check("stagger", stagger, DELAY)
     return TreeLimits(budget=budget, stagger=stagger, seed=seed)
 
 
@@ -301,8 +290,9 @@ def plan_of(spec: ChildSpec | Plan) -> Plan:
 
 
 def _split(options: SpecOptions) -> tuple[AgentOptions, dict[str, Any]]:
-    own = {k: v for k, v in options.items() if k not in _OF_THE_SPEC}
-    return cast("AgentOptions", own), {k: v for k, v in options.items() if k in _OF_THE_SPEC}
+    of_the_spec = SPEC_OPTIONS.keys() - OPTIONS.keys()
+    own = {k: v for k, v in options.items() if k not in of_the_spec}
+    return cast("AgentOptions", own), {k: v for k, v in options.items() if k in of_the_spec}
 
 
 def _seconds(spec: dict[str, Any]) -> float:

@@ -29,7 +29,8 @@ import trio
 from bench.contest import Stopwatch, options
 from bench.peers.entries import MISSING
 from proctor.actors.plan.environment import build_environment
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan, codex_plan, opencode_plan, scripted_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory

@@ -25,7 +25,8 @@ from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, Unsu
 from proctor.actors.expense import Expense
 from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.plan.account_id import session_key
-from proctor.actors.plan.plan import OnCrash, Plan
+from proctor.actors.plan.options import OnCrash
+from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_log import AgentLogger
 from proctor.actors.process.agent_process import AgentProcess, delivery_of

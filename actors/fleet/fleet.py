@@ -10,37 +10,39 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 import attrs
 
-from proctor.actors.durations import duration
+from proctor.actors.durations import Positive, Seconds, duration
 from proctor.actors.errors import BadOption, FleetFaults
-from proctor.actors.fleet.parser import FieldError, Positive, Seconds, TableErrors, Tables, format_value
+from proctor.actors.fleet.parser import FieldError, Fields, TableErrors, Tables, field_errors, format_value
 from proctor.actors.fleet.schema import (
     KINDS,
     AgentTable,
-    Allowance,
-    AnyAgentTable,
-    Delays,
     Grace,
     McpTable,
     Permission,
     Script,
+    Secrets,
     Server,
     written_fields,
 )
 from proctor.actors.fleet.toml_lines import line_of
+from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.environment import parse_env
-from proctor.actors.plan.option_checks import PROMPT, suggest_or_list
+from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.option_checks import PROMPT, check, suggest_or_list
+from proctor.actors.plan.options import Variables
 from proctor.actors.plan.permissions import Rule
 from proctor.actors.scripted import ScriptError, check_script
 from proctor.runtime.errors import InvalidSpec
 from proctor.runtime.spec import (
     AutoShutdown,
+    Backoff,
     ChildSpec,
     Flags,
     GiveUp,
@@ -66,12 +68,17 @@ class Group:
     stop_order: StopOrder | None = None
     give_up: GiveUp | None = None
     servers: tuple[Server, ...] = ()
-    agents: tuple[AnyAgentTable, ...] = ()
+    agents: tuple[AgentTable, ...] = ()
     supervisors: tuple[Nested, ...] = ()
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """The children in starting order: servers stand before the agents that use them."""
+        return (*self.servers, *self.agents, *self.supervisors)
 
     def specs(self, record: Path | None = None) -> list[ChildSpec]:
         """The child specs, in starting order. `record` is the folder for the agents that name none."""
-        return [child.spec(record) for child in (*self.servers, *self.agents, *self.supervisors)]
+        return [child.spec(record) for child in self.children]
 
     def flags(self) -> dict[str, Any]:
         """The flags that were written, as keywords of `open_supervisor`; children that depend on none stop together."""
@@ -89,7 +96,7 @@ class Group:
         alone = self.give_up is None and (self.strategy or "one_for_one") == "one_for_one"
         return attrs.evolve(self, supervisors=nested, give_up="child" if alone else self.give_up)
 
-    def members(self, path: str) -> Iterator[tuple[str, AnyAgentTable]]:
+    def members(self, path: str) -> Iterator[tuple[str, AgentTable]]:
         """Every agent at any depth with its path in the tree, in starting order."""
         yield from ((f"{path}/{agent.name}", agent) for agent in self.agents)
         for group in self.supervisors:
@@ -110,13 +117,11 @@ class Nested(Group):
     restart: Restart | None = None
     shutdown: Grace | None = None
     significant: bool | None = None
-    backoff: Delays | None = None
+    backoff: Backoff | None = None
 
     def spec(self, record: Path | None = None) -> ChildSpec:
         """Its child spec. Raises `InvalidSpec`."""
-        options = written_fields(self, ("restart", "shutdown", "significant"))
-        if self.backoff is not None:
-            options["backoff"] = self.backoff.record()
+        options = written_fields(self, ("restart", "shutdown", "significant", "backoff"))
         return supervisor_spec(self.name, self.specs(record), **self.flags(), **options)
 
 
@@ -126,16 +131,27 @@ class Fleet(Group):
     all agents spend, `stagger` keeps those that come back from a restart apart."""
 
     name: str = "fleet"
-    budget: Allowance | None = None
+    budget: Budget | None = None
     stagger: Positive | None = None
 
     def tree(self) -> dict[str, Any]:
         """Its flags and what the whole tree shares, as keywords of `open_supervisor`."""
-        budget = {} if self.budget is None else {"budget": self.budget.record()}
-        return {**self.flags(), **written_fields(self, ("stagger",)), **budget}
+        return {**self.flags(), **written_fields(self, ("stagger", "budget"))}
 
 
-for _record in (Rule, Delays, McpTable, *KINDS.values(), Group, Server, Allowance, Nested, Fleet):
+Child: TypeAlias = Server | AgentTable | Nested
+
+_RECORDS: Mapping[type[Any], Fields] = {
+    Rule: {},
+    Backoff: {"min_delay": Positive, "max_delay": Positive, "reset_after": Positive},
+    Budget: {"period": Positive},
+    McpTable: {"env": Variables, "timeout": Positive},
+    Server: {},
+    **dict.fromkeys(KINDS.values(), cast("Fields", {})),
+    Nested: {},
+    Fleet: {},
+}
+for _record in (*_RECORDS, Group):
     attrs.resolve_types(_record)
 
 
@@ -185,9 +201,11 @@ def _checked(path: Path, table: dict[str, Any]) -> Fleet:
     tables.accept(Grace, _grace)
     tables.accept(Permission, lambda value: _permission(tables, value))
     tables.accept_type(Script, lambda value: _script(tables, value))
-    tables.accept(AnyAgentTable, tables.one_of(KINDS))
-    records = (Rule, Delays, Allowance, McpTable, Server, *KINDS.values(), Nested, Fleet)
-    tables.records(records, _faults, {"name": "unnamed"})
+    tables.accept_type(Variables, lambda value: parse_env(tables.array(value, tuple[str, ...]), os.environ))
+    tables.accept_type(Secrets, lambda value: _secrets(tables.read_as(value, Mapping[str, str])))
+    tables.accept_type(AgentTable, tables.one_of(KINDS))
+    tables.accept_type(McpServer, lambda value: tables.read_as(value, McpTable))
+    tables.records(_RECORDS, _faults, {"name": "unnamed"})
     among = list(_faults_among(table))
     try:
         fleet = tables.read({"name": path.stem, **table}, Fleet)
@@ -213,6 +231,14 @@ def _script(tables: Tables, value: object) -> Script:
     return Script(path)
 
 
+def _secrets(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The value of each header by the variable that holds it."""
+    for variable in variables.values():
+        if variable not in os.environ:
+            raise ValueError(f"names {variable!r}, which is not set here")
+    return {header: os.environ[variable] for header, variable in variables.items()}
+
+
 def _permission(tables: Tables, value: object) -> object:
     if value in ("deny", "allow", "ask"):
         return value
@@ -229,29 +255,23 @@ def _permission(tables: Tables, value: object) -> object:
 
 def _faults(record: object) -> Iterator[FieldError]:
     """Every fault that a supervisor would refuse."""
-    found = list[FieldError]()
-    if isinstance(record, AgentTable):
-        if record.prompt is not None and (fault := PROMPT.fault(record.prompt)) is not None:
-            found.append(FieldError("prompt", fault))
-        if record.env is not None and (
-            wrong := list(_refusals(record, partial(parse_env, record.env, os.environ)))
-        ):
-            found += wrong
-            record = attrs.evolve(record, env=None)
-    for check in _checks(record):
-        found += _refusals(record, check)
+    found = [error for check in _checks(record) for error in _errors(record, check)]
     yield from {(fault.key, str(fault)): fault for fault in found}.values()
 
 
+def _errors(record: object, check: Callable[[], object]) -> Iterator[FieldError]:
+    try:
+        check()
+    except (InvalidSpec, ScriptError, FieldError, BadOption) as error:
+        yield from field_errors(error, type(record))
+
+
 def _checks(record: object) -> Iterator[Callable[[], object]]:
-    if isinstance(record, Delays | Allowance | McpTable):
-        yield record.record
     if isinstance(record, AgentTable | Server | Nested):
         yield record.spec
-    if isinstance(record, AgentTable):  # also where its agent's options are refused first
-        yield record.child
-    if isinstance(record, Rule):
-        yield partial(Rule, record.tool, record.allow)
+    if isinstance(record, AgentTable):
+        yield record.child  # also where its agent's options are refused first
+        yield partial(check, "prompt", record.prompt, attrs.evolve(PROMPT, optional=True))
     if isinstance(record, Group):
         yield lambda: Flags(**record.flags())
         yield partial(_check_significance, record)
@@ -260,37 +280,15 @@ def _checks(record: object) -> Iterator[Callable[[], object]]:
         yield record.tree
 
 
-def _refusals(record: object, check: Callable[[], object]) -> Iterator[FieldError]:
-    try:
-        check()
-    except InvalidSpec as error:
-        yield _refused("name" if error.field == "id" else error.field, error)
-    except ScriptError as error:
-        key = {"--fault": "faults"}.get(error.file, error.file)
-        yield FieldError(key, error.text) if hasattr(record, key) else FieldError("script", str(error))
-    except FieldError as error:
-        yield error
-    except BadOption as error:
-        for fault in error.faults:
-            option, _, text = (fault.option, "", fault.text) if fault.option else str(fault).partition(" ")
-            yield FieldError(option, text) if hasattr(record, option) else FieldError("", str(fault))
-
-
 def _check_significance(group: Group) -> None:
-    for kind, children in (
-        ("servers", group.servers),
-        ("agents", group.agents),
-        ("supervisors", group.supervisors),
-    ):
+    for kind in ("servers", "agents", "supervisors"):
+        children: tuple[Child, ...] = getattr(group, kind)
         for number, child in enumerate(children):
             try:
                 check_significance(child.spec(), group.auto_shutdown or "never")
             except InvalidSpec as error:
-                raise _refused(f"{kind}[{number}].{error.field}", error) from None
-
-
-def _refused(key: str, error: InvalidSpec) -> FieldError:
-    return FieldError(key, f"{format_value(error.value)} is not accepted; expected {error.accepted}")
+                [fault] = field_errors(error, type(child))
+                raise FieldError(f"{kind}[{number}].{fault.key}", str(fault)) from None
 
 
 def _faults_among(table: dict[str, Any]) -> Iterator[str]:

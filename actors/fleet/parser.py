@@ -7,10 +7,11 @@ accepted: `agents[1].restart: 'on' is not a choice; accepted: permanent, transie
 from __future__ import annotations
 
 import os
+from collections import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import Converter
@@ -20,27 +21,19 @@ from cattrs.errors import (
     ForbiddenExtraKeysError,
     IterableValidationError,
 )
+from cattrs.gen import make_dict_structure_fn, override
 
-from proctor.actors.durations import ACCEPTED, duration, limit
+from proctor.actors.durations import ACCEPTED, Limit, Positive, Seconds, duration, limit
+from proctor.actors.errors import BadOption
 from proctor.actors.plan.option_checks import suggest_or_list
+from proctor.actors.plan.options import Folder
+from proctor.actors.scripted import ScriptError
+from proctor.runtime.errors import InvalidSpec
 
 T = TypeVar("T")
 
-
-class Seconds(float):
-    """A duration: `30`, `"30s"`, `"1h30m"`."""
-
-
-class Positive(Seconds):
-    """A duration above 0."""
-
-
-class Limit(float):
-    """A duration that may be 0 or `"none"`: math.inf."""
-
-
-Folder = NewType("Folder", Path)
-"""A path of an existing directory."""
+Fields: TypeAlias = Mapping[str, Any]
+"""Field of a record → its type in a file, where that is another than in the record."""
 
 
 class FieldError(ValueError):
@@ -77,7 +70,9 @@ class Tables:
         made.register_structure_hook(Folder, lambda value, _: _folder(self.path(value)))
         made.register_structure_hook_func(lambda field_type: _origin(field_type) is Literal, _choice)
         made.register_structure_hook_func(lambda field_type: _origin(field_type) is tuple, self.array)
-        made.register_structure_hook_factory(lambda field_type: _origin(field_type) is dict, self._mapping)
+        made.register_structure_hook_factory(
+            lambda field_type: _origin(field_type) is abc.Mapping, self._mapping
+        )
 
     def accept(self, union: object, read: Callable[[object], object]) -> None:
         """Use `read` for fields of this union type, with None in the union or without."""
@@ -92,6 +87,10 @@ class Tables:
     def accept_type(self, field_type: Any, read: Callable[[object], object]) -> None:
         """Use `read` for fields of this type."""
         self._converter.register_structure_hook(field_type, lambda value, _: read(value))
+
+    def read_as(self, value: object, kind: Any) -> Any:
+        """Read a value as this type."""
+        return self._converter.structure(value, kind)
 
     def path(self, value: object) -> Path:
         """Read a path, relative to the file's folder."""
@@ -129,7 +128,7 @@ class Tables:
 
     def records(
         self,
-        records: Iterable[type[Any]],
+        records: Mapping[type[Any], Fields],
         faults: Callable[[Any], Iterable[FieldError]],
         stand_ins: Mapping[str, object],
     ) -> None:
@@ -137,8 +136,8 @@ class Tables:
 
         A malformed one is made of its well-formed fields, with `stand_ins` for missing keys, so that its other faults are found, too.
         """
-        for record in records:
-            self._only_from_tables(record, faults, stand_ins)
+        for record, fields in records.items():
+            self._converter.register_structure_hook(record, self._hook(record, fields, faults, stand_ins))
 
     def read(self, table: Mapping[str, Any], record: type[T]) -> T:
         """Read the record of a table. Raises `TableErrors`."""
@@ -149,13 +148,18 @@ class Tables:
         except FieldError as error:
             raise TableErrors(_fault_lines(error, "")) from None
 
-    def _only_from_tables(
+    def _hook(
         self,
         record: type[Any],
+        fields: Fields,
         faults: Callable[[Any], Iterable[FieldError]],
         stand_ins: Mapping[str, object],
-    ) -> None:
-        fill = self._converter.get_structure_hook(record)
+    ) -> Callable[[object, Any], Any]:
+        def reader(kind: Any) -> Callable[[Any, Any], Any]:
+            return lambda value, _: self.read_as(value, kind)
+
+        overrides: Any = {name: override(struct_hook=reader(kind)) for name, kind in fields.items()}
+        fill = make_dict_structure_fn(record, self._converter, **overrides)
 
         def hook(value: object, field_type: Any) -> Any:
             table = as_table(value)
@@ -170,7 +174,29 @@ class Tables:
                 raise ClassValidationError("what is wrong", found, record)  # pyright: ignore[reportCallIssue]  # as cattrs makes it
             return made
 
-        self._converter.register_structure_hook(record, hook)
+        return hook
+
+
+def field_errors(error: Exception, record: type[Any]) -> Iterator[FieldError]:
+    """The faults in an error of what checks the values of this record."""
+    names = attrs.fields_dict(record)
+    match error:
+        case InvalidSpec():
+            text = f"{format_value(error.value)} is not accepted; expected {error.accepted}"
+            yield FieldError("name" if error.field == "id" else error.field, text)
+        case ScriptError():
+            key = {"--fault": "faults"}.get(error.file, error.file)
+            yield FieldError(key, error.text) if key in names else FieldError("script", str(error))
+        case BadOption():
+            for fault in error.faults:
+                option, _, text = (
+                    (fault.option, "", fault.text) if fault.option else str(fault).partition(" ")
+                )
+                yield FieldError(option, text) if option in names else FieldError("", str(fault))
+        case FieldError():
+            yield error
+        case _:
+            raise error
 
 
 def _well_formed(
@@ -238,7 +264,7 @@ def _positive(value: object, _: object) -> Positive:
 def _folder(path: Path) -> Folder:
     if not path.is_dir():
         raise ValueError(f"expected a directory, got {str(path)!r}")
-    return Folder(path)
+    return Folder(str(path))
 
 
 def _choice(value: object, field_type: Any) -> Any:
@@ -254,13 +280,19 @@ def _faults(error: Exception, at: str) -> Iterator[str]:
             noted, others = error.group_exceptions()
             places = [(inner, _inside(at, note.index)) for inner, note in noted]
         case ClassValidationError():
-            named, others = error.group_exceptions()
+            named, unnamed = error.group_exceptions()
             places = [(inner, f"{at}.{note.name}") for inner, note in named]
+            others = [one for inner in unnamed for one in _split(inner, error.cl)]
         case _:
             yield from _fault_lines(error, at)
             return
     for inner, place in (*places, *((other, at) for other in others)):
         yield from _faults(inner, place)
+
+
+def _split(error: Exception, record: type[Any]) -> Iterable[Exception]:
+    """The faults in an error that the record itself raised when it was made."""
+    return field_errors(error, record) if isinstance(error, BadOption | InvalidSpec) else [error]
 
 
 def _inside(at: str, index: object) -> str:
@@ -278,6 +310,8 @@ def _fault_lines(error: Exception, at: str) -> Iterator[str]:
             yield _line(at if at.endswith(key) else at + key, "this key is missing")
         case FieldError():
             yield _line(f"{at}.{error.key}" if error.key else at, str(error))
+        case BadOption():
+            yield from (_line(at, fault.text) for fault in error.faults)
         case _:
             yield _line(at, str(error))
 

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from proctor.actors.errors import BadOption, OptionFault
-from proctor.actors.plan.plan import OPENCODE_FAMILY, SHUTDOWN, AgentOptions, Plan, shaped
+from proctor.actors.plan.options import SHUTDOWN, AgentOptions
+from proctor.actors.plan.plan import OPENCODE_FAMILY, Plan, shaped
 from proctor.actors.transport.memory import MemoryTransport
 from proctor.actors.transport.transport import Reach, Start
 from proctor.protocols.opencode.serve.dialect import OPENCODE_SERVE

@@ -23,8 +23,8 @@ from proctor.actors.errors import BadOption, StartRefused
 from proctor.actors.opencode_server.address import DISPOSAL, Address, GetAddress, dispose
 from proctor.actors.plan.discovery import OPENCODE, Product, find_program
 from proctor.actors.plan.environment import Home, build_environment
-from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, OptionRule, option_faults
-from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.plan.option_checks import ENVIRONMENT, SECONDS, OptionRule, is_count
+from proctor.actors.plan.options import BACKOFF, option_faults
 from proctor.actors.transport.transport import ProcessTransport, Start
 from proctor.protocols.opencode.serve.launch import USER, address_in, server_command
 from proctor.runtime.exits import ExitReason
@@ -40,14 +40,11 @@ START_TIMEOUT = 60.0
 _ACCEPTED: Mapping[str, OptionRule] = {
     "env": attrs.evolve(ENVIRONMENT, optional=True),
     "port": OptionRule(
-        what="a number from 0 to 65535 (0: any that is free)", takes=lambda value: _is_port(value)
+        "a number from 0 to 65535 (0: any that is free)",
+        lambda value: is_count(value) and 0 <= value <= 65535,
     ),
     "start": SECONDS,
 }
-
-
-def _is_port(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535
 
 
 @attrs.frozen(kw_only=True)

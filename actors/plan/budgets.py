@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import attrs
 
-from proctor.actors.errors import BadOption
+from proctor.actors.plan.option_checks import OptionRule, field_rule, is_number, one_of
 
 Then = Literal["park", "escalate", "warn"]
 Alarm = Literal["budget_near", "budget_exceeded", "cost_unknown"]
@@ -26,19 +26,12 @@ Alarm = Literal["budget_near", "budget_exceeded", "cost_unknown"]
 _GRAIN = 1000
 
 
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise BadOption(f"{attribute.name} of a budget must be a number above 0, got {value!r}")
-
-
-def _share(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise BadOption(f"{attribute.name} of a budget must be a share above 0 and up to 1, got {value!r}")
-
-
-def _known(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value not in get_args(Then):
-        raise BadOption(f"{attribute.name} of a budget is {value!r}; accepted: {', '.join(get_args(Then))}")
+_ABOVE_0 = field_rule(
+    OptionRule("a number above 0", lambda value: is_number(value) and 0 < value < math.inf), "a budget"
+)
+_SHARE = field_rule(
+    OptionRule("a share above 0 and up to 1", lambda value: is_number(value) and 0 < value <= 1), "a budget"
+)
 
 
 @attrs.frozen
@@ -50,10 +43,12 @@ class Budget:
     above `usd` is of turns that ran already when it was reached. Raises `BadOption`.
     """
 
-    usd: float = attrs.field(validator=_positive)
-    period: float = attrs.field(validator=_positive)
-    warn: float = attrs.field(default=0.8, validator=_share, kw_only=True)
-    then: Then = attrs.field(default="park", validator=_known, kw_only=True)
+    usd: float = attrs.field(validator=_ABOVE_0)
+    period: float = attrs.field(validator=_ABOVE_0)
+    warn: float = attrs.field(default=0.8, validator=_SHARE, kw_only=True)
+    then: Then = attrs.field(
+        default="park", validator=field_rule(one_of(*get_args(Then)), "a budget"), kw_only=True
+    )
 
 
 @attrs.frozen

@@ -19,6 +19,7 @@ import attrs
 import msgspec
 
 from proctor.actors.errors import BadOption
+from proctor.actors.plan.option_checks import SECONDS, field_rule
 from proctor.protocols.lenient import Refusal
 from proctor.protocols.mcp import HOST, Server
 
@@ -57,11 +58,6 @@ def _headers(instance: object, attribute: attrs.Attribute[Any], value: Mapping[s
             raise BadOption(f"header {name!r} of an MCP server is not valid: only visible ASCII is allowed")
 
 
-def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise BadOption(f"timeout of an MCP server must be a number of seconds above 0, got {value!r}")
-
-
 @attrs.frozen(kw_only=True)
 class McpServer:
     """A server of the Model Context Protocol, started by `command` and `args` or reached at `url`.
@@ -78,7 +74,9 @@ class McpServer:
     url: str | None = None
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_headers, repr=_names)
     approved: bool = False
-    timeout: float | None = attrs.field(default=None, validator=_seconds)
+    timeout: float | None = attrs.field(
+        default=None, validator=field_rule(attrs.evolve(SECONDS, optional=True), "an MCP server")
+    )
 
     def __attrs_post_init__(self) -> None:
         self._check_words()

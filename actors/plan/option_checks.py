@@ -1,10 +1,4 @@
-"""The allowed values of each option of an agent: one table, used wherever an agent is made.
-
-`option_faults` names everything that is wrong with some options, not the first of it. What a record of options holds is
-checked by the same table (`validate_option`). A command line can narrow an option to its own words (`Family.accepts`).
-
-Values that may be secret (`env`, `mcp`) are never shown.
-"""
+"""Rules for the values of options: `what` each takes for people, and the check. Values that may be secret are never shown."""
 
 from __future__ import annotations
 
@@ -12,20 +6,14 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 import attrs
 import msgspec
 
 from proctor.actors.errors import BadOption, OptionFault
-from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.environment import Home
-from proctor.actors.plan.permissions import Rule
-from proctor.actors.plan.workspaces import WorkspaceKind
-from proctor.actors.recording.recording import MIN_LIMIT
-from proctor.protocols.dialect import Mode
 from proctor.protocols.lenient import Refusal
 
 T = TypeVar("T")
@@ -36,18 +24,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """What no name holds; a lone surrogate cannot be written as UTF-8."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class OptionRule:
-    """What one option takes: `what` says it to people, `takes` decides. `optional`: None is taken, too."""
+    """The accepted values of an option: `what` describes them, `takes` decides. `optional`: or None. `shown`: a refusal may show the value."""
 
     what: str
     takes: Callable[[Any], bool]
-    choices: tuple[str, ...] = ()
-    optional: bool = False
-    shown: bool = True
+    choices: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    optional: bool = attrs.field(default=False, kw_only=True)
+    shown: bool = attrs.field(default=True, kw_only=True)
 
     def fault(self, value: object) -> str | None:
-        """What is wrong with this value, to be read behind the option's name; None when nothing is."""
+        """The fault of a value, to be read behind the option's name; None for an accepted one."""
         if (value is None and self.optional) or self.takes(value):
             return None
         if self.choices:
@@ -73,10 +61,9 @@ def suggest_or_list(word: str, known: Iterable[str]) -> str:
     return suggest(word, known) or f"; known: {', '.join(known)}"
 
 
-def one_of(*choices: str, optional: bool = False, what: str = "") -> OptionRule:
+def one_of(*choices: str) -> OptionRule:
     """One of these words."""
-    text = what or ", ".join(choices)
-    return OptionRule(what=text, takes=lambda value: value in choices, choices=choices, optional=optional)
+    return OptionRule(", ".join(choices), lambda value: value in choices, choices=choices)
 
 
 def is_text(value: object) -> bool:
@@ -90,56 +77,35 @@ def is_text(value: object) -> bool:
     return True
 
 
+def is_number(value: object) -> bool:
+    """Is it a number, and no bool?"""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    """Is it an integer, and no bool?"""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def sequence_of(takes: Callable[[Any], bool]) -> Callable[[object], bool]:
+    """A check of a sequence, by that of its items."""
+    return lambda value: (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(map(takes, cast("Sequence[object]", value)))
+    )
+
+
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not _CONTROL.search(value)
 
 
-def _is_word(value: object) -> bool:
-    return _is_name(value) and not str(value).startswith("-")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _is_zero(value: object) -> bool:
-    return not isinstance(value, bool) and value == 0
-
-
-def _is_size(value: object) -> bool:
-    return _is_zero(value) or _is_count(value)
-
-
-def _is_span(value: object) -> bool:
-    return _is_zero(value) or _is_positive(value)
-
-
-def _is_amount(value: object) -> bool:
-    return _is_positive(value) and cast(float, value) < math.inf
-
-
-def _are_texts(value: object) -> bool:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return False
-    return all(is_text(one) for one in cast("Sequence[object]", value))
-
-
 def _is_path(value: object) -> bool:
-    return isinstance(value, Path) or (isinstance(value, str) and bool(value) and is_text(value))
+    return isinstance(value, Path) or (bool(value) and is_text(value))
 
 
 def _is_folder(value: object) -> bool:
     return _is_path(value) and Path(os.path.expanduser(cast("str | Path", value))).is_dir()
-
-
-def _are_folders(value: object) -> bool:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return False
-    return all(_is_folder(one) for one in cast("Sequence[object]", value))
 
 
 def _is_environment(value: object) -> bool:
@@ -149,10 +115,6 @@ def _is_environment(value: object) -> bool:
     return all(_is_name(k) and "=" not in str(k) and is_text(v) for k, v in pairs)
 
 
-def _are_functions(value: object) -> bool:
-    return isinstance(value, Sequence) and all(map(callable, cast("Sequence[object]", value)))
-
-
 def _is_schema(value: object) -> bool:
     try:
         return isinstance(value, str) and isinstance(msgspec.json.decode(value), dict)
@@ -160,127 +122,44 @@ def _is_schema(value: object) -> bool:
         return False
 
 
-def _is_policy(value: object) -> bool:
-    if value in ("deny", "allow", "ask") or callable(value):
-        return True
-    return isinstance(value, tuple | list) and all(
-        isinstance(one, Rule) for one in cast("Sequence[object]", value)
-    )
-
-
-_TEXT = OptionRule(what="a text without a NUL", takes=is_text, optional=True)
-_NAME = OptionRule(what="a name, not empty", takes=_is_name, optional=True)
-_WORD = OptionRule(what="a name that does not begin with '-'", takes=_is_word, optional=True)
-_TEXTS = OptionRule(what="a tuple of texts", takes=_are_texts)
-_FLAG = OptionRule(what="True or False", takes=lambda value: isinstance(value, bool))
-_PATH = OptionRule(what="a path, not empty", takes=_is_path, optional=True)
-_COUNT = OptionRule(what="an integer from 1 on", takes=_is_count, optional=True)
-SECONDS = OptionRule(what="a number of seconds above 0", takes=_is_positive)
+TEXT = OptionRule("a text without a NUL", is_text)
+NAME = OptionRule("a name, not empty", _is_name)
+WORD = OptionRule("a name that does not begin with '-'", lambda value: _is_name(value) and value[0] != "-")
+TEXTS = OptionRule("a tuple of texts", sequence_of(is_text))
+FLAG = OptionRule("True or False", lambda value: isinstance(value, bool))
+PATH = OptionRule("a path, not empty", _is_path)
+FOLDER = OptionRule("the path of a directory", _is_folder)
+FOLDERS = OptionRule("a tuple of paths of directories", sequence_of(_is_folder))
+COUNT = OptionRule("an integer from 1 on", lambda value: is_count(value) and value >= 1)
+SIZE = OptionRule("an integer from 0 on", lambda value: is_count(value) and value >= 0)
+DOLLARS = OptionRule(
+    "a number of US dollars above 0", lambda value: is_number(value) and 0 < value < math.inf
+)
+SECONDS = OptionRule("a number of seconds above 0", lambda value: is_number(value) and value > 0)
+DELAY = OptionRule("a number of seconds from 0 on", lambda value: is_number(value) and value >= 0)
+TIMEOUT = attrs.evolve(DELAY, optional=True)
 ENVIRONMENT = OptionRule(
-    what="a mapping of names without '=' to texts without a NUL", takes=_is_environment, shown=False
+    "a mapping of names without '=' to texts without a NUL", _is_environment, shown=False
 )
-FOLDER = OptionRule(what="the path of a directory", takes=_is_folder, optional=True)
-HOME = one_of(*get_args(Home))
+SCHEMA = OptionRule("a JSON schema as a text that holds an object", _is_schema)
 SESSION = OptionRule(
-    what="a session's UUID",
-    takes=lambda value: isinstance(value, str) and bool(_UUID.fullmatch(value)),
-    optional=True,
+    "a session's UUID", lambda value: isinstance(value, str) and bool(_UUID.fullmatch(value))
 )
-"""Where a CLI names its sessions so."""
-
-PROMPT = OptionRule(
-    what="a text that is not blank", takes=lambda value: is_text(value) and bool(value.strip())
-)
-OPTIONAL_PROMPT = OptionRule(what="a text", takes=is_text)
+"""For a CLI that names its sessions so."""
+PROMPT = OptionRule("a text that is not blank", lambda value: is_text(value) and bool(value.strip()))
+OPTIONAL_PROMPT = OptionRule("a text", is_text)
 """A prompt that something goes with."""
-TIMEOUT = OptionRule(
-    what="a number of seconds from 0 on",
-    takes=_is_span,
-    optional=True,
-)
-
-OPTIONS: Mapping[str, OptionRule] = {
-    "cwd": FOLDER,
-    "env": ENVIRONMENT,
-    "home": HOME,
-    "record": _PATH,
-    "record_limit": OptionRule(
-        what=f"a number of bytes from {MIN_LIMIT} on, or None",
-        takes=lambda v: _is_count(v) and v >= MIN_LIMIT,
-        optional=True,
-    ),
-    "workspace": one_of(*get_args(WorkspaceKind)),
-    "worktrees": _PATH,
-    "reach": OptionRule(what="a sequence of words, or a function", takes=lambda value: True),
-    "executable": _PATH,
-    "model": _WORD,
-    "mode": one_of(*get_args(Mode)),
-    "resume": _WORD,
-    "session_id": _WORD,
-    "partial": _FLAG,
-    "permission_mode": _WORD,
-    "system_prompt": _TEXT,
-    "append_system_prompt": _TEXT,
-    "tools": attrs.evolve(_TEXTS, optional=True),
-    "allowed_tools": _TEXTS,
-    "disallowed_tools": _TEXTS,
-    "add_dirs": OptionRule(what="a tuple of paths of directories", takes=_are_folders),
-    "mcp": OptionRule(
-        what="a mapping of names to records of McpServer",
-        takes=lambda value: isinstance(value, Mapping),
-        optional=True,
-        shown=False,
-    ),
-    "mcp_config": _PATH,
-    "context": OptionRule(what="a mapping of names to texts", takes=lambda value: isinstance(value, Mapping)),
-    "json_schema": OptionRule(
-        what="a JSON schema as a text that holds an object", takes=_is_schema, optional=True
-    ),
-    "max_turns": _COUNT,
-    "max_budget_usd": OptionRule(what="a number of US dollars above 0", takes=_is_amount, optional=True),
-    "persist": attrs.evolve(_FLAG, optional=True),
-    "user_settings": attrs.evolve(_FLAG, optional=True),
-    "project_memory": _FLAG,
-    "retries": OptionRule(
-        what="an integer from 0 on",
-        takes=_is_size,
-        optional=True,
-    ),
-    "sandbox": one_of("read-only", "workspace-write", "danger-full-access", optional=True),
-    "effort": _WORD,
-    "extra": _TEXTS,
-    "greeting": SECONDS,
-    "silence": SECONDS,
-    "tool_silence": SECONDS,
-    "final": SECONDS,
-    "permission": OptionRule(
-        what="deny, allow, ask, rules, or a function", takes=_is_policy, choices=("deny", "allow", "ask")
-    ),
-    "approval_deadline": SECONDS,
-    "on_recording_failure": one_of("continue", "fail"),
-    "on_crash": one_of("fail", "resume", "retry"),
-    "park": _FLAG,
-    "budget": OptionRule(what="a Budget", takes=lambda value: isinstance(value, Budget), optional=True),
-    "account": _NAME,
-    "host_tools": OptionRule(what="a sequence of tools", takes=lambda value: isinstance(value, Sequence)),
-    "hooks": OptionRule(what="a sequence of Hook", takes=lambda value: isinstance(value, Sequence)),
-    "schemas": _FLAG,
-    "error_budget": attrs.evolve(_COUNT, what="a whole number from 1 on, or None"),
-    "validators": OptionRule(what="a sequence of validators", takes=_are_functions),
-}
-"""Every option of an agent. `mcp`, `host_tools`, `hooks`, `context` and `reach` are looked into by their own modules."""
-
-REMOTE_OPTIONS: Mapping[str, OptionRule] = {"cwd": _PATH}
-"""Where a process runs on another machine: what is here says nothing about there."""
 
 
-def option_faults(options: Mapping[str, object], words: Mapping[str, OptionRule]) -> Iterator[OptionFault]:
-    """Everything that is wrong with these options, each by itself. `words` narrow some of them to those of one CLI."""
-    for name, value in options.items():
-        if (accepted := words.get(name) or OPTIONS.get(name)) is None:
-            yield OptionFault("", f"unknown option {name!r}{suggest_or_list(name, sorted(OPTIONS))}")
-        elif (fault := accepted.fault(value)) is not None:
-            yield OptionFault(name, fault)
+def rule_of(hint: Any) -> OptionRule | None:
+    """The rule for the values of a type: a `Literal`, bool, a path, or a record; None for any other type."""
+    if get_origin(hint) is Literal:
+        return one_of(*get_args(hint))
+    if hint is bool:
+        return FLAG
+    if Path in get_args(hint):
+        return PATH
+    return OptionRule(f"a {hint.__name__}", lambda v: isinstance(v, hint)) if attrs.has(hint) else None
 
 
 def collect_faults(faults: list[OptionFault], make: Callable[[], T], instead: T) -> T:
@@ -292,15 +171,15 @@ def collect_faults(faults: list[OptionFault], make: Callable[[], T], instead: T)
         return instead
 
 
-def validate_option(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """The validator of a record whose field has the name of an option. Raises `BadOption`."""
-    check(attribute.name, value, OPTIONS[attribute.name])
-
-
-def check(name: str, value: object, accepted: OptionRule) -> None:
-    """Raises `BadOption` for a value that is not accepted."""
+def check(name: str, value: object, accepted: OptionRule, of: str = "") -> None:
+    """Raises `BadOption` for a value that is not accepted; `of` names the record whose field it is."""
     if (fault := accepted.fault(value)) is not None:
-        raise BadOption(f"{name} {fault}", [OptionFault(name, fault)])
+        raise BadOption(f"{name}{of and f' of {of}'} {fault}", [OptionFault(name, fault)])
+
+
+def field_rule(accepted: OptionRule, of: str) -> Callable[[object, attrs.Attribute[Any], object], None]:
+    """A validator of a field of the record `of`. Raises `BadOption`."""
+    return lambda _, attribute, value: check(attribute.name, value, accepted, of)
 
 
 def check_request(prompt: object, *, timeout: object = None, payloads: Sequence[object] = ()) -> None:

@@ -14,28 +14,21 @@ from typing import Any, Literal
 import attrs
 import trio
 
-from proctor.actors.errors import BadOption
+from proctor.actors.plan.option_checks import FLAG, OptionRule, field_rule
 from proctor.protocols.vocabulary import ApprovalRequested, Decision
 
-
-def _is_bool(instance: object, attribute: attrs.Attribute[bool], value: object) -> None:
-    """A text such as "no" would count as a yes."""
-    if not isinstance(value, bool):
-        raise BadOption(f"{attribute.name} of a {type(instance).__name__} is True or False, got {value!r}")
-
-
-def _is_pattern(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise BadOption(
-            f"{attribute.name} of a Rule is a tool's name, or a glob such as 'mcp__*', got {value!r}"
-        )
+_PATTERN = OptionRule(
+    "a tool's name, or a glob such as 'mcp__*'", lambda value: isinstance(value, str) and bool(value)
+)
 
 
 @attrs.frozen
 class Verdict:
     """`message` is shown to the model when denied; `input` replaces the tool's input when allowed."""
 
-    allow: bool = attrs.field(validator=_is_bool)
+    allow: bool = attrs.field(
+        validator=field_rule(FLAG, "a Verdict")
+    )  # a text such as "no" would count as a yes
     message: str = ""
     input: dict[str, Any] | None = None
 
@@ -44,8 +37,8 @@ class Verdict:
 class Rule:
     """Allows or denies tools whose name matches a glob (`Bash`, `mcp__*`)."""
 
-    tool: str = attrs.field(validator=_is_pattern)
-    allow: bool = attrs.field(validator=_is_bool)
+    tool: str = attrs.field(validator=field_rule(_PATTERN, "a Rule"))
+    allow: bool = attrs.field(validator=field_rule(FLAG, "a Rule"))
 
 
 Asker = Callable[[ApprovalRequested], Awaitable[bool | Verdict]]

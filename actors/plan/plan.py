@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import attrs
 
 from proctor.actors.errors import BadOption, OptionFault
-from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.discovery import (
     CLAUDE_CODE,
     CODEX_CLI,
@@ -27,28 +26,30 @@ from proctor.actors.plan.discovery import (
     find_program,
     unknown_product,
 )
-from proctor.actors.plan.environment import Home
-from proctor.actors.plan.mcp import McpServer, servers_of
+from proctor.actors.plan.mcp import servers_of
 from proctor.actors.plan.option_checks import (
-    OPTIONS,
-    REMOTE_OPTIONS,
+    PATH,
     SESSION,
+    TEXTS,
     OptionRule,
     collect_faults,
     one_of,
-    option_faults,
     suggest_or_list,
-    validate_option,
 )
-from proctor.actors.plan.permissions import DEADLINE, Policy
+from proctor.actors.plan.options import (
+    SHUTDOWN,
+    AgentMode,
+    AgentOptions,
+    Clocks,
+    Conduct,
+    Workplace,
+    option_faults,
+)
 from proctor.actors.plan.project_memory import memory_above
-from proctor.actors.plan.reach import Wrapper, WrapperReach, wrapper_reach
-from proctor.actors.plan.workspaces import WorkspaceKind, check_name
-from proctor.actors.recording.recording import LIMIT
+from proctor.actors.plan.reach import WrapperReach, wrapper_reach
+from proctor.actors.plan.workspaces import check_name
 from proctor.actors.scripted.launch import scripted_dialect, scripted_wire
-from proctor.actors.tools.hooks import Hook
 from proctor.actors.tools.host_calls import declare_hooks, declare_tools
-from proctor.actors.tools.tools import Tool
 from proctor.actors.tools.toolsocket import EXEC_FILE, proxy_server
 from proctor.actors.transport.transport import ProcessTransport, Reach
 from proctor.protocols import opencode
@@ -57,16 +58,9 @@ from proctor.protocols.attachment import Attachment
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.claude.dialect import PERMISSION_MODES
 from proctor.protocols.codex import CODEX, CODEX_EXEC
-from proctor.protocols.conversation import ERROR_BUDGET
 from proctor.protocols.dialect import Dialect, Launch, Mode
 from proctor.protocols.mcp import HOST, Server
-from proctor.protocols.stages import Validator
-from proctor.runtime.spec import Backoff
 
-OnCrash = Literal["fail", "resume", "retry"]
-OnRecordingFailure = Literal["continue", "fail"]
-AgentMode = Literal["session", "oneshot", "exec", "run", "serve"]
-"""How an agent is held, in its CLI's own word; `Family.modes` says which words a CLI knows."""
 T = TypeVar("T")
 
 _MADE_HERE = frozenset(
@@ -76,70 +70,6 @@ _MADE_HERE = frozenset(
     }
 )
 """Fields of a launch that are no options: known when a process is about to start, or made of what is one."""
-
-SHUTDOWN = 20.0
-"""Seconds an agent has to stop in by default: the whole ladder of every dialect fits."""
-
-
-BACKOFF = Backoff(min_delay=0.25, max_delay=30.0, reset_after=10.0)
-"""How long restarts of an agent in a row are put off by default: one hardly, those for something the machine lacks until it
-is there again."""
-
-
-@attrs.frozen(kw_only=True)
-class Clocks:
-    """Seconds, each measured on its own. `greeting`: from the start to ready (60). `silence`: in a turn without a
-    sign of life, not counted while a tool runs, an approval is open, or a retry is announced (600; math.inf for
-    none). `tool_silence`: the same while a tool runs (3600; math.inf for none). `final`: from the last event of a
-    one-shot run, or from the end of the output of any, to its exit (5)."""
-
-    greeting: float = attrs.field(default=60.0, validator=validate_option)
-    silence: float = attrs.field(default=600.0, validator=validate_option)
-    tool_silence: float = attrs.field(default=3600.0, validator=validate_option)
-    final: float = attrs.field(default=5.0, validator=validate_option)
-
-
-@attrs.frozen(kw_only=True)
-class Workplace:
-    """Where the process works. `env` is what its owner named for it and is never shown; `record` is the folder that
-    run directories are made in (None: a temporary one that goes with the agent), `record_limit` the bytes that the agent's
-    may have (None: any number): the oldest goes first. `on_recording_failure`: when the disk does not take what is recorded,
-    the agent goes on without, or it stops its process and is `failed` until it can be recorded again. `workspace` "worktree" gives the agent
-    a git worktree of its own of the repository of `cwd`, made in `worktrees` (None: below the git directory)."""
-
-    cwd: Path | None = None
-    env: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=lambda env: repr(sorted(env)))
-    home: Home = "user"
-    record: Path | None = None
-    record_limit: int | None = attrs.field(default=LIMIT, validator=validate_option)
-    on_recording_failure: OnRecordingFailure = "continue"
-    workspace: WorkspaceKind = "shared"
-    worktrees: Path | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Conduct:
-    """What the agent may do, and what happens to a request whose process died: it fails (the default), the
-    conversation is resumed and told to continue, or the same prompt is sent again. `park`: wait out usage limits.
-
-    `context` (project, thread, ...) goes to the MCP servers of the agent and to the tools that ask for it.
-    `host_tools` are functions of the host that the agent can call, `hooks` those that it asks (see `Tool`, `Hook`).
-    `schemas` gives a held agent the tools by which it hands in answers in a shape (see `Agent.ask`), from its start on.
-    `error_budget` lines in a row that are not of its protocol end a process (5; None: any number), and `validators` say which
-    events to refuse (see `Validator`): a refused line is one of those. `budget` is its own; `account` names whose usage limits it shares (None: told by CLI, home and keys)."""
-
-    permission: Policy = "deny"
-    approval_deadline: float = attrs.field(default=DEADLINE, validator=validate_option)
-    on_crash: OnCrash = "fail"
-    park: bool = True
-    budget: Budget | None = None
-    account: str | None = None
-    context: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    host_tools: tuple[Tool, ...] = attrs.field(default=(), converter=tuple[Tool, ...])
-    hooks: tuple[Hook, ...] = attrs.field(default=(), converter=tuple[Hook, ...])
-    schemas: bool = False
-    error_budget: int | None = attrs.field(default=ERROR_BUDGET, validator=validate_option)
-    validators: tuple[Validator, ...] = attrs.field(default=(), converter=tuple[Validator, ...])
 
 
 @attrs.frozen(kw_only=True)
@@ -154,9 +84,9 @@ class Plan:
     executable: Path | None = None
     arguments: tuple[str, ...] = ()
     launch: Launch = attrs.field(factory=partial(Launch, executable=()))
-    workplace: Workplace = Workplace()
-    clocks: Clocks = Clocks()
-    conduct: Conduct = Conduct()
+    workplace: Workplace = attrs.field(factory=Workplace)
+    clocks: Clocks = attrs.field(factory=Clocks)
+    conduct: Conduct = attrs.field(factory=Conduct)
     reach: Reach = ProcessTransport
     shutdown: float = SHUTDOWN
     given: frozenset[str] = frozenset()
@@ -215,10 +145,6 @@ class Plan:
         return () if program is None else (str(program), *self.arguments)
 
 
-def _is_ses(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("ses") and value.isprintable()
-
-
 @attrs.frozen
 class Family:
     """One CLI: the product that is looked for, and for each mode the dialect that is spoken and how it is launched.
@@ -235,8 +161,8 @@ CLAUDE_FAMILY = Family(
     {
         "resume": SESSION,
         "session_id": SESSION,
-        "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual", optional=True),
-        "effort": one_of("low", "medium", "high", "xhigh", "max", optional=True),
+        "permission_mode": one_of(*sorted(PERMISSION_MODES), "manual"),
+        "effort": one_of("low", "medium", "high", "xhigh", "max"),
     },
 )
 CODEX_FAMILY = Family(
@@ -244,72 +170,20 @@ CODEX_FAMILY = Family(
     {"session": (CODEX, "session"), "exec": (CODEX_EXEC, "oneshot")},
     {
         "resume": attrs.evolve(SESSION, what="a thread's UUID"),
-        "permission_mode": one_of("untrusted", "on-failure", "on-request", "never", optional=True),
-        "effort": one_of(
-            *("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"), optional=True
-        ),
+        "permission_mode": one_of("untrusted", "on-failure", "on-request", "never"),
+        "effort": one_of(*("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")),
     },
 )
 OPENCODE_FAMILY = Family(
     OPENCODE,
     {"session": (opencode.OPENCODE, "session"), "run": (opencode.OPENCODE_RUN, "oneshot")},
-    {"resume": OptionRule(what="a session's id, which begins with 'ses'", takes=_is_ses, optional=True)},
+    {
+        "resume": OptionRule(
+            "a session's id, which begins with 'ses'",
+            lambda value: isinstance(value, str) and value.startswith("ses") and value.isprintable(),
+        )
+    },
 )
-
-
-class AgentOptions(TypedDict, total=False):
-    """Options of every agent, each with the default of its record; see `Launch`, `Workplace`, `Clocks`, `Conduct`."""
-
-    cwd: str | Path | None
-    env: Mapping[str, str]
-    home: Home
-    record: str | Path | None
-    record_limit: int | None
-    on_recording_failure: OnRecordingFailure
-    workspace: WorkspaceKind
-    worktrees: str | Path | None
-    executable: str | Path | None
-    reach: Wrapper | None
-    model: str | None
-    mode: AgentMode
-    resume: str | None
-    session_id: str | None
-    partial: bool
-    permission_mode: str | None
-    system_prompt: str | None
-    append_system_prompt: str | None
-    tools: tuple[str, ...] | None
-    allowed_tools: tuple[str, ...]
-    disallowed_tools: tuple[str, ...]
-    add_dirs: tuple[str, ...]
-    mcp: Mapping[str, McpServer]
-    mcp_config: str | Path | None
-    context: Mapping[str, str]
-    json_schema: str | None
-    max_turns: int | None
-    max_budget_usd: float | None
-    persist: bool | None
-    user_settings: bool | None
-    project_memory: bool
-    retries: int | None
-    sandbox: str | None
-    effort: str | None
-    extra: tuple[str, ...]
-    greeting: float
-    silence: float
-    tool_silence: float
-    final: float
-    permission: Policy
-    approval_deadline: float
-    on_crash: OnCrash
-    park: bool
-    budget: Budget | None
-    account: str | None
-    host_tools: Sequence[Tool]
-    hooks: Sequence[Hook]
-    schemas: bool
-    error_budget: int | None
-    validators: Sequence[Validator]
 
 
 def claude_plan(name: str, options: AgentOptions, *, shutdown: float = SHUTDOWN) -> Plan:
@@ -360,7 +234,7 @@ def acp_plan(
 
 
 def _is_command(argv: object) -> bool:
-    accepted = not isinstance(argv, str) and OPTIONS["extra"].takes(argv)
+    accepted = not isinstance(argv, str) and TEXTS.takes(argv)
     return accepted and bool(argv) and bool(cast("Sequence[str]", argv)[0])
 
 
@@ -419,7 +293,7 @@ def shaped(
     reach = collect_faults(faults, lambda: _reach(base.reach, given), base.reach)
     words = {
         **(accepts or {}),
-        **(REMOTE_OPTIONS if isinstance(reach, WrapperReach) and reach.elsewhere else {}),
+        **({"cwd": PATH} if isinstance(reach, WrapperReach) and reach.elsewhere else {}),
     }
     faults += [*option_faults(given, words), *_misplaced(base.name, given)]
     good = {name: value for name, value in given.items() if name not in {fault.option for fault in faults}}

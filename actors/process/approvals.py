@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from proctor.actors.errors import NotExecuted
+from proctor.actors.plan.options import Conduct
 from proctor.actors.plan.permissions import decide
-from proctor.actors.plan.plan import Conduct
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import AnyRequest, ApprovalRequested
 

@@ -20,7 +20,7 @@ import trio
 from trio_util import RepeatedEvent
 
 from proctor.actors.outcomes import Outcome
-from proctor.actors.plan.plan import Clocks
+from proctor.actors.plan.options import Clocks
 from proctor.protocols import vocabulary as v
 from proctor.protocols.conversation import Conversation
 from proctor.runtime.processes import Condition, GuardState, PipeState, ProcessState, Sample, sample_tree

@@ -17,7 +17,8 @@ import attrs
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import DEADLINE, Run, stream
 from proctor.actors.scripted import ScriptError
 from proctor.actors.serving.allowed_dirs import AllowedDirs

@@ -22,7 +22,8 @@ from proctor.actors.limits.spend_limits import SpendLimits, run_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.account_id import KINDS, kind_of
 from proctor.actors.plan.option_checks import suggest_or_list
-from proctor.actors.plan.plan import SHUTDOWN, Plan
+from proctor.actors.plan.options import SHUTDOWN
+from proctor.actors.plan.plan import Plan
 from proctor.actors.process.memory import Memory, memory_of
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import DEADLINE, Run, open_run

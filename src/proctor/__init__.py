@@ -58,11 +58,11 @@ from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.mcp import McpServer
+from proctor.actors.plan.options import SpecOptions
 from proctor.actors.plan.permissions import Rule, Verdict
 from proctor.actors.runs import Run
 from proctor.actors.specs import (
     DynamicSupervisor,
-    SpecOptions,
     Supervisor,
     acp,
     ask,

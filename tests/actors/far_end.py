@@ -11,7 +11,8 @@ import trio
 
 import proctor
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.plan import AgentOptions, Plan, scripted_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, scripted_plan
 from proctor.actors.runs import stream
 from proctor.protocols.vocabulary import AnyEvent, Notice
 from proctor.runtime.spec import ChildSpec

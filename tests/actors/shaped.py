@@ -10,7 +10,8 @@ from typing import Any, Unpack
 import attrs
 import trio
 
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.transport.memory import Lines, PeerStreams, in_memory
 from proctor.protocols.dialect import Dialect
 from tests.protocols.lines import INIT, ended, line, reply

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 import attrs
 import trio
 
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.specs import agent_spec
 from proctor.actors.transport.memory import Peer, PeerStreams, in_memory
 from proctor.runtime.spec import ChildSpec

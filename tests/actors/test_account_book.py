@@ -22,7 +22,8 @@ from proctor.actors.gateways.http import SessionTurns
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot
 from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest

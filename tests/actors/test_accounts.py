@@ -14,7 +14,8 @@ from proctor.actors.limits.spend_limits import SpendLimits
 from proctor.actors.limits.tree_limits import TreeLimits
 from proctor.actors.limits.usage_limit import MARGIN, SPREAD, STEP, UsageLimit
 from proctor.actors.plan.account_id import account_of, session_key
-from proctor.actors.plan.plan import AgentOptions, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import claude_plan
 
 NAMES = ("a", "b", "c", "d")
 

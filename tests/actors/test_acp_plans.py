@@ -8,7 +8,8 @@ import pytest
 
 from proctor.actors.errors import BadOption, NotExecutable, NotInstalled
 from proctor.actors.plan.discovery import GEMINI, OPENCODE, unknown_product
-from proctor.actors.plan.plan import AgentOptions, acp_plan, opencode_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import acp_plan, opencode_plan
 from proctor.protocols.acp import GEMINI as GEMINI_PROFILE
 from proctor.protocols.acp import Profile
 from tests.runtime.programs import installed

@@ -14,7 +14,8 @@ from mcp import Client
 from proctor.actors.errors import AgentError, BadOption, NotInstalled, StartRefused
 from proctor.actors.gateways.mcp.server import ToolsetServer
 from proctor.actors.outcomes import OUTCOMES, Answer, Outcome
-from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.allowed_dirs import AllowedDirs
 from proctor.actors.serving.pool import Pools

@@ -17,7 +17,8 @@ from trio.testing import MockClock
 from proctor.actors import errors
 from proctor.actors.error_kinds import is_retryable
 from proctor.actors.outcomes import ENDINGS, OUTCOMES, Answer, Outcome
-from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run
 from proctor.actors.serving.retry import RETRY, attempted, judge
 from proctor.actors.transport.transport import Start, Transport

@@ -18,7 +18,8 @@ import proctor
 from proctor.actors.errors import BudgetExceeded
 from proctor.actors.limits.account_book import AccountBook
 from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import run
 from proctor.actors.serving.pool import Pool
 from proctor.actors.serving.retry import attempted

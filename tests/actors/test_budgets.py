@@ -70,7 +70,7 @@ def test_many_small_costs_are_held_in_bounded_space_and_none_is_lost() -> None:
         ),
         (
             {"usd": 1, "period": 1, "then": "pray"},
-            "then of a budget is 'pray'; accepted: park, escalate, warn",
+            "then of a budget 'pray' is not a choice; accepted: park, escalate, warn",
         ),
     ],
 )

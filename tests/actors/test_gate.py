@@ -16,7 +16,7 @@ from proctor.actors.limits.admission import Admission
 from proctor.actors.limits.spend_limits import SpendLimits
 from proctor.actors.limits.tree_limits import TreeLimits
 from proctor.actors.plan.budgets import Budget
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import Step, log_of, write_script

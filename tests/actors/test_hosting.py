@@ -9,7 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from proctor.actors.errors import BadOption, NotExecuted
-from proctor.actors.plan.plan import AgentOptions, claude_plan, scripted_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import claude_plan, scripted_plan
 from proctor.actors.scripted.launch import scripted_dialect
 from proctor.actors.tools.hooks import Hook
 from proctor.actors.tools.host_calls import HostCall, HostCalls, tool_context

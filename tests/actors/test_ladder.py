@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.process.stop_sequence import GRACE_SHARE, stop_steps
 from proctor.protocols.claude import CLAUDE
 from proctor.protocols.conversation import Conversation

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.plan.plan import Clocks
+from proctor.actors.plan.options import Clocks
 from proctor.actors.process.liveness import ACTIVE_CPU, ACTIVE_IO, READ_GRACE, Activity, Liveness
 from proctor.protocols import vocabulary as v
 from proctor.protocols.claude import CLAUDE

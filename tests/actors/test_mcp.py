@@ -13,7 +13,8 @@ import trio
 
 from proctor.actors.errors import BadOption
 from proctor.actors.plan.mcp import McpServer, servers_of
-from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import stream
 from proctor.actors.tools.toolsocket import EXEC_FILE
 from proctor.actors.transport.memory import MemoryTransport, PeerStreams, in_memory

@@ -20,7 +20,7 @@ from proctor.actors.error_kinds import is_retryable, response_of
 from proctor.actors.errors import CompletionError, RecordingFailed
 from proctor.actors.opencode_server.server import opencode_server
 from proctor.actors.operations.health import agent_problems
-from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.plan.options import BACKOFF
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.protocols.vocabulary import Text

@@ -16,7 +16,7 @@ from proctor.actors.agent.agent_state import MAX_QUEUED, PendingRequest
 from proctor.actors.agent.handle import Turn
 from proctor.actors.agent.messages import Control, Submit
 from proctor.actors.agent.receipts import Receipt
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import NoProc

@@ -13,7 +13,8 @@ from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AskInterrupted, BadOption, MaybeExecuted
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer, answer_of
-from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan, opencode_plan
+from proctor.actors.plan.options import AgentMode, AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.schemas import schema_of

@@ -21,7 +21,8 @@ import trio
 
 from proctor.actors.errors import RecordingFailed
 from proctor.actors.plan.mcp import McpServer
-from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, acp_plan
 from proctor.actors.runs import stream
 from proctor.actors.tools.tools import Tool, ToolContext, tool
 from proctor.actors.tools.toolsocket import (

@@ -25,7 +25,8 @@ import attrs
 import trio
 
 import proctor
-from proctor.actors.plan.plan import AgentOptions, scripted_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.specs import Supervisor, agent_spec
 from proctor.runtime.errors import Restarting, Running, StartError
 from proctor.runtime.exits import DeliveryError

@@ -11,8 +11,7 @@ import pytest
 import trio
 
 import proctor
-from proctor.actors.plan.option_checks import OPTIONS
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import OPTIONS, AgentOptions
 from proctor.cli.app import dispatch
 from proctor.runtime.errors import InvalidSpec
 from tests.proctor import command
@@ -212,9 +211,9 @@ CLAUDE = '[[agents]]\nkind = "claude"\nname = "a"\n'
         (f'{CLAUDE}permission_mode = "plna"', "4: agent 'a': agents[0].permission_mode: 'plna' is not a choice (did you mean 'plan'?); accepted: acceptEdits, auto, bypassPermissions, default, dontAsk, plan, manual"),
         (f'{CLAUDE}account = ""', "4: agent 'a': agents[0].account: must be a name, not empty, got ''"),
         (f'{CLAUDE}worktrees = "x"', "4: agent 'a': agents[0].worktrees: has no effect without workspace 'worktree'"),
-        (f'{CLAUDE}budget = {{ usd = 0, period = "1h" }}', "4: agent 'a': agents[0].budget.usd: of a budget must be a number above 0, got 0.0"),
+        (f'{CLAUDE}budget = {{ usd = 0, period = "1h" }}', "4: agent 'a': agents[0].budget.usd: must be a number above 0, got 0.0"),
         (f'{CLAUDE}mode = "exec"', "4: agent 'a': agents[0].mode: 'exec' is not a choice for Claude Code; accepted: session, oneshot"),
-        (f'{CLAUDE}permission = [{{ tool = "", allow = true }}]', "4: agent 'a': agents[0].permission[0]: tool of a Rule is a tool's name, or a glob such as 'mcp__*', got ''"),
+        (f'{CLAUDE}permission = [{{ tool = "", allow = true }}]', "4: agent 'a': agents[0].permission[0].tool: must be a tool's name, or a glob such as 'mcp__*', got ''"),
         (f'{CLAUDE}\n\nmodell = "x"', "6: agent 'a': agents[0].modell: unknown key (did you mean 'model'?)"),
         ('[[agents]]\nkind = "claude"', "1: agents[0].name: this key is missing"),
         (f'{CLAUDE}[[agents]]\nkind = "opencode"\nname = "b"\nmode = "serve"\nserver = "hub"', "8: agent 'b': agents[1].server: no server 'hub' is in this file; add a table [[servers]] with name = 'hub'"),
@@ -335,8 +334,8 @@ SHOWN = f"{ONE!r:.97}..."
         (lambda: proctor.opencode("a", mode="serve"), BAD, "agent 'a': server must be the id of an opencode_server in mode 'serve', got None"),
         (lambda: proctor.opencode_server("h", port=-1), BAD, "server 'h': port must be a number from 0 to 65535 (0: any that is free), got -1"),
         (lambda: proctor.opencode_server("h", cwd="/nope"), BAD, "server 'h': cwd must be the path of a directory, got '/nope'"),
-        (lambda: proctor.Rule("", True), BAD, "tool of a Rule is a tool's name, or a glob such as 'mcp__*', got ''"),
-        (lambda: proctor.Verdict("no"), BAD, "allow of a Verdict is True or False, got 'no'"),  # type: ignore[arg-type]
+        (lambda: proctor.Rule("", True), BAD, "tool of a Rule must be a tool's name, or a glob such as 'mcp__*', got ''"),
+        (lambda: proctor.Verdict("no"), BAD, "allow of a Verdict must be True or False, got 'no'"),  # type: ignore[arg-type]
         (lambda: proctor.Hook("Stop", 3), BAD, "a hook is an async function, got 3"),  # type: ignore[arg-type]
         (one_shot(""), BAD, "prompt must be a text that is not blank, got ''"),
         (one_shot(" \n"), BAD, "prompt must be a text that is not blank, got ' \\n'"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 import trio
 
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.permissions import Asker
-from proctor.actors.plan.plan import AgentOptions
 from proctor.protocols.vocabulary import ApprovalRequested
 from tests.real.homes import ClaudeHome, make_home
 

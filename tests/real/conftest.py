@@ -14,7 +14,7 @@ from typing import NoReturn
 import attrs
 import pytest
 
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from tests.clis.install import InstallError, install, pinned
 from tests.clis.not_run import NOT_RUN
 from tests.fakes.messages_api import MessagesApi, open_messages_api

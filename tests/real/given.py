@@ -19,7 +19,8 @@ import msgspec
 import proctor
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.mcp import McpServer
-from proctor.actors.plan.plan import AgentOptions, Plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import stream
 from proctor.actors.structured.payloads import BinaryPayload, FilePayload, Payload
 from proctor.actors.tools.tools import ToolContext

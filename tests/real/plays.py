@@ -17,7 +17,7 @@ import trio
 import proctor
 from proctor.actors.agent.handle import Agent
 from proctor.actors.outcomes import Answer
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import Supervisor
 from tests.fakes.model_api import ModelApi
 from tests.fakes.responses_api import ResponsesApi

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actors.plan.plan import AgentOptions, Plan, acp_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, acp_plan
 from proctor.actors.specs import agent_spec
 from tests.fakes.model_api import CONTENT, ModelApi, open_model_api
 from tests.fakes.steps import Drop, Text

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from proctor.actors.errors import StartRefused
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.recording import RunDirectory

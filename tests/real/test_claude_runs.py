@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.runs import run, stream
 from proctor.protocols import vocabulary as v
 from tests.actors.far_end import silent

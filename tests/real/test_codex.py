@@ -9,7 +9,8 @@ import pytest
 import proctor
 from proctor.actors.agent.messages import Control
 from proctor.actors.plan.mcp import McpServer
-from proctor.actors.plan.plan import AgentOptions, Plan, codex_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, codex_plan
 from proctor.actors.runs import run, stream
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v

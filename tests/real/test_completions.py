@@ -10,7 +10,8 @@ import pytest
 from starlette.applications import Starlette
 
 from proctor.actors.gateways.openai import routes
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan, codex_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan, codex_plan
 from proctor.actors.serving.chunks import TextChunk, ToolOutput, Void
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
 from proctor.actors.specs import agent_spec

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.actors.plan.plan import AgentOptions, acp_plan, claude_plan, codex_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import acp_plan, claude_plan, codex_plan
 from tests.fakes.messages_api import MessagesApi
 from tests.fakes.model_api import CONTENT, open_model_api
 from tests.fakes.responses_api import ResponsesApi

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 import proctor
-from proctor.actors.plan.plan import AgentOptions, opencode_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import opencode_plan
 from proctor.actors.specs import agent_spec
 from tests.fakes.model_api import ModelApi, Unfinished
 from tests.fakes.steps import Text, Tool

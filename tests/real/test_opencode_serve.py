@@ -11,7 +11,7 @@ import proctor
 from proctor.actors.opencode_server.address import GetAddress
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.opencode_server.server import opencode_server
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.spec import ChildSpec

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 import trio
 
-from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan, claude_plan, codex_plan
+from proctor.actors.plan.options import AgentMode, AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan, codex_plan
 from proctor.actors.runs import run
 from proctor.actors.structured.payloads import BinaryPayload, FilePayload
 from tests.fakes.messages_api import MessagesApi

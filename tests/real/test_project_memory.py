@@ -10,15 +10,8 @@ import msgspec
 import pytest
 import trio
 
-from proctor.actors.plan.plan import (
-    AgentMode,
-    AgentOptions,
-    Plan,
-    acp_plan,
-    claude_plan,
-    codex_plan,
-    opencode_plan,
-)
+from proctor.actors.plan.options import AgentMode, AgentOptions
+from proctor.actors.plan.plan import Plan, acp_plan, claude_plan, codex_plan, opencode_plan
 from proctor.actors.runs import stream
 from proctor.protocols.vocabulary import Notice
 from tests.fakes.messages_api import MessagesApi

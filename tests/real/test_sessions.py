@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from proctor.actors.plan.plan import AgentOptions, Plan, claude_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import Plan, claude_plan
 from proctor.actors.process.memory import memory_of
 from proctor.actors.serving.pool import Pool, Warm
 from proctor.actors.serving.sessions import Sessions

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 import proctor
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.process.liveness import CHECK_INTERVAL
 from proctor.runtime.processes.procfs import children_of, stat_of
 from tests.actors.far_end import codes, log_of

@@ -5,7 +5,8 @@ import json
 import pytest
 
 import proctor
-from proctor.actors.plan.plan import AgentMode, AgentOptions, claude_plan, codex_plan
+from proctor.actors.plan.options import AgentMode, AgentOptions
+from proctor.actors.plan.plan import claude_plan, codex_plan
 from proctor.actors.runs import run
 from proctor.actors.specs import agent_spec
 from tests.fakes.messages_api import MessagesApi

@@ -17,8 +17,7 @@ from proctor import runtime, testing
 from proctor.actors import errors as actor_errors
 from proctor.actors.agent.states import TRANSITIONS, State
 from proctor.actors.outcomes import ENDING_FACTS, ENDINGS, EXITS, OUTCOMES, Outcome
-from proctor.actors.plan.options import HELP, defaults, types
-from proctor.actors.specs import SpecOptions
+from proctor.actors.plan.options import SPEC_OPTIONS, defaults
 from proctor.protocols import vocabulary as v
 from proctor.runtime import errors as runtime_errors
 from proctor.runtime.error_facts import ErrorFacts
@@ -64,8 +63,11 @@ def names() -> Iterator[str]:
 def _options() -> Iterator[str]:
     yield "## Options\n"
     yield "Keywords of `proctor.claude`, `codex`, `opencode`, `gemini`, `acp` and `scripted`. The last rows are of the child.\n"
-    known, written = defaults(), types(SpecOptions)
-    rows = ((f"`{name}`", f"`{written[name]}`", _default(known[name]), HELP[name]) for name in written)
+    known = defaults()
+    rows = (
+        (f"`{name}`", f"`{option.written}`", option.none or _default(known[name]), option.help)
+        for name, option in SPEC_OPTIONS.items()
+    )
     yield from _table(("option", "type", "default", "what it is"), rows)
 
 

@@ -16,7 +16,8 @@ from trio.testing import MockClock
 import proctor
 from proctor.actors.errors import GreetingTimeout, NotExecuted
 from proctor.actors.plan.discovery import CLAUDE_CODE
-from proctor.actors.plan.plan import Clocks, claude_plan
+from proctor.actors.plan.options import Clocks
+from proctor.actors.plan.plan import claude_plan
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.recording.eventlog import WINDOW_EVENTS, EventLog
 from proctor.actors.recording.recording import RunDirectory

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from proctor.actors.plan.plan import AgentOptions, scripted_plan
+from proctor.actors.plan.options import AgentOptions
+from proctor.actors.plan.plan import scripted_plan
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.specs import agent_spec
 from proctor.runtime.spec import ChildSpec

@@ -9,8 +9,8 @@ import attrs
 
 from proctor.actors.errors import BadOption
 from proctor.actors.plan.option_checks import suggest_or_list
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import (
-    AgentOptions,
     Plan,
     acp_plan,
     claude_plan,

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from proctor.actors.errors import AgentError, NotExecutable, NotInstalled
-from proctor.actors.fleet.fleet import Fleet, Nested
-from proctor.actors.fleet.schema import AnyAgentTable, Server
+from proctor.actors.fleet.fleet import Child, Nested
+from proctor.actors.fleet.schema import AgentTable, Server
 from proctor.actors.plan.plan import Plan
 from proctor.actors.specs import Supervisor
 from proctor.cli.exit_status import innermost
 from proctor.runtime.errors import StartError
 
-Child: TypeAlias = Server | AnyAgentTable | Nested
 
-
-def children_of(fleet: Fleet) -> tuple[Child, ...]:
-    """The children in starting order: servers stand before the agents that use them."""
-    return (*fleet.servers, *fleet.agents, *fleet.supervisors)
-
-
-def agents_of(child: Child) -> Sequence[AnyAgentTable]:
+def agents_of(child: Child) -> Sequence[AgentTable]:
     """The agents in a child, at any depth."""
     if isinstance(child, Nested):
         return [member for _, member in child.members("")]

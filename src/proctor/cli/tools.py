@@ -16,13 +16,13 @@ import attrs
 from proctor.actors import specs
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import NotExecutable, NotInstalled
-from proctor.actors.fleet.fleet import Fleet
+from proctor.actors.fleet.fleet import Child, Fleet
 from proctor.actors.plan.plan import Plan
 from proctor.actors.serving.agent_tools import Terms, one_shot, standing
 from proctor.actors.serving.toolset import ServedTool
 from proctor.actors.specs import Supervisor
 from proctor.cli.agent_kinds import plan_of
-from proctor.cli.start_fleet import Child, agents_of, children_of, start
+from proctor.cli.start_fleet import agents_of, start
 from proctor.cli.ui.text import WHOLE, one_line
 from proctor.runtime.exits import DeliveryError
 
@@ -75,7 +75,7 @@ class OfferedTools:
         self, supervisor: Supervisor, fleet: Fleet, terms: Terms, record: Path | None
     ) -> None:
         """Start the children of the fleet in order, and add a tool for each agent."""
-        for child in children_of(fleet):
+        for child in fleet.children:
             members = agents_of(child)
             if (why := await _start_error(supervisor, child, record)) is not None:
                 for name in [member.name for member in members] or [child.name]:

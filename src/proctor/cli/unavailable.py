@@ -11,11 +11,11 @@ from pathlib import Path
 
 import trio
 
-from proctor.actors.fleet.fleet import Fleet
-from proctor.actors.plan.plan import BACKOFF
+from proctor.actors.fleet.fleet import Child, Fleet
+from proctor.actors.plan.options import BACKOFF
 from proctor.actors.specs import Supervisor
 from proctor.cli.exit_status import innermost, status_of
-from proctor.cli.start_fleet import Child, agents_of
+from proctor.cli.start_fleet import agents_of
 from proctor.cli.ui.fleet_log import describe_exit
 from proctor.cli.ui.text import one_line
 from proctor.runtime.errors import StartError, SupervisionError

@@ -20,8 +20,9 @@ import msgspec
 import pytest
 from trio.testing import MockClock
 
+from proctor.actors.plan.options import SpecOptions
 from proctor.actors.process.orphans import hosts_folder
-from proctor.actors.specs import SpecOptions, scripted
+from proctor.actors.specs import scripted
 from proctor.runtime.processes import find_marked
 from proctor.runtime.spec import ChildSpec
 from proctor.testing.leaks import Leaked, no_leaks

@@ -14,7 +14,7 @@ from proctor.actors.errors import BadOption
 from proctor.actors.opencode_server.address import Address, GetAddress
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.opencode_server.server import opencode_server
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.runs import run
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v

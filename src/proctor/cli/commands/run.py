@@ -21,8 +21,9 @@ from proctor.actors.durations import limit
 from proctor.actors.errors import AgentError, BadOption, OptionFault, RecordingFailed
 from proctor.actors.plan.environment import Home, parse_env
 from proctor.actors.plan.option_checks import collect_faults
+from proctor.actors.plan.options import AgentMode, AgentOptions
 from proctor.actors.plan.permissions import Policy, Rule
-from proctor.actors.plan.plan import AgentMode, AgentOptions, Plan
+from proctor.actors.plan.plan import Plan
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.runs import Run, stream
 from proctor.actors.scripted import ScriptError

@@ -21,14 +21,14 @@ from rich.text import Text
 
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import AgentError
-from proctor.actors.fleet.fleet import Fleet, load_fleet
+from proctor.actors.fleet.fleet import Child, Fleet, load_fleet
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.specs import Supervisor, open_supervisor, plan_of
 from proctor.cli.exit_status import FAILED, OK, STDOUT_GONE, status_of
 from proctor.cli.follower import BUFFER, FleetFollower
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, state_directory
-from proctor.cli.start_fleet import Child, agents_of, children_of, locate_agents, start
+from proctor.cli.start_fleet import agents_of, locate_agents, start
 from proctor.cli.ui.display import LineDisplay, LiveDisplay, TimedLine
 from proctor.cli.ui.fleet_log import FleetNarrator, Line, describe_exit
 from proctor.cli.ui.fleet_table import answers, live_table, summary
@@ -148,7 +148,7 @@ class Command:
             self._show_line(self._narrator.note("stopping"))
 
     async def _start(self, sup: Supervisor, asking: trio.Nursery, around: trio.Nursery) -> bool:
-        for child in children_of(self._fleet):
+        for child in self._fleet.children:
             try:
                 if (cause := await start(sup, child, self._record)) is None:
                     self._unavailable.started(child)

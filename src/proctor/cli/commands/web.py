@@ -51,7 +51,7 @@ from proctor.cli.daemon import run_daemon
 from proctor.cli.exit_status import FAILED, OK, status_of
 from proctor.cli.interrupts import Interrupts, interruptible
 from proctor.cli.recordings import account_book, keep_room, own_socket, state_directory
-from proctor.cli.start_fleet import children_of, locate_agents, start
+from proctor.cli.start_fleet import locate_agents, start
 from proctor.cli.supervisor_log import SupervisorLogger
 from proctor.cli.tokens import Token, announce, token_for, token_of
 from proctor.cli.ui.output import Output
@@ -199,7 +199,7 @@ class Service:
 
     async def _start(self, sup: Supervisor, gateway: Gateway, nursery: trio.Nursery) -> bool:
         try:
-            for child in children_of(self._fleet):
+            for child in self._fleet.children:
                 if (cause := await start(sup, child, state_directory())) is None:
                     self._unavailable.started(child)
                 elif self._options.strict:

@@ -17,7 +17,7 @@ import trio
 import proctor
 from proctor.actors.agent.handle import Agent
 from proctor.actors.gateways.http import AuthMiddleware, Gateway, Hooks, Lifecycle, application, open_gateway
-from proctor.actors.plan.plan import AgentOptions
+from proctor.actors.plan.options import AgentOptions
 from proctor.actors.specs import Supervisor, agent_spec
 from proctor.actors.transport.memory import Peer
 from proctor.actors.web_server.listening import Endpoint, bound, endpoint_of
