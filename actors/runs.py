@@ -29,8 +29,8 @@ from proctor.actors.outcomes import Answer
 from proctor.actors.plan.option_checks import check_request
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
-from proctor.actors.process.agent_process import AgentProcess, delivery_of
-from proctor.actors.process.ends import final_answer, first_cause
+from proctor.actors.process.agent_process import AgentProcess
+from proctor.actors.process.ends import delivery_of, final_answer, first_cause
 from proctor.actors.process.orphans import track_processes
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.actors.recording.partial_text import partial_text
@@ -447,7 +447,7 @@ class Run:
         if isinstance(event, v.TurnEnded) and self._prompt in event.prompts:
             self._ended = event
             self._judge(event)
-        if self._ended is not None and not self.incarnation.background:
+        if self._ended is not None and not self.incarnation.liveness.background:
             self._turn_over.set()
 
     def _charge(self, event: v.TurnEnded | v.Exited | v.Notice) -> None:

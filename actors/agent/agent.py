@@ -21,9 +21,11 @@ from proctor.actors.agent.messages import (
     CallerGone,
     Control,
     ControlResult,
+    Deliver,
     GetApprovals,
     GetLog,
     GetStatus,
+    NotWritten,
     ProcessEnded,
     Resume,
     Submit,
@@ -156,6 +158,10 @@ class AgentActor(Actor):
         match msg:
             case Resume(pending):
                 self._resume(pending)
+            case Deliver(pending, prompt, why):
+                self._deliver(pending, prompt, why)
+            case NotWritten(pending, written, error):
+                self._on_written(pending, written, error)
             case CallerGone(pending) if pending is self.state.current:
                 self._on_caller_gone(pending)
             case ProcessEnded(number) if self.process is not None and number == self.process.number:
@@ -233,6 +239,7 @@ class AgentActor(Actor):
 
     def _on_process_ended(self, process: AgentProcess) -> Stop | None:
         reason, self.process = process.exit or Normal(), None
+        self._written.set()
         pending = self.state.current
         if self._failure is not None:
             reason = Crash(self._failure)
@@ -242,7 +249,7 @@ class AgentActor(Actor):
                 self._admit(pending, "it had not been sent")
             self._start_next()
             return None
-        elif self.plan.launch.mode == "oneshot" and process.ending is not None:
+        elif self.plan.launch.mode == "oneshot" and process.liveness.ending is not None:
             self._start_next()
             return None
         elif self.plan.launch.mode == "oneshot" and pending is not None and pending.withdrawn:
@@ -285,7 +292,7 @@ class AgentActor(Actor):
         state = self.state
         return Accepted(state.log, position, repeats, partial(state.withdraw, pending), lambda: state.reason)
 
-    def _start_next(self) -> None:
+    def _start_next(self, *, later: bool = False) -> None:
         process = self.process
         # a process that is being stopped takes no more prompts: its successor does
         busy = process is not None and (self.plan.launch.mode == "oneshot" or process.stopper != "nobody")
@@ -294,54 +301,72 @@ class AgentActor(Actor):
         self.state.current = pending = self.state.next()
         if pending is not None:
             pending.admitted = True
-            self._admit(pending, "asked")
+            self._admit(pending, "asked", later=later)
 
-    def _admit(self, pending: PendingRequest, why: str) -> None:
+    def _admit(self, pending: PendingRequest, why: str, *, later: bool = False) -> None:
         delay = self.admission.check(nested=pending.nested)
         if delay is None:
-            self._send(pending, why)
+            self._send(pending, why, later=later)
         elif delay.ends_agent:
             self.state.put_back(pending)
             self._give_up(BudgetExceeded(self.plan.name, delay.why))
         else:
             self._park(pending, delay)
 
-    def _send(self, pending: PendingRequest, why: str) -> None:
+    def _send(self, pending: PendingRequest, why: str, *, later: bool) -> None:
         prompt = pending.next_prompt(self.plan.conduct.on_crash)
         self.state.transition("prompt", f"{len(prompt.text)} characters: {why}")
-        self._written = written = trio.Event()
-        self.background.start_soon(self._deliver, pending, prompt, why, written)
+        self._written = trio.Event()
+        if later:  # events of the same read are still to come: they go into the log before the prompt
+            self.send_info(Deliver(pending, prompt, why))
+        else:
+            self._deliver(pending, prompt, why)
 
-    async def _deliver(
-        self, pending: PendingRequest, prompt: v.Prompt, why: str, written: trio.Event
-    ) -> None:
+    def _deliver(self, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
+        if self.process is None:
+            self.background.start_soon(self._start_for, pending, prompt, why)
+        elif self.state.current is pending:
+            self._post(self.process, pending, prompt, why)
+
+    async def _start_for(self, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
+        written = self._written
         try:
-            if self.process is None:
-                await self._start_process()
-            if (
-                self.process is not None
-                and self.state.current is pending
-                and self.process.stopper != "nobody"
-            ):
-                return  # this process is stopping: the next one sends the request
-            if self.process is not None and self.state.current is pending and not self.process.over.is_set():
-                pending.assign_to(self.process)  # from here on the end of this process ends the request
-                asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
-                self.state.note(
-                    "sent", why, **asked, goes_on=pending.is_continued(self.plan.conduct.on_crash)
-                )
-                await self.process.send(prompt)
-                pending.written = "yes"
-            elif self.process is not None and self.state.current is not pending:
-                await self.process.stop("owner")  # started for a request that was cancelled meanwhile
+            await self._start_process()
         except StartKilled as error:
+            written.set()
             self.state.transition("lost", str(error))
             self.send_info(error)  # the request is sent after the restart
-        except (AgentError, ProcessError, Misuse) as error:
-            if self.state.current is pending and (self.process is None or not isinstance(error, NotExecuted)):
-                self._settle_failed(pending, error)
-        finally:
+        except (AgentError, ProcessError) as error:
             written.set()
+            if self.state.current is pending:
+                self._settle_failed(pending, error)
+        else:
+            if self.process is not None and self.state.current is pending:
+                self._post(self.process, pending, prompt, why)
+            elif self.process is not None:
+                written.set()
+                await self.process.stop("owner")  # started for a request that was cancelled meanwhile
+
+    def _post(self, process: AgentProcess, pending: PendingRequest, prompt: v.Prompt, why: str) -> None:
+        if process.stopper != "nobody" or process.over.is_set():
+            self._written.set()  # the next process sends the request
+            return
+        goes_on = pending.is_continued(self.plan.conduct.on_crash)
+        pending.assign_to(process)  # from here on the end of this process ends the request
+        asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
+        self.state.note("sent", why, **asked, goes_on=goes_on)
+        try:
+            process.post(prompt, partial(self._on_written, pending, self._written))
+        except (AgentError, Misuse) as error:
+            # by a message: it starts the next request, which may fail alike, and so on through the queue
+            self.send_info(NotWritten(pending, self._written, error))
+
+    def _on_written(self, pending: PendingRequest, written: trio.Event, error: Exception | None) -> None:
+        written.set()
+        if error is None:
+            pending.written = "yes"
+        elif self.state.current is pending and not isinstance(error, NotExecuted):
+            self._settle_failed(pending, error)
 
     def _settle_failed(self, pending: PendingRequest, error: Exception) -> None:
         asked = (pending.ticket, pending.prompt or pending.ticket)
@@ -463,7 +488,7 @@ class AgentActor(Actor):
 
     def _settle(self, pending: PendingRequest, event: v.TurnEnded) -> None:
         reaction = OUTCOMES[ENDINGS[event.ending]].reaction
-        resets_at = self.process.resets_at if self.process is not None else None
+        resets_at = self.process.liveness.resets_at if self.process is not None else None
         if reaction == "park" and resets_at is not None:
             believed = self.admission.limited(resets_at)
             if (
@@ -483,7 +508,7 @@ class AgentActor(Actor):
             self.state.transition(
                 "refused" if reaction == "fail" else "turn_ended", event.error or event.ending
             )
-        self._start_next()
+        self._start_next(later=True)
 
     # -- limits and budgets
 
@@ -506,6 +531,6 @@ class AgentActor(Actor):
         if self.state.current is pending and pending.parked:
             self.state.transition("woke", "it may go on")
             self.state.evolve(until=None)
-            self._send(pending, "the wait is over")
+            self._send(pending, "the wait is over", later=False)
         elif self.state.current is None:
             self.admission.leave()

@@ -29,7 +29,8 @@ from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
 from proctor.actors.process.agent_log import AgentLogger
-from proctor.actors.process.agent_process import AgentProcess, delivery_of
+from proctor.actors.process.agent_process import AgentProcess
+from proctor.actors.process.ends import delivery_of
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.recording import RunDirectory
 from proctor.actors.structured.payloads import refuse_unsupported

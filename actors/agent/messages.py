@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+import trio
 
 from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.recording.eventlog import EventLog
-from proctor.protocols.vocabulary import AnyRequest
+from proctor.protocols.vocabulary import AnyRequest, Prompt
 from proctor.runtime.exits import ExitReason
 
 
@@ -80,6 +81,24 @@ class Resume:
     """From the agent to itself: the wait of this request is over."""
 
     pending: PendingRequest
+
+
+@attrs.frozen
+class Deliver:
+    """From the agent to itself: send this prompt of the request, for the reason `why`."""
+
+    pending: PendingRequest
+    prompt: Prompt
+    why: str
+
+
+@attrs.frozen
+class NotWritten:
+    """From the agent to itself: the process refused the prompt of this request before a byte was written."""
+
+    pending: PendingRequest
+    written: trio.Event
+    error: Exception
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ become events and one exit reason; `serve` raises only a failed start or a disk 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import trio
 
-from proctor.actors.delivery import Delivery, Part
 from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, RecordingFailed, Unresponsive
 from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
@@ -28,16 +27,14 @@ from proctor.actors.process.approvals import answer_question
 from proctor.actors.process.launch import prepare_launch
 from proctor.actors.process.liveness import (
     CONDITION_RULES,
+    REPLY_STEPS,
     REPLY_TIMEOUT,
-    STAGES,
     Activity,
     Clock,
     Liveness,
     activity_of,
 )
-from proctor.actors.process.outbox import MAX_UNREAD, StdinWriter
 from proctor.actors.process.payload_files import PayloadFiles
-from proctor.actors.process.progress_stage import RequestProgress
 from proctor.actors.process.refusals import killed_start, start_failure
 from proctor.actors.process.stop_sequence import stop_steps
 from proctor.actors.recording.eventlog import EventLog
@@ -51,14 +48,19 @@ from proctor.protocols.conversation import Conversation
 from proctor.protocols.errors import Misuse
 from proctor.protocols.mcp import is_approved
 from proctor.runtime.exits import ExitReason, Killed
-from proctor.runtime.processes import PipeFailed, Process, ProcessGone, StdinClosed, Step
+from proctor.runtime.processes import PipeFailed, Process, ProcessError, ProcessGone, StdinClosed, Step
 
 Listener = Callable[[v.AnyEvent], None]
+Written = Callable[[Exception | None], None]
+"""Called when a prompt was written, with None, or could not be, with the error."""
+_Post = tuple[v.Prompt, Written]
 STDERR_CHARS = 4000
 """Characters of stderr that are kept of a process that has ended: the last."""
+MAX_UNREAD = 1000
+"""The most messages that wait to be written to a process that reads none."""
 
 
-def _ignore(event: v.AnyEvent) -> None:
+def _ignore(event: object) -> None:
     return
 
 
@@ -104,13 +106,12 @@ class AgentProcess:
         self._directory = directory
         self._notify = on_event
         self._greeted, self._drained = trio.Event(), trio.Event()
-        self._liveness = Liveness(
+        self.liveness = Liveness(
             self.conversation,
             plan.clocks,
             excused=lambda: self.stopper != "nobody",
             condition=lambda: self.transport.condition,
         )
-        self.progress = RequestProgress(self.conversation, self._liveness.tools.keys())
         self._failure: AgentError | None = None
         memo, conduct = self.conversation.memo, plan.conduct
         hosted, added = plan.launch.host_tools, plan.dialect.adds
@@ -119,6 +120,8 @@ class AgentProcess:
         who = partial(tool_context, plan.name, conduct.context, memo)
         self._host_calls = HostCalls(conduct.host_tools, conduct.hooks, self._answer, self.note, who)
         self._observers = self._make_observers()
+        # a queue with a task of its own: reading never waits for writing
+        self._queue, self._queued = trio.open_memory_channel[tuple[bytes, _Post | None]](MAX_UNREAD)
 
     # -- life
 
@@ -150,7 +153,6 @@ class AgentProcess:
 
     async def _connected(self, transport: Transport, task_status: trio.TaskStatus[None]) -> bool:
         tools = nullcontext() if self._tools is None else self._tools.listening()
-        self._stdin = StdinWriter(transport, self._recording, self._on_unread)
         async with tools, transport.connect():
             self._transport, self.pid = transport, transport.pid
             return await self._run_process(task_status)
@@ -158,7 +160,7 @@ class AgentProcess:
     async def _run_process(self, task_status: trio.TaskStatus[None]) -> bool:
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._read_output)
-            self._nursery.start_soon(self._stdin.write_queued)
+            self._nursery.start_soon(self._write_queued)
             if self._tools is not None:
                 self._nursery.start_soon(self._tools.serve)
             if ready := await self._greet():
@@ -174,9 +176,10 @@ class AgentProcess:
     @property
     def outcome(self) -> Outcome:
         """The outcome of this process. If it exits by itself after a turn, the end of that turn decides."""
-        spoke = self.ending is not None and not self.working and self.stopper == "nobody"
+        ending = self.liveness.ending
+        spoke = ending is not None and not self.working and self.stopper == "nobody"
         if spoke and (self.plan.launch.mode == "oneshot" or exit_class(self.exit) in ("clean", "status")):
-            return label(self.ending.ending if self.ending else None, self.exit)
+            return label(ending.ending if ending else None, self.exit)
         return label(None, self.exit, self.stopper)
 
     def ended_by_stop(self, end: v.TurnEnded) -> bool:
@@ -187,26 +190,6 @@ class AgentProcess:
     def session_id(self) -> str | None:
         """The CLI's session id, None before it is known."""
         return self.conversation.memo.session_id
-
-    @property
-    def ending(self) -> v.TurnEnded | None:
-        """The end of the last turn, None before the first and while one runs."""
-        return self._liveness.ending
-
-    @property
-    def tools(self) -> Collection[str]:
-        """The ids of the tool calls that run."""
-        return self._liveness.tools.keys()
-
-    @property
-    def background(self) -> bool:
-        """Whether background work of the CLI continues between turns."""
-        return self._liveness.background
-
-    @property
-    def resets_at(self) -> float | None:
-        """When the usage limit that was hit ends (Unix seconds)."""
-        return self._liveness.resets_at
 
     @property
     def transport(self) -> Transport:
@@ -244,24 +227,35 @@ class AgentProcess:
 
     async def send(self, request: v.AnyRequest) -> None:
         """Write one request whole. Raises `NotExecuted` when the process cannot take it any more, or `Misuse`."""
-        if isinstance(request, v.Prompt) and self.conversation.phase in ("ending", "ended"):
-            raise NotExecuted(self.plan.name, "its process is about to exit")
-        if isinstance(request, v.Prompt) and request.attachments:
-            attachments = self._payload_files.place(request.attachments)
-            request = msgspec.structs.replace(request, attachments=attachments)
+        await self._write_request(self._encode(request), request)
+
+    def post(self, prompt: v.Prompt, written: Written) -> None:
+        """Write a prompt behind what is queued; never waits. Raises as `send` does for one that makes no sense now."""
+        try:
+            self._queue.send_nowait((self._encode(prompt), (prompt, written)))
+        except trio.WouldBlock:
+            self._on_unread()
+
+    def _encode(self, request: v.AnyRequest) -> bytes:
+        if isinstance(request, v.Prompt):
+            if self.conversation.phase in ("ending", "ended"):
+                raise NotExecuted(self.plan.name, "its process is about to exit")
+            if request.attachments:
+                attachments = self._payload_files.place(request.attachments)
+                request = msgspec.structs.replace(request, attachments=attachments)
         data = self.conversation.send(request)
-        if isinstance(request, v.Prompt) and self.plan.launch.mode == "session":
-            self._liveness.ending = None  # of the turn before
+        self.liveness.begin(request)
         if isinstance(request, v.Prompt):
             self._logger.asked(len(request.text))
-        self._liveness.on_output()
-        self._liveness.reschedule()
-        if type(request) in STAGES:
+        elif type(request) in REPLY_STEPS:
             self._await_reply_to(request)
-        self.progress.begin(request)
+        return data
+
+    async def _write_request(self, data: bytes, request: v.AnyRequest) -> None:
         try:
-            await self._stdin.write(data)
-            self.progress.finish(request)
+            await self._write(data)
+            if isinstance(request, v.Prompt):
+                self.liveness.sent = "yes"
             if self.conversation.closes_stdin:
                 self.transport.end_input()
         except (PipeFailed, ProcessGone, StdinClosed) as error:
@@ -272,9 +266,27 @@ class AgentProcess:
                 self._nursery.start_soon(self._exit_in_time, f"it takes no more input: {error}")
             raise NotExecuted(self.plan.name, str(error)) from error
 
+    async def _write(self, data: bytes) -> None:
+        self._recording.stdin(data)  # before a byte is written: what the CLI may have read is on disk
+        await self.transport.write(data)
+
+    async def _write_queued(self) -> None:
+        async for data, post in self._queued:
+            if post is None:
+                with suppress(ProcessGone, StdinClosed):  # a reply: its process is about to end
+                    await self._write(data)
+                continue
+            prompt, written = post
+            try:
+                await self._write_request(data, prompt)
+            except (AgentError, ProcessError) as error:
+                written(error)
+            else:
+                written(None)
+
     async def stop(self, by: Stopper) -> None:
         """Run the stop sequence of the dialect, fitted into the plan's shutdown time, and wait for the end."""
-        self.progress.freeze()
+        self.liveness.freeze()
         if self.stopper == "nobody" and self.transport.exit is None:
             self.stopper = by
         await self.transport.stop(self._ladder())
@@ -284,11 +296,11 @@ class AgentProcess:
         """Stop a process that does not respond, and log the evidence. Does nothing if it is being stopped already."""
         if self.stopper != "nobody" or self.transport.exit is not None:
             return
-        self.progress.freeze("closing" if clock == "exit" else None)
+        self.liveness.freeze("closing" if clock == "exit" else None)
         evidence = f"{text}; {self._evidence()}"
         self.fault = Unresponsive(self.plan.name, evidence)
         self.note("stalled", evidence, clock=clock)
-        if (error := self._liveness.error) is not None and clock == "silence":
+        if (error := self.liveness.error) is not None and clock == "silence":
             self._end_turn("api_error", error, "no_end")
         await self.stop(by)
 
@@ -308,7 +320,7 @@ class AgentProcess:
     def kill(self) -> None:
         """SIGKILL to the whole tree, now; before the start there is nothing to kill."""
         if self._transport is not None:
-            self.progress.freeze()
+            self.liveness.freeze()
             self.stopper = "kill"
             self._transport.close()
 
@@ -327,7 +339,7 @@ class AgentProcess:
         if hello := self.conversation.greet():
             with trio.move_on_after(self.plan.clocks.greeting) as clock:
                 try:
-                    await self._stdin.write(hello)
+                    await self._write(hello)
                 except (ProcessGone, StdinClosed):
                     await self._drained.wait()
                 else:
@@ -353,7 +365,8 @@ class AgentProcess:
 
     @property
     def _refusal_text(self) -> str | None:
-        record = self.conversation.memo.refused or (self.ending.error if self.ending else None)
+        ending = self.liveness.ending
+        record = self.conversation.memo.refused or (ending.error if ending else None)
         return record or self.protocol_failure or None
 
     @property
@@ -365,7 +378,7 @@ class AgentProcess:
     # -- reading and writing
 
     async def _read_output(self) -> None:
-        conversation, recording, on_output = self.conversation, self._recording, self._liveness.on_output
+        conversation, recording, on_output = self.conversation, self._recording, self.liveness.on_output
         async for chunk in self.transport.messages():
             on_output()
             if self.plan.dialect.read_log is not None:
@@ -380,7 +393,7 @@ class AgentProcess:
 
     def _stop_if_garbled(self) -> None:
         if self.conversation.exhausted and self.stopper == "nobody":
-            self.progress.freeze()
+            self.liveness.freeze()
             self.stopper = (
                 "garbled"  # at once, and not by `stop`: it may have exited before it was read so far
             )
@@ -398,10 +411,14 @@ class AgentProcess:
                 self.log.append(events[start:place])  # what a listener notes comes before what it heard
                 start = place
                 observe(event)
-                self._liveness.reschedule()
+                self.liveness.reschedule()
                 self._notify(event)
         self.log.append(events[start:] if start else events)
-        self._stdin.queue(self.conversation.data_to_send())
+        if replies := self.conversation.data_to_send():
+            try:
+                self._queue.send_nowait((replies, None))
+            except trio.WouldBlock:
+                self._on_unread()
         if self.conversation.memo.greeted or self.conversation.memo.refused:
             self._greeted.set()
 
@@ -412,7 +429,7 @@ class AgentProcess:
     # -- what the events change
 
     def _make_observers(self) -> dict[type, Callable[[Any], None]]:
-        observers = self._liveness.observers()
+        observers = self.liveness.observers()
         for kind in (v.Started, v.ApprovalWithdrawn, v.Steered):
             observers[kind] = _ignore  # the listener alone is told
         return {
@@ -433,7 +450,7 @@ class AgentProcess:
 
     async def _leave_in_time(self, turns: int) -> None:
         await trio.sleep(self.plan.clocks.final)
-        if self.conversation.memo.turns == turns and not self.background:
+        if self.conversation.memo.turns == turns and not self.liveness.background:
             await self.stop("owner")  # its turn has ended and it did not exit
 
     async def _answer(self, request: v.AnyRequest) -> None:
@@ -451,7 +468,7 @@ class AgentProcess:
     # -- clocks and the end
 
     async def _watch(self) -> None:
-        stall = await self._liveness.wait()
+        stall = await self.liveness.wait()
         await self.give_up(stall.clock, stall.text, "eof" if stall.clock == "exit" else "stall")
 
     async def _watch_output(self) -> None:
@@ -461,7 +478,7 @@ class AgentProcess:
     async def _exit_in_time(self, why: str) -> None:
         seconds = self.plan.clocks.final
         await trio.sleep(seconds)
-        if self.plan.launch.mode == "oneshot" and self.ending is not None:
+        if self.plan.launch.mode == "oneshot" and self.liveness.ending is not None:
             await self.stop("owner")  # its turn has ended, nothing is lost
         else:
             await self.give_up("exit", f"{why}, and it did not exit within {seconds:g} s", by="eof")
@@ -470,19 +487,19 @@ class AgentProcess:
         kind, asked = type(request), self.conversation.memo.pending
         # some CLIs take a request without a reply; an interrupt is answered by the end of the turn
         due = kind is v.Interrupt or request.id in asked
-        if due and not self._liveness.awaits(kind):
+        if due and not self.liveness.awaits(kind):
             self._nursery.start_soon(self._await_reply, request)
 
     async def _await_reply(self, request: v.AnyRequest) -> None:
         name = str(request.__struct_config__.tag)
-        with self._liveness.awaiting(request) as awaited:
-            for number, stage in enumerate(STAGES[type(request)]):
+        with self.liveness.awaiting(request) as awaited:
+            for number, stage in enumerate(REPLY_STEPS[type(request)]):
                 before = activity_of(self.transport.pid)
                 if await awaited.is_answered_within(REPLY_TIMEOUT):
                     self._on_reply(f"{name!r} was answered", late=number > 0)
                     return
                 why = f"no answer to {name!r} for {(number + 1) * REPLY_TIMEOUT:g} s"
-                idle = self._liveness.silent_for >= REPLY_TIMEOUT and not self._has_worked_since(before)
+                idle = self.liveness.silent_for >= REPLY_TIMEOUT and not self._has_worked_since(before)
                 if stage == "stop" or (stage == "look" and idle):
                     await self.give_up("reply", why)
                     return
@@ -502,7 +519,7 @@ class AgentProcess:
 
     async def _repeat(self, request: v.AnyRequest) -> None:
         with suppress(Misuse, ProcessGone, StdinClosed):  # its turn has ended, or its process is about to
-            await self._stdin.write(self.conversation.send(request))
+            await self._write(self.conversation.send(request))
 
     def _evidence(self, before: Activity | None = None) -> str:
         found = activity_of(self.transport.pid).describe(before)
@@ -510,7 +527,11 @@ class AgentProcess:
 
     def _ladder(self) -> tuple[Step, ...]:
         wake = CONDITION_RULES[self.transport.condition].wake
-        return stop_steps(self.plan, self.conversation, self._stdin.record, wake=wake)
+        return stop_steps(self.plan, self.conversation, self._record, wake=wake)
+
+    def _record(self, data: bytes) -> bytes:
+        self._recording.stdin(data)
+        return data
 
     def _finish(self) -> None:
         # a stack, so that a disk that refuses the log's last event leaves no file of the recording open
@@ -532,7 +553,7 @@ class AgentProcess:
         self.exit = transport.exit or self.exit
         if isinstance(self.exit, Killed) and self.stopper == "nobody":
             self.stopper = "kill"  # by us: whoever owns this task was cancelled
-        self.progress.freeze()
+        self.liveness.freeze()
         self.stderr = self.stderr_end()
         conversation, (usage, cost_usd) = self.conversation, self.conversation.used()
         exited = msgspec.structs.replace(
@@ -545,24 +566,3 @@ class AgentProcess:
         self.log.append([exited])
         self._logger.exited(self.outcome, str(self.exit))
         self._notify(exited)
-
-
-def delivery_of(live: AgentProcess, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
-    """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
-    all; `elapsed` counts from when it was asked (seconds)."""
-    ended_by_stop: dict[Part, bool] = {
-        "text": clipped,
-        "stderr": len(live.stderr_end(STDERR_CHARS + 1)) > STDERR_CHARS,
-    }
-    return Delivery(
-        sent=live.progress.sent,
-        stage=live.progress.stage,
-        elapsed=elapsed,
-        pid=live.program_pid,
-        exit=live.exit,
-        text=text,
-        stderr=live.stderr_end(),
-        recording=live.recording_path,
-        session_id=live.session_id,
-        truncated=tuple(part for part, is_cut in ended_by_stop.items() if is_cut),
-    )

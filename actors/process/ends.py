@@ -1,4 +1,4 @@
-"""The answer of a run, made of the last turn and of the exit of its process."""
+"""The end of a request on one process: the answer of a run, and the delivery record of what failed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import cast
 
 import attrs
 
+from proctor.actors.delivery import Delivery, Part
 from proctor.actors.outcomes import Answer, Outcome, answer_of, exit_class, label, with_stderr
-from proctor.actors.process.agent_process import AgentProcess
+from proctor.actors.process.agent_process import STDERR_CHARS, AgentProcess
 from proctor.protocols.vocabulary import TurnEnded
 
 
@@ -26,7 +27,7 @@ def final_answer(process: AgentProcess, ended: TurnEnded | None, *, late: bool) 
             exit=process.exit,
             stderr=process.stderr,
         )
-    answer = answer_of(process.plan.name, ended, process.resets_at)
+    answer = answer_of(process.plan.name, ended, process.liveness.resets_at)
     if process.stopper == "deadline":  # the CLI's word about the turn is its reply to our interrupt
         answer = attrs.evolve(answer, outcome="deadline")
     return attrs.evolve(
@@ -40,6 +41,27 @@ def _disagreement(answer: Answer, process: AgentProcess) -> tuple[str, ...]:
         (f"the CLI said {answer.ending}, its process ended with {process.exit}",)
         if answer.ok and bad_exit
         else ()
+    )
+
+
+def delivery_of(live: AgentProcess, *, elapsed: float, text: str = "", clipped: bool = False) -> Delivery:
+    """How far the request of this process has come. `text` is what has streamed of its answer, `clipped` when that is not
+    all; `elapsed` counts from when it was asked (seconds)."""
+    ended_by_stop: dict[Part, bool] = {
+        "text": clipped,
+        "stderr": len(live.stderr_end(STDERR_CHARS + 1)) > STDERR_CHARS,
+    }
+    return Delivery(
+        sent=live.liveness.sent,
+        stage=live.liveness.stage,
+        elapsed=elapsed,
+        pid=live.program_pid,
+        exit=live.exit,
+        text=text,
+        stderr=live.stderr_end(),
+        recording=live.recording_path,
+        session_id=live.session_id,
+        truncated=tuple(part for part, is_cut in ended_by_stop.items() if is_cut),
     )
 
 

@@ -1,7 +1,10 @@
 """Liveness of a command line: its clocks, the rules for its condition, and the steps for a request without a reply.
 
-Every wait has a bound. Each condition of the peer has a rule in `CONDITION_RULES`, each control request its `STAGES`. Delays of
+Every wait has a bound. Each condition of the peer has a rule in `CONDITION_RULES`, each control request its `REPLY_STEPS`. Delays of
 this host never count against the CLI: when a clock runs out, bytes that have arrived are read first.
+
+`stage` is how far the current request has come, derived from the conversation on demand. It is frozen when the process begins to
+end: what the stop sequence does says nothing about the request.
 
 The clock `silence` runs within a turn from the last output; an announced retry holds it, an error without an end of the turn
 shortens it, and while a tool runs it is `tool_silence`. It does not run while an approval or a call of the host is open.
@@ -19,6 +22,7 @@ import attrs
 import trio
 from trio_util import RepeatedEvent
 
+from proctor.actors.delivery import Sent, Stage
 from proctor.actors.outcomes import Outcome
 from proctor.actors.plan.options import Clocks
 from proctor.protocols import vocabulary as v
@@ -105,9 +109,9 @@ CONDITION_RULES: Mapping[Condition, ConditionRule] = dict(_condition_rules())
 """Condition of the peer → what bounds it. stderr changes nothing: it may be closed for good reasons. A closed stdin is
 met by the next request: one that cannot be written leaves the process the `exit` bound to leave in, whatever the cell."""
 
-Stage = Literal["repeat", "look", "stop", "leave"]
+ReplyStep = Literal["repeat", "look", "stop", "leave"]
 
-STAGES: Mapping[type[v.Request], tuple[Stage, ...]] = {
+REPLY_STEPS: Mapping[type[v.Request], tuple[ReplyStep, ...]] = {
     v.Interrupt: ("repeat", "look", "stop"),
     v.SetModel: ("repeat", "look", "leave"),
     v.SetPermissionMode: ("repeat", "look", "leave"),
@@ -186,7 +190,8 @@ class Liveness:
 
     `ending` is the last turn's, None while one runs; `tools` the ids of those that run, with their names; `background`
     says whether work goes on between turns; `resets_at` when a usage limit ends (Unix seconds); `error` what the CLI last
-    reported and did not get over. `condition` looks at the peer. While `excused`, no clock runs.
+    reported and did not get over; `sent` whether the last prompt was written. `condition` looks at the peer. While `excused`, no
+    clock runs.
     """
 
     def __init__(
@@ -202,6 +207,9 @@ class Liveness:
         self.background = False
         self.resets_at: float | None = None
         self.error: str | None = None
+        self.sent: Sent = "no"
+        self._is_interrupted = False
+        self._frozen: Stage | None = None
         self._conversation = conversation
         self._clocks = clocks
         self._excused = excused
@@ -211,6 +219,44 @@ class Liveness:
         self._suspect: Bound | None = None
         self._alarm = math.inf
         self._changed = RepeatedEvent()
+
+    # -- the current request
+
+    def begin(self, request: v.AnyRequest) -> None:
+        """Record that a request is about to be written. A prompt starts the clocks of a turn."""
+        self._last_output = trio.current_time()
+        if isinstance(request, v.Prompt):
+            self.sent, self._is_interrupted, self._frozen = "unknown", False, None
+            if self._conversation.memo.mode == "session":
+                self.ending = None  # of the turn before
+            self._changed.set()
+            return
+        if isinstance(request, v.Interrupt):
+            self._is_interrupted = True
+        self.reschedule()
+
+    @property
+    def stage(self) -> Stage:
+        """How far the request has come, or had come when the end of its process began."""
+        return self._frozen or self._current_stage()
+
+    def freeze(self, stage: Stage | None = None) -> None:
+        """Keep `stage`, or the current one: the end of the process begins."""
+        self._frozen = self._frozen or stage or self._current_stage()
+
+    def _current_stage(self) -> Stage:
+        memo = self._conversation.memo
+        if self.sent == "no":
+            return "starting"
+        if self._is_interrupted and memo.prompts:
+            return "interrupting"
+        if memo.approvals:
+            return "question"
+        if self.tools:
+            return "tool"
+        if memo.open_turns:
+            return "streaming"
+        return "sent" if self.sent == "yes" else "sending"
 
     # -- signs of life
 
