@@ -15,7 +15,7 @@ from proctor.actors.agent.agent import AgentActor
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import BadOption, OptionFault
 from proctor.actors.limits.account_book import ACCOUNT_BOOK
-from proctor.actors.limits.tree_limits import TREE_LIMITS, TreeLimits
+from proctor.actors.limits.admission import TREE_LIMITS, TreeLimits
 from proctor.actors.opencode_server.plan import served_plan
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.budgets import Budget

@@ -43,8 +43,7 @@ from proctor.actors.errors import (
     StartKilled,
     StartRefused,
 )
-from proctor.actors.limits.admission import Admission, Delay, admission_for
-from proctor.actors.limits.tree_limits import current_tree_limits
+from proctor.actors.limits.admission import Admission, Delay, admission_for, current_tree_limits
 from proctor.actors.outcomes import ENDINGS, OUTCOMES
 from proctor.actors.plan.plan import Plan
 from proctor.actors.process.agent_process import AgentProcess
@@ -304,7 +303,7 @@ class AgentActor(Actor):
             self._admit(pending, "asked", later=later)
 
     def _admit(self, pending: PendingRequest, why: str, *, later: bool = False) -> None:
-        delay = self.admission.check(nested=pending.nested)
+        delay = self.admission.admit(nested=pending.nested)
         if delay is None:
             self._send(pending, why, later=later)
         elif delay.ends_agent:
@@ -351,10 +350,9 @@ class AgentActor(Actor):
         if process.stopper != "nobody" or process.over.is_set():
             self._written.set()  # the next process sends the request
             return
-        goes_on = pending.is_continued(self.plan.conduct.on_crash)
         pending.assign_to(process)  # from here on the end of this process ends the request
         asked = {"ticket": pending.ticket, "prompt": prompt.id, "attempt": pending.attempts}
-        self.state.note("sent", why, **asked, goes_on=goes_on)
+        self.state.note("sent", why, **asked, goes_on=pending.continues)
         try:
             process.post(prompt, partial(self._on_written, pending, self._written))
         except (AgentError, Misuse) as error:
@@ -495,7 +493,7 @@ class AgentActor(Actor):
                 believed
                 and self.plan.conduct.park
                 and not pending.is_answered
-                and (delay := self.admission.delay(nested=pending.nested)) is not None
+                and (delay := self.admission.admit(nested=pending.nested, again=True)) is not None
             ):
                 self._park(pending, delay)
                 return
@@ -523,7 +521,11 @@ class AgentActor(Actor):
         while delay is not None and self.state.current is pending:
             self.state.evolve(until=delay.until, evidence=delay.text)
             await self.admission.wait(delay)
-            delay = self.admission.delay(nested=pending.nested) if self.state.current is pending else None
+            delay = (
+                self.admission.admit(nested=pending.nested, again=True)
+                if self.state.current is pending
+                else None
+            )
         if self.state.current is pending:
             self.send_info(Resume(pending))
 

@@ -19,7 +19,7 @@ import trio
 
 from proctor.actors.agent.approval_queue import ApprovalQueue
 from proctor.actors.agent.session_lock import SessionLock
-from proctor.actors.agent.states import Status, Trigger, transition
+from proctor.actors.agent.states import TRANSITIONS, Status, Trigger
 from proctor.actors.delivery import Delivery, Sent, Stage
 from proctor.actors.errors import AgentError, NotExecuted, RecordingFailed, UnsupportedPayload
 from proctor.actors.expense import Expense
@@ -28,7 +28,7 @@ from proctor.actors.plan.account_id import session_key
 from proctor.actors.plan.options import OnCrash
 from proctor.actors.plan.plan import Plan
 from proctor.actors.plan.workspaces import Workspace, workspace_of
-from proctor.actors.process.agent_log import AgentLogger
+from proctor.actors.process.agent_log import NOTICES, AgentLogger
 from proctor.actors.process.agent_process import AgentProcess
 from proctor.actors.process.ends import delivery_of
 from proctor.actors.recording.eventlog import EventLog
@@ -62,7 +62,8 @@ class PendingRequest:
     `prompt` is the id of its last attempt, None before the first; `sent` says whether that attempt may have reached the
     CLI, `written` whether any attempt has. Once a turn has `started` for it, the prompt is in the session and is continued
     instead of repeated. `admitted`: it has left the queue. `held` is the process of its last attempt, `inquiry` its
-    schema, `asked` the time it was made (Trio's clock). `nested`: a tool of a running turn made it.
+    schema, `asked` the time it was made (Trio's clock). `nested`: a tool of a running turn made it. `continues`: its last attempt
+    continued the cut turn instead of repeating the prompt.
     """
 
     ticket: str
@@ -80,6 +81,7 @@ class PendingRequest:
     written: Sent = "no"
     asked: float = attrs.field(factory=trio.current_time)
     nested: bool = attrs.field(factory=INSIDE_TURN.get)
+    continues: bool = False
 
     @property
     def is_answered(self) -> bool:
@@ -112,17 +114,14 @@ class PendingRequest:
             self.inquiry.choose(plan, fresh=plan.launch.mode == "oneshot")
             self.text = self.inquiry.worded(self.text)
 
-    def is_continued(self, on_crash: OnCrash) -> bool:
-        """Whether sending it now continues the cut turn instead of repeating the prompt."""
-        return self.started and on_crash == "resume"
-
     def next_prompt(self, on_crash: OnCrash) -> Prompt:
         """The prompt to send now, under a new id each time."""
         self.prompt = self.ticket if self.prompt is None else str(uuid.uuid4())
         self.sent = self.parked = False
         self.attempts += 1
+        self.continues = self.started and on_crash == "resume"
         schema = None if self.inquiry is None else self.inquiry.turn_schema
-        if self.is_continued(on_crash):
+        if self.continues:
             return Prompt(self.prompt, CONTINUE_PROMPT, schema=schema)  # the session has the rest already
         return Prompt(self.prompt, self.text, attachments=self.attachments, schema=schema)
 
@@ -199,9 +198,8 @@ class AgentState:
 
     def transition(self, trigger: Trigger, evidence: str) -> None:
         """Change the state by the transition table. An undefined pair becomes a notice and changes nothing."""
-        try:
-            state = transition(self.status.state, trigger)
-        except KeyError:
+        state = TRANSITIONS.get((self.status.state, trigger))
+        if state is None:
             self.note("odd_state", f"{trigger} while {self.status.state}")
             return
         unresponsive = "" if trigger in ("ready", "turn_ended") else self.status.unresponsive
@@ -217,7 +215,8 @@ class AgentState:
 
     def note(self, code: str, text: str, **data: object) -> None:
         """Append a `Notice` of the host to the event log."""
-        self.logger.note(code, text)
+        if code in NOTICES:
+            self.logger.note(code, text)
         self.log.append([Notice(HOST, None, code, text, data)])
 
     def now(self, *, pid: int | None, incarnation: int) -> Status:

@@ -5,7 +5,7 @@
     any ─exited→ backoff (a restart is due)  ─started→ starting
     any ─stop→ stopping ─exited→ stopped (on request) · failed (a restart would not help) · done (exited by itself)
 
-A pair without an entry is an error: `transition` raises `KeyError`.
+A pair without an entry cannot happen: `AgentState.transition` notes it and changes nothing.
 """
 
 from __future__ import annotations
@@ -75,18 +75,13 @@ TRANSITIONS: Mapping[tuple[State, Trigger], State] = {
     ("done", "prompt"): "working",
     **{(state, "started"): "starting" for state in ("backoff", "stopping", "stopped", *_ALIVE)},
     **{(state, "stop"): "stopping" for state in _ALIVE},
-    **{("stopping", said): "stopping" for said in _IGNORED_WHILE_STOPPING},
+    **{("stopping", trigger): "stopping" for trigger in _IGNORED_WHILE_STOPPING},
     **{(state, "lost"): "backoff" for state in _ALIVE},
     **{(state, "left"): "done" for state in _ALIVE},
     ("stopping", "lost"): "stopped",
     ("stopping", "left"): "stopped",
     **{(state, "gone"): "stopped" for state in ("backoff", "stopping", "stopped", *_ALIVE)},
 }
-
-
-def transition(state: State, happening: Trigger) -> State:
-    """The state after `happening`. Raises `KeyError` for a pair that cannot be."""
-    return TRANSITIONS[state, happening]
 
 
 @attrs.frozen(kw_only=True)

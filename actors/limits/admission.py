@@ -1,7 +1,9 @@
 """Admission: whether an agent may send its next prompt now, and if not, why and until when.
 
 Three limits are checked, before each prompt and never within a turn: budgets, the stagger of restarts, and the account's
-usage limit. The usage limit comes last, because asking it takes a place in its queue.
+usage limit. The usage limit comes last, because asking it takes a place in its queue. `TreeLimits` has what the agents of one
+tree share; it is set in the context by the function that opens the tree, so that two trees in one program are independent. An agent
+outside of such a tree shares nothing.
 """
 
 from __future__ import annotations
@@ -9,18 +11,39 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
+from random import Random
 
 import attrs
 import trio
 
 from proctor.actors.durations import format_moment
+from proctor.actors.limits.account_book import AccountBook, Changes
 from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
-from proctor.actors.limits.tree_limits import TreeLimits
-from proctor.actors.limits.usage_limit import UsageLimit, seconds_to_reset
 from proctor.actors.plan.account_id import account_of
-from proctor.actors.plan.budgets import Alarm
+from proctor.actors.plan.budgets import Alarm, Budget
 from proctor.actors.plan.plan import Plan
 from proctor.protocols.vocabulary import Exited, Notice, TurnEnded
+
+TREE_LIMITS: ContextVar[TreeLimits | None] = ContextVar("proctor.fellows", default=None)
+
+MARGIN = 1.0
+"""Seconds after a limit's reset before an agent asks again."""
+SPREAD = 1.0
+"""Seconds over which chance spreads the first attempts."""
+STEP = 1.0
+"""Seconds, by half more or less, between two that go on."""
+MAX_RESET_AHEAD = 30 * 86400.0
+"""Seconds ahead up to which a limit's reset is plausible."""
+MAX_RESET_PAST = 60.0
+"""Seconds that a limit's reset may have passed when it is reported."""
+
+
+def seconds_to_reset(moment: float, now: float) -> float | None:
+    """The seconds to a limit's reset, both in Unix seconds; None for an implausible time: more than thirty days ahead, or
+    long past, after which the limit would be met again at once, time after time."""
+    left = moment - now
+    return max(0.0, left) if -MAX_RESET_PAST <= left <= MAX_RESET_AHEAD else None
 
 
 @attrs.frozen
@@ -47,6 +70,105 @@ class Delay:
         return self.why if at is None else f"{self.why}; until {format_moment(at, time.time())}"
 
 
+class UsageLimit:
+    """The usage limit of one account, shared by the agents of a tree that use it. `name` is for a person.
+
+    The agent that hits the limit closes the account for all until its reset. Then one agent, chosen at random, tries; the others
+    wait for the result, and go on in steps once it succeeds.
+
+        open ─limited→ closed ─time→ trying (one) ─passed→ easing (one after the other) ─all gone→ open
+                         ↑───────────limited─┘  └─left→ trying (another)
+
+    `enter` decides in one step, so two agents never both try. Times are seconds of one clock, given by the caller; an agent
+    is any string that stays the same.
+    """
+
+    def __init__(self, name: str, random: Random) -> None:
+        self.name = name
+        self._random = random
+        self._closed = -math.inf
+        self._trial = False
+        self._trying: str | None = None
+        self._next = -math.inf
+        self._places: dict[str, float] = {}
+
+    def enter(self, agent: str, now: float) -> float:
+        """0.0: go. Else the seconds after which to ask again; `math.inf` while another agent tries."""
+        if self._trying == agent:
+            return 0.0
+        if now < self._closed:
+            return self._closed - now + self._random.uniform(0, SPREAD)
+        if self._trial:
+            if self._trying is not None:
+                return math.inf
+            self._trying = agent
+            return 0.0
+        if agent not in self._places:
+            if now >= self._next:
+                return 0.0
+            self._places[agent] = self._next
+            self._next += self._step()
+        left = self._places[agent] - now
+        if left <= 0:
+            del self._places[agent]
+        return max(0.0, left)
+
+    def limited(self, seconds: float, now: float) -> None:
+        """The limit was hit, and resets in so many seconds."""
+        self._closed = max(self._closed, now + seconds + MARGIN)
+        self._trial, self._trying = True, None
+        self._places.clear()
+
+    def passed(self, agent: str, now: float) -> bool:
+        """The account has taken a prompt of this agent. True when that frees the others."""
+        if self._trying != agent:
+            return False
+        self._trial, self._trying = False, None
+        self._next = now + self._step()
+        return True
+
+    def left(self, agent: str) -> bool:
+        """The agent has no request any more. True when that lets another one try."""
+        self._places.pop(agent, None)
+        if self._trying != agent:
+            return False
+        self._trying = None
+        return True
+
+    def _step(self) -> float:
+        return STEP * self._random.uniform(0.5, 1.5)
+
+
+class TreeLimits:
+    """The limits of a tree. `budget` is for all its agents; `stagger`: seconds between first prompts after a mass restart."""
+
+    def __init__(
+        self, *, budget: Budget | None = None, stagger: float = 0.0, seed: int | None = None
+    ) -> None:
+        self.book = AccountBook(budget=budget, whose="the tree")
+        self._random = Random(seed)
+        self._accounts: dict[str, UsageLimit] = {}
+        self._stagger = stagger
+        self._place = 0.0
+
+    @property
+    def changes(self) -> Changes:
+        """The signal that delayed agents wait for."""
+        return self.book.changes
+
+    def account(self, name: str) -> UsageLimit:
+        """The usage limit of the account of this name."""
+        if name not in self._accounts:
+            self._accounts[name] = UsageLimit(name, self._random)
+        return self._accounts[name]
+
+    def next_start(self, now: float) -> float:
+        """When the next restarted agent may send its prompt, on the clock of `now`."""
+        place = max(now, self._place)
+        self._place = place + self._stagger
+        return place
+
+
 class Admission:
     """The limits of one agent; `agent` is its path in the tree. With `waits=False` usage limits do not delay it."""
 
@@ -65,19 +187,16 @@ class Admission:
         """Take the next place among the agents that restart now."""
         self._back = self._tree.next_start(trio.current_time())
 
-    def check(self, *, nested: bool = False) -> Delay | None:
-        """Whether the agent may send its next prompt now: None if it may, else why not and until when.
+    def admit(self, *, nested: bool = False, again: bool = False) -> Delay | None:
+        """None if the agent may send its next prompt now, else why not and until when.
 
-        None reserves what the turn may cost. `nested`: a running turn waits for this one.
+        None reserves what the turn may cost. `nested`: a running turn waits for this one. `again`: the request was delayed
+        before; a budget that ends the agent does not end it then.
         """
-        if self._limits.bounded and (spent := self._limits.spent("escalate")) is not None:
-            return Delay(*spent, self._changes.count, ends_agent=True)
-        return self.delay(nested=nested)
-
-    def delay(self, *, nested: bool = False) -> Delay | None:
-        """As `check`, for a request that was admitted before: a budget that ends the agent does not end it now."""
         now, changes = trio.current_time(), self._changes.count
         if self._limits.bounded:
+            if not again and (spent := self._limits.spent("escalate")) is not None:
+                return Delay(*spent, changes, ends_agent=True)
             if (spent := self._limits.spent("park")) is not None:
                 return Delay(*spent, changes)
             # a turn that waits for this one can never make room for it
@@ -123,6 +242,11 @@ class Admission:
     def settle(self) -> None:
         """Release the budget that was reserved for its turn."""
         self._limits.settle(self._agent)
+
+
+def current_tree_limits() -> TreeLimits:
+    """The limits of the tree around this task; new ones outside of a tree."""
+    return TREE_LIMITS.get() or TreeLimits()
 
 
 def admission_for(plan: Plan, path: str, tree: TreeLimits) -> Admission:

@@ -1,8 +1,8 @@
 """The log records of an agent's life, under `proctor.agent`, each with its facts as fields.
 
 The library configures no logging. Every logger of it is below `proctor`; a record carries `event` and the facts named in
-`FACTS` as attributes (`extra`), which a formatter may show. What was asked and what was said is never among them, only
-how long it was; nor are arguments, which may hold a secret, only the program's path.
+`FACTS` as attributes (`extra`), which a formatter may show. Prompts and answers are never among them, only
+their length; nor are arguments, which may hold a secret, only the program's path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTICES: Mapping[str, int] = {
     "stalled": logging.WARNING,
     "unresponsive": logging.WARNING,
 }
-"""The notices of the host's own that are logged, by their codes, and how loud."""
+"""Code of a notice of the host → the level at which it is logged."""
 
 FACTS: Mapping[str, Sequence[str]] = {
     "adapter_init": ("agent", "kind", "incarnation", "executable", "child_pid", "seconds"),
@@ -42,7 +42,7 @@ FACTS: Mapping[str, Sequence[str]] = {
     "agent_failed": ("agent", "kind", "why"),
     **dict.fromkeys(NOTICES, ("agent", "kind", "why")),
 }
-"""What each event of an agent's tells."""
+"""Event of an agent → the facts in its record."""
 
 _PREFIXES: Mapping[str, str] = {
     "agent_failed": "failed: ",
@@ -50,25 +50,24 @@ _PREFIXES: Mapping[str, str] = {
     "recording_failed": "recording stopped: ",
     "stalled": "stalled: ",
 }
-"""What is put before the reason, where that does not say it."""
+"""Text before the reason, where the reason does not include it."""
 
 _logger = logging.getLogger("proctor.agent")
 
 
 @attrs.frozen
 class AgentLogger:
-    """That of one agent, whichever process it has."""
+    """The log records of one agent, over all its processes."""
 
     agent: str
     kind: str
 
     def note(self, code: str, text: str) -> None:
-        """A notice was put into its event log."""
-        if code in NOTICES:
-            self._log(NOTICES[code], code, text)
+        """A notice of `NOTICES` was put into its event log."""
+        self._log(NOTICES[code], code, text)
 
     def failed(self, why: str) -> None:
-        """It is in `failed`: no restart would heal it."""
+        """The agent is in `failed`: a restart would not help."""
         self._log(logging.WARNING, "agent_failed", why)
 
     def _log(self, level: int, event: str, why: str) -> None:
@@ -80,7 +79,7 @@ class AgentLogger:
 
 
 class ProcessLogger:
-    """That of one incarnation. `executable` is set when it is known; times are Trio's, told as seconds that passed."""
+    """The log records of one process. `executable` is set when it is known; times are seconds that passed on Trio's clock."""
 
     def __init__(self, agent: str, kind: str, incarnation: int) -> None:
         self.executable = ""
@@ -100,22 +99,19 @@ class ProcessLogger:
         )
 
     def asked(self, characters: int) -> None:
-        """A prompt goes out."""
+        """A prompt is being sent."""
         self._asked = trio.current_time()
-        self._log(
-            "run_start",
-            "%(agent)s: %(executable)s is sent a prompt of %(prompt_chars)d characters",
-            executable=self.executable,
-            prompt_chars=characters,
-        )
+        if _logger.isEnabledFor(logging.INFO):
+            message = "%(agent)s: %(executable)s is sent a prompt of %(prompt_chars)d characters"
+            self._log("run_start", message, executable=self.executable, prompt_chars=characters)
 
     def ended(self, event: v.TurnEnded) -> None:
-        """A turn is over."""
+        """A turn has ended."""
         if self._asked is not None:
             self._end(ENDINGS[event.ending])
 
     def exited(self, outcome: Outcome, why: str) -> None:
-        """The command line is gone, and a turn that ran with it."""
+        """The process has ended, and with it a turn that ran."""
         if self._asked is not None:
             self._end(outcome)
         seconds = trio.current_time() - self._born

@@ -22,7 +22,7 @@ from proctor.actors.errors import AgentError, GreetingTimeout, NotExecuted, Reco
 from proctor.actors.limits.spend_limits import INSIDE_TURN
 from proctor.actors.outcomes import Outcome, Stopper, exit_class, exited_of, label
 from proctor.actors.plan.plan import Plan
-from proctor.actors.process.agent_log import ProcessLogger
+from proctor.actors.process.agent_log import NOTICES, ProcessLogger
 from proctor.actors.process.approvals import answer_question
 from proctor.actors.process.launch import prepare_launch
 from proctor.actors.process.liveness import (
@@ -326,7 +326,8 @@ class AgentProcess:
 
     def note(self, code: str, text: str, **data: Any) -> None:
         """A `Notice` of the host's own in the log."""
-        self._logger.agent.note(code, text)
+        if code in NOTICES:
+            self._logger.agent.note(code, text)
         self._on_events([v.Notice(v.HOST, self.conversation.memo.turn, code, text, data)])
 
     def stderr_end(self, size: int = STDERR_CHARS) -> str:

@@ -35,6 +35,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,9 @@ def _nothing() -> None:
     return
 
 
+_HELD = attrgetter("held")
+
+
 class Recording:
     """The four files of one incarnation; none without a path, where nothing can be recorded. `limit` bounds what its
     directory may have; `grown` is called when there is more.
@@ -278,7 +282,7 @@ class Recording:
     @property
     def held(self) -> int:
         """The bytes that are on disk."""
-        return sum(file.held for file in self._files.values())
+        return sum(map(_HELD, self._files.values()))
 
     @property
     def is_kept(self) -> bool:
@@ -325,7 +329,7 @@ class Recording:
 
     def drop_oldest(self) -> bool:
         """Remove a segment of the stream that has most on disk; False when there is none but those being written."""
-        return any(file.drop_oldest() for file in sorted(self._files.values(), key=_held, reverse=True))
+        return any(file.drop_oldest() for file in sorted(self._files.values(), key=_HELD, reverse=True))
 
     def close(self, **facts: Any) -> None:
         """Complete `meta.json` and close the files. A second call does nothing."""
@@ -384,10 +388,6 @@ class Recording:
 
     def _elapsed(self) -> float:
         return round(trio.current_time() - self._t0, 4)
-
-
-def _held(file: SegmentedFile) -> int:
-    return file.held
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -15,8 +15,7 @@ import attrs
 from proctor.actors.error_kinds import is_retryable
 from proctor.actors.errors import AgentError
 from proctor.actors.expense import Expense
-from proctor.actors.limits.admission import until_reset
-from proctor.actors.limits.usage_limit import MARGIN
+from proctor.actors.limits.admission import MARGIN, until_reset
 from proctor.actors.outcomes import Answer, facts_of_end
 from proctor.actors.runs import DEADLINE
 from proctor.runtime.exits import DeliveryError

@@ -192,7 +192,9 @@ class ProcessTransport:
 
     async def write(self, data: bytes) -> None:
         """Write to stdin, whole; cancelled half-way it closes it."""
-        await self.process.send(data)
+        if self._process is None:
+            raise self._usage.too_early()
+        await self._process.send(data)
 
     def messages(self) -> Chunks:
         """stdout, at most 256 KiB at a time."""

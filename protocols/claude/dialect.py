@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from proctor.protocols import jsonrpc, mcp
@@ -21,7 +22,7 @@ from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
 from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.schemas import loose_schema
-from proctor.protocols.claude.turns import is_uuid, used
+from proctor.protocols.claude.turns import UUID, used
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
 from proctor.protocols.errors import ArgumentTooLong, Misuse
 from proctor.protocols.vocabulary import (
@@ -248,8 +249,7 @@ def _ask(memo: Memo, request_id: str, kind: str, request: dict[str, Any]) -> byt
 
 def _write_mode(memo: Memo, request: SetPermissionMode) -> bytes:
     mode = MODES.get(request.mode, request.mode)
-    checked = CLAUDE.can("permission_modes_checked", parse_version(memo.version))
-    if not checked and mode not in PERMISSION_MODES:
+    if not _can("permission_modes_checked", memo.version) and mode not in PERMISSION_MODES:
         modes = ", ".join(sorted(PERMISSION_MODES))
         raise Misuse(f"{mode!r} is not a permission mode; known: {modes}", request="set_permission_mode")
     return _ask(memo, request.id, "set_permission_mode", {"subtype": "set_permission_mode", "mode": mode})
@@ -260,13 +260,16 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
         if prompt.blocks:
             raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
         return whole_text(prompt.text, prompt.attachments).encode("utf-8", "replace")
-    return _write_message(memo, prompt.id, _content(prompt), commands=prompt.commands)
+    plain = not (prompt.blocks or prompt.attachments)
+    return _write_message(
+        memo, prompt.id, prompt.text if plain else _content(prompt), commands=prompt.commands
+    )
 
 
 def _write_steer(memo: Memo, steer: Steer) -> bytes:
     """A message written while a turn runs: it is taken in at the next call of a tool. A turn that ends before that
     leaves it queued, and it has its own; so it is a prompt that waits for its end like any other."""
-    if not is_uuid(steer.id):
+    if not UUID.fullmatch(steer.id):
         raise Misuse(f"the id of a steer must be a UUID, got {steer.id!r}", request="steer")
     line = _write_message(memo, steer.id, steer.text, commands=False)
     memo.prompts.append(steer.id)
@@ -282,16 +285,19 @@ def _write_message(
         "parent_tool_use_id": None,
         "message": {"role": "user", "content": content},
     }
-    if is_uuid(identity):
+    if UUID.fullmatch(identity):
         message["uuid"] = identity
-    if not commands and CLAUDE.can("client_composed", parse_version(memo.version)):
+    if not commands and _can("client_composed", memo.version):
         message["client_composed"] = True
     return jsonrpc.line(message, tag=False)
 
 
-def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
-    if not (prompt.blocks or prompt.attachments):
-        return prompt.text
+@lru_cache(maxsize=16)  # asked for each prompt, of the few versions that are installed
+def _can(capability: str, version: str | None) -> bool:
+    return CLAUDE.can(capability, parse_version(version))
+
+
+def _content(prompt: Prompt) -> list[dict[str, Any]]:
     return [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks]
 
 

@@ -95,7 +95,8 @@ STATUSES: Mapping[int, Ending] = {
 }
 
 
-_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+"""What the CLI takes as the id of a prompt."""
 
 
 @attrs.define
@@ -165,12 +166,9 @@ def _end_unseen(memo: Memo, turn: OpenTurn) -> TurnEnded:
 
 def _named_by_init(memo: Memo, prompt: str) -> bool:
     version = parse_version(memo.version)
-    return memo.mode == "session" and is_uuid(prompt) and version is not None and version >= NAMES_PROMPTS
-
-
-def is_uuid(text: str) -> bool:
-    """May the CLI be given this as the id of a prompt?"""
-    return _UUID.fullmatch(text) is not None
+    if memo.mode != "session" or version is None or version < NAMES_PROMPTS:
+        return False
+    return UUID.fullmatch(prompt) is not None
 
 
 def _open(memo: Memo, prompts: Sequence[str]) -> TurnStarted:

@@ -9,10 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proctor.actors.limits.admission import Admission
+from proctor.actors.limits.admission import MARGIN, SPREAD, STEP, Admission, TreeLimits, UsageLimit
 from proctor.actors.limits.spend_limits import SpendLimits
-from proctor.actors.limits.tree_limits import TreeLimits
-from proctor.actors.limits.usage_limit import MARGIN, SPREAD, STEP, UsageLimit
 from proctor.actors.plan.account_id import account_of, session_key
 from proctor.actors.plan.options import AgentOptions
 from proctor.actors.plan.plan import claude_plan
@@ -90,7 +88,7 @@ async def test_agents_of_one_account_wake_one_by_one_on_the_clock(autojump_clock
     went: list[tuple[str, float]] = []
 
     async def go(name: str) -> None:
-        while (hold := gates[name].delay()) is not None:
+        while (hold := gates[name].admit(again=True)) is not None:
             await gates[name].wait(hold)
         went.append((name, trio.current_time()))
         await trio.sleep(5)
@@ -136,6 +134,6 @@ def test_an_agent_that_does_not_wait_out_limits_is_not_held_by_anothers(held: bo
         account = fellows.account("it")
         account.limited(60.0, trio.current_time())
         gate = Admission("a", fellows, account, SpendLimits(fellows.book, (), "a"), waits=held)
-        assert (gate.delay() is not None) == held
+        assert (gate.admit(again=True) is not None) == held
 
     trio.run(main)

@@ -13,8 +13,7 @@ import trio.testing
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.limits.admission import admission_for
-from proctor.actors.limits.tree_limits import TreeLimits
+from proctor.actors.limits.admission import TreeLimits, admission_for
 from proctor.actors.outcomes import OUTCOMES, Outcome, Reaction
 from proctor.actors.plan.plan import claude_plan
 from proctor.protocols import vocabulary as v
@@ -193,13 +192,13 @@ async def test_many_that_come_back_at_once_are_asked_in_steps(autojump_clock: Mo
     gates = [admission_for(claude_plan(f"a{n}", {}), f"root/a{n}", fellows) for n in range(4)]
     for gate in gates:
         gate.on_restart()
-    holds = [gate.delay() for gate in gates]
+    holds = [gate.admit(again=True) for gate in gates]
     assert [hold and (hold.seconds, hold.why) for hold in holds] == [
         None,
         *((5.0 * n, "waiting while other agents restart") for n in (1, 2, 3)),
     ]
     await trio.sleep(5)
-    assert [gate.delay() is None for gate in gates] == [True, True, False, False]
+    assert [gate.admit(again=True) is None for gate in gates] == [True, True, False, False]
 
 
 async def test_agents_that_were_all_killed_go_on_one_after_the_other(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from trio.testing import MockClock
 
 import proctor
 from proctor.actors.errors import BudgetExceeded
-from proctor.actors.limits.admission import Admission
+from proctor.actors.limits.admission import Admission, TreeLimits
 from proctor.actors.limits.spend_limits import SpendLimits
-from proctor.actors.limits.tree_limits import TreeLimits
 from proctor.actors.plan.budgets import Budget
 from proctor.actors.plan.options import AgentOptions
 from proctor.protocols import vocabulary as v
@@ -151,16 +150,16 @@ async def test_a_gate_asks_for_money_before_it_asks_the_account(autojump_clock: 
     assert list(limited.spend(2.0)) == [("budget_exceeded", "a has spent $2 of $1 in 100 s")]
     account.limited(10.0, trio.current_time())
     await trio.sleep(12)
-    hold = poor.delay()
+    hold = poor.admit(again=True)
     assert hold is not None
     assert hold.seconds == 88.0
-    assert rich.delay() is None  # nobody tries the account in vain
+    assert rich.admit(again=True) is None  # nobody tries the account in vain
     await poor.wait(hold)
-    other = poor.delay()
+    other = poor.admit(again=True)
     assert other is not None
     assert other.until is None
     rich.passed()  # told before anybody waits is told
     with trio.fail_after(1):
         await poor.wait(other)
-    while (held := poor.delay()) is not None:
+    while (held := poor.admit(again=True)) is not None:
         await poor.wait(held)

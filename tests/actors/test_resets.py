@@ -10,8 +10,7 @@ import pytest
 from trio.testing import MockClock
 
 import proctor
-from proctor.actors.limits.admission import Delay
-from proctor.actors.limits.usage_limit import MAX_RESET_AHEAD, seconds_to_reset
+from proctor.actors.limits.admission import MAX_RESET_AHEAD, Delay, seconds_to_reset
 from proctor.actors.outcomes import Answer
 from proctor.actors.serving.retry import judge
 from proctor.protocols.claude import CLAUDE

@@ -17,8 +17,8 @@ from proctor.actors.errors import BudgetExceeded
 from proctor.actors.gateways.http.problems import Problem, problem
 from proctor.actors.gateways.http.schemas import SessionRecord, TurnRequest
 from proctor.actors.gateways.http.turns import ServedTurn
+from proctor.actors.limits.admission import current_tree_limits
 from proctor.actors.limits.spend_limits import SpendLimits, spend_limits_of
-from proctor.actors.limits.tree_limits import current_tree_limits
 from proctor.actors.outcomes import Answer
 from proctor.actors.plan.plan import Plan
 from proctor.actors.runs import Run, stream
