@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -172,23 +171,36 @@ class AdapterChecks:
         return CheckResult(adapter=name, path=path, why=f"no answer within {self._timeout:g} s")
 
 
-async def agent_problems(agents: Mapping[str, Agent]) -> str | None:
-    """The problems of running agents, one clause each; None when there are none."""
-    problems: dict[str, str] = {}
+async def _statuses_of(agents: Mapping[str, Agent]) -> dict[str, Status | None]:
+    """The status of each agent, None for one that does not run. An agent that does not reply in time is left out."""
+    statuses: dict[str, Status | None] = {}
+
+    async def ask(name: str, agent: Agent) -> None:
+        try:
+            with trio.move_on_after(_STATUS_TIMEOUT):
+                statuses[name] = await agent.status()
+        except (NoProc, ActorExited):
+            statuses[name] = None
+        except CallTimeout:
+            pass
+
     async with trio.open_nursery() as nursery:
         for name, agent in agents.items():
-            nursery.start_soon(_check_agent, name, agent, problems)
-    return "; ".join(f"{name} is {problems[name]}" for name in sorted(problems)) or None
+            nursery.start_soon(ask, name, agent)
+    return statuses
 
 
-async def _check_agent(name: str, agent: Agent, problems: dict[str, str]) -> None:
-    # an agent that is at rest or starting is not a problem
-    with suppress(NoProc, ActorExited, CallTimeout), trio.move_on_after(_STATUS_TIMEOUT):
-        status = await agent.status()
+async def agent_problems(agents: Mapping[str, Agent]) -> str | None:
+    """The problems of running agents, one clause each; None when there are none."""
+    problems: list[str] = []
+    for name, status in sorted((await _statuses_of(agents)).items()):
+        if status is None:
+            continue  # an agent that is at rest or starting is not a problem
         if (problem := _problem(status)) is not None:
-            problems[name] = problem
+            problems.append(f"{name} is {problem}")
         elif status.not_recorded:
-            problems[name] = f"not recorded: {status.not_recorded}"
+            problems.append(f"{name} is not recorded: {status.not_recorded}")
+    return "; ".join(problems) or None
 
 
 def _problem(status: Status) -> str | None:
@@ -211,28 +223,23 @@ class Readiness:
 
     async def check(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
         """Why each agent cannot answer, None when it can. `results` are those of the checks of the command lines."""
-        reasons: dict[str, str | None] = {}
-        async with trio.open_nursery() as nursery:
-            for name in sorted({*self.agents, *self.needs}):
-                reasons[name] = self.absent.get(name)
-                if reasons[name] is None:
-                    nursery.start_soon(self._check, name, results.get(self.needs.get(name, "")), reasons)
+        reasons = {name: self.absent.get(name) for name in sorted({*self.agents, *self.needs})}
+        present = {name: agent for name, agent in self.agents.items() if reasons[name] is None}
+        statuses = await _statuses_of(present)
+        for name, absent in reasons.items():
+            program = results.get(self.needs.get(name, ""))
+            if absent is None and name not in present:
+                reasons[name] = program
+            elif absent is None and name in statuses:  # one that is only slow may answer
+                reasons[name] = _reason(statuses[name], program)
         return reasons
 
-    async def _check(self, name: str, program: str | None, reasons: dict[str, str | None]) -> None:
-        agent = self.agents.get(name)
-        if agent is None:
-            reasons[name] = program
-            return
-        try:
-            with trio.move_on_after(_STATUS_TIMEOUT):  # an agent that is only slow may answer
-                status = await agent.status()
-                # a running process answers, whatever has become of its program since the start
-                reasons[name] = _problem(status) or (program if status.pid is None else None)
-        except (NoProc, ActorExited):
-            reasons[name] = "it does not run"
-        except CallTimeout:
-            pass
+
+def _reason(status: Status | None, program: str | None) -> str | None:
+    if status is None:
+        return "it does not run"
+    # a running process answers, whatever has become of its program since the start
+    return _problem(status) or (program if status.pid is None else None)
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:

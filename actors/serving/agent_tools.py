@@ -7,7 +7,8 @@ Every failure is a result that says what failed, where, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes import ProcessError
 
 EXPECTED = (AgentError, ProcessError, ScriptError, DeliveryError, ActorExited)
-"""What keeps a request from its answer without being our fault."""
+"""Errors that are results: they are not the fault of this server."""
 LONGEST = 7 * 86400.0
 """Seconds that a caller may give a turn, at most."""
 
@@ -55,35 +56,33 @@ class Terms:
 
 def one_shot(name: str, description: str, plan: Callable[[AgentOptions], Plan], terms: Terms) -> ServedTool:
     """A tool that starts an agent for each call: `plan` makes it of the options."""
-    kind = _Kind(name, plan, terms)
-    return ServedTool(
-        name=name,
-        description=description,
-        schema=_object({"prompt": PROMPT, **ONE_SHOT, **_told(terms), "schema": SCHEMA, **_timed(terms)}),
-        function=kind.answer,
-    )
+    session = () if terms.sessions is None else ("session_id",)
+
+    async def answer(arguments: Mapping[str, Any], call: Call) -> ToolResult:
+        request = _AgentCall(name, terms, arguments, call)
+        return await request.result(partial(request.in_process, plan))
+
+    schema = _schema(terms, "prompt", "model", "cwd", *session, "schema")
+    return ServedTool(name=name, description=description, schema=schema, function=answer)
 
 
 def standing(name: str, description: str, agent: Agent, terms: Terms) -> ServedTool:
     """A tool that asks an agent of a tree; calls at one time are answered one after the other."""
 
     async def answer(arguments: Mapping[str, Any], call: Call) -> ToolResult:
-        return await _ask(agent, arguments, call, float(arguments.get("timeout", terms.timeout)))
+        request = _AgentCall(agent.name, terms, arguments, call)
+        return await request.result(partial(request.by_agent, agent))
 
-    return ServedTool(
-        name=name,
-        description=description,
-        schema=_object({"prompt": PROMPT, "schema": SCHEMA, **_timed(terms)}),
-        function=answer,
-    )
+    schema = _schema(terms, "prompt", "schema")
+    return ServedTool(name=name, description=description, schema=schema, function=answer)
 
 
-PROMPT: Mapping[str, Any] = {
-    "type": "string",
-    "minLength": 1,
-    "description": "What the agent is to do, in full.",
-}
-ONE_SHOT: Mapping[str, Any] = {
+PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "prompt": {
+        "type": "string",
+        "minLength": 1,
+        "description": "What the agent is to do, in full.",
+    },
     "model": {
         "type": "string",
         "minLength": 1,
@@ -93,124 +92,102 @@ ONE_SHOT: Mapping[str, Any] = {
         "type": "string",
         "description": "The folder to work in: absolute, or relative to the first root.",
     },
+    "session_id": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 1000,
+        "description": "Any name. Calls with the same one go on with one conversation, in a folder of its own unless cwd is "
+        "given. Without it a call stands alone.",
+    },
+    "schema": {
+        "type": "object",
+        "description": "A JSON schema that the answer has to fit; the result is then JSON, and structured content.",
+    },
 }
-SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "description": "A JSON schema that the answer has to fit; the result is then JSON, and structured content.",
-}
+"""The schemas of the parameters, besides `timeout`."""
 
 
-SESSION: Mapping[str, Any] = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": 1000,
-    "description": "Any name. Calls with the same one go on with one conversation, in a folder of its own unless cwd is "
-    "given. Without it a call stands alone.",
-}
-
-
-def _told(terms: Terms) -> dict[str, Any]:
-    return {} if terms.sessions is None else {"session_id": SESSION}
-
-
-def _timed(terms: Terms) -> dict[str, Any]:
+def _schema(terms: Terms, *names: str) -> dict[str, Any]:
     text = f"Seconds that the turn may take; {terms.timeout:g} by default."
-    return {"timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST, "description": text}}
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    timeout = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST, "description": text}
     return {
         "type": "object",
-        "properties": dict(properties),
+        "properties": {**{name: PARAMETERS[name] for name in names}, "timeout": timeout},
         "required": ["prompt"],
         "additionalProperties": False,
     }
 
 
-@attrs.frozen
-class _Kind:
-    name: str
-    plan: Callable[[AgentOptions], Plan]
-    terms: Terms
+class _AgentCall:
+    """One call of an agent's tool."""
 
-    async def answer(self, arguments: Mapping[str, Any], call: Call) -> ToolResult:
-        job = _Job(self, arguments, call)
-        try:
-            return report(await job.done(), job.paths, job.progress.text)
-        except EXPECTED as error:
-            return failure(self.name, error, job.paths, job.progress.text)
-
-
-class _Job:
-    """One call of a kind."""
-
-    def __init__(self, kind: _Kind, arguments: Mapping[str, Any], call: Call) -> None:
-        self.progress = Progress(call)
-        self.paths = CallPaths()
-        self._kind = kind
-        self._terms = kind.terms
+    def __init__(self, agent: str, terms: Terms, arguments: Mapping[str, Any], call: Call) -> None:
+        self._agent = agent
+        self._terms = terms
         self._arguments = arguments
         self._call = call
+        self._prompt: str = arguments["prompt"]
+        self._timeout = float(arguments.get("timeout", terms.timeout))
+        self._schema = arguments.get("schema")
+        self._progress = Progress(call)
+        self._paths = CallPaths()
 
-    async def done(self) -> Answer:
-        """The answer, from where the call wants to have it. Raises what is in `EXPECTED`."""
-        arguments, terms = self._arguments, self._terms
-        prompt, timeout = arguments["prompt"], float(arguments.get("timeout", terms.timeout))
-        directory, session_id = arguments.get("cwd"), arguments.get("session_id")
-        cwd = terms.roots.folder(directory)
-        plan = self._planned(cwd)
-        if session_id is None or terms.sessions is None:
-            return await self._run(plan, prompt, timeout=timeout)
-        async with terms.sessions.hold(terms.prefix + session_id, timeout=timeout) as session:
-            by = self._run if directory is None else partial(self._run_in, cwd)
-            return await session.run(plan, prompt, timeout=timeout, by=by)
+    async def result(self, answer: Callable[[], Awaitable[Answer]]) -> ToolResult:
+        """The result of the answer, or of the error that was raised instead."""
+        try:
+            return report(await answer(), self._paths, self._progress.text)
+        except EXPECTED as error:
+            return failure(self._agent, error, self._paths, self._progress.text)
 
-    def _planned(self, cwd: Path) -> Plan:
-        chosen: AgentOptions = {**self._terms.options, "cwd": cwd}
+    # -- an agent of a tree
+
+    async def by_agent(self, agent: Agent) -> Answer:
+        """Ask the agent. Raises the errors in `EXPECTED`."""
+        status = await agent.status()
+        if status.queued or status.state not in ("idle", "failed", "done"):
+            self._call.tell(
+                f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call"
+            )
+        async with agent.stream(self._prompt, timeout=self._timeout, schema=self._schema) as turn:
+            async for event in turn:
+                self._progress.take((event,))
+            return turn.answer
+
+    # -- a process for this call
+
+    async def in_process(self, make: Callable[[AgentOptions], Plan]) -> Answer:
+        """Start an agent in the folder and the session of the call. Raises the errors in `EXPECTED`."""
+        terms, directory = self._terms, self._arguments.get("cwd")
+        session_id, cwd = self._arguments.get("session_id"), terms.roots.folder(directory)
+        options: AgentOptions = {**terms.options, "cwd": cwd}
         if "model" in self._arguments:
-            chosen["model"] = self._arguments["model"]
-        return self._kind.plan(chosen)
+            options["model"] = self._arguments["model"]
+        plan = make(options)
+        if session_id is None or terms.sessions is None:
+            return await self._run(plan, self._prompt, timeout=self._timeout)
+        async with terms.sessions.hold(terms.prefix + session_id, timeout=self._timeout) as session:
+            by = self._run if directory is None else partial(self._run_in, cwd)
+            return await session.run(plan, self._prompt, timeout=self._timeout, by=by)
 
     async def _run_in(self, cwd: Path, plan: Plan, prompt: str, *, timeout: float) -> Answer:
         return await self._run(plan.at(cwd), prompt, timeout=timeout)
 
     async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
-        self.paths = CallPaths(cwd=plan.workplace.cwd)
+        self._paths = CallPaths(cwd=plan.workplace.cwd)
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:
             self._call.tell(f"waits for one of {now.limit} places; {now.waiting} wait before this call")
-        async with pool.slot(timeout=timeout) as left:
-            return await self._streamed(plan, prompt, left)
-
-    async def _streamed(self, plan: Plan, prompt: str, timeout: float | None) -> Answer:
-        begun = list[Run]()
-        try:
-            async with stream(plan, prompt, timeout=timeout, schema=self._arguments.get("schema")) as live:
-                begun.append(live)
+        with (
+            ExitStack() as stack
+        ):  # until the process is gone: a server may kill it while it is being stopped
+            async with (
+                pool.slot(timeout=timeout) as left,
+                stream(plan, prompt, timeout=left, schema=self._schema) as live,
+            ):
+                stack.callback(self._terms.live.discard, live)
                 self._terms.live.add(live)
                 if plan.workplace.record is not None:
-                    self.paths = attrs.evolve(self.paths, recording=live.directory)
+                    self._paths = attrs.evolve(self._paths, recording=live.directory)
                 while events := await live.batch():
-                    self.progress.take(events)
+                    self._progress.take(events)
                 return live.answer
-        finally:
-            self._terms.live.difference_update(begun)
-
-
-async def _ask(agent: Agent, arguments: Mapping[str, Any], call: Call, timeout: float) -> ToolResult:
-    progress = Progress(call)
-    try:
-        status = await agent.status()
-        if status.queued or status.state not in ("idle", "failed", "done"):
-            call.tell(f"waits: {agent.name} is {status.told}, and {status.queued} wait before this call")
-        return report(await _answered(agent, arguments, progress, timeout), CallPaths(), progress.text)
-    except EXPECTED as error:
-        return failure(agent.name, error, CallPaths(), progress.text)
-
-
-async def _answered(agent: Agent, arguments: Mapping[str, Any], progress: Progress, timeout: float) -> Answer:
-    asked = agent.stream(arguments["prompt"], timeout=timeout, schema=arguments.get("schema"))
-    async with asked as turn:
-        async for event in turn:
-            progress.take((event,))
-        return turn.answer

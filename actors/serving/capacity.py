@@ -12,35 +12,35 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST = 10
-"""Places of a pool by default, where the machine bears them."""
+"""Slots of a pool by default, if the machine is large enough."""
 EACH = 500 * 2**20
 """Bytes that one agent is expected to hold."""
 SHARE = 0.5
-"""Of the memory, for all agents."""
+"""The share of the memory for all agents."""
 PER_CORE = 4
 CONNECTIONS = 1000
-"""Connections of clients to one server, where the limit of open files bears them."""
+"""Connections of clients to one server, if the limit of open files permits them."""
 FILES = 65536
-"""The limit of open files is raised no further: agents inherit it, and some programs close every number below it."""
+"""The limit to which the number of open files is raised: agents inherit it, and some programs close every number below it."""
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def default_limit(memory: int | None = None, cores: int | None = None) -> int:
-    """The places of a pool on a machine of so much memory (bytes) and so many cores; by default this one. At least 1."""
+    """The slots of a pool on a machine with this memory (bytes) and these cores, by default this machine. At least 1."""
     memory = total_memory() if memory is None else memory
     fitting = int(memory * SHARE / EACH)
     return max(1, min(MOST, fitting, PER_CORE * (usable_cores() if cores is None else cores)))
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def total_memory(limit: Path = _LIMIT) -> int:
-    """Bytes of this machine, or of the container where that has less: `limit` holds a number, or says that there is none."""
+    """Bytes of memory of this machine, or of its container if that has less: `limit` is a file with a number, or with `max`."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     try:
         return min(machine, int(limit.read_text()))
@@ -49,16 +49,16 @@ def total_memory(limit: Path = _LIMIT) -> int:
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as it may, at most `FILES`: the usual limit of 1024 is for a program of one user."""
+    """Raise the soft limit of open files to the hard one, at most `FILES`: the usual 1024 is too small for a server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with suppress(OSError, ValueError):  # a system that has a bound of its own below
+        with suppress(OSError, ValueError):  # some systems have a lower bound of their own
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def connection_limit(files: int | None = None) -> int:
-    """How many clients may be connected where so many files may be open; by default in this process. At least 1.
+    """The number of clients for a limit of open files, by default that of this process. At least 1.
 
     Half of the files stay for the agents: each has pipes, a recording and a log.
     """

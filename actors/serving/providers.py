@@ -34,7 +34,7 @@ Context = Mapping[str, object]
 Made = Completer | Agent | ChildSpec
 
 ROUNDS = 10
-"""How often a model may call the caller's tools before it has to answer."""
+"""Rounds of tool calls after which a model must answer."""
 
 
 def _no_context() -> Context:
@@ -162,7 +162,7 @@ class _Talk:
         self._outputs: list[ToolOutput] = []
         self._usages: list[Usage] = []
         self._last = Completion()
-        self._said = False
+        self._has_text = False
 
     def whole(self) -> Completion:
         """The response of the last round, with what all did."""
@@ -198,13 +198,13 @@ class _Talk:
 
     async def _round(self, stream: CompletionStream) -> AsyncGenerator[Chunk]:
         """The chunks of one round, but for a good end, which may not be the last."""
-        lead = BETWEEN if self._said else ""
+        lead = BETWEEN if self._has_text else ""
         async for chunk in stream:
             match chunk:
                 case Complete():
                     pass
                 case TextChunk(text=text):
-                    self._said = True
+                    self._has_text = True
                     yield attrs.evolve(chunk, text=lead + text)
                     lead = ""
                 case _:

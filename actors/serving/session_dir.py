@@ -35,9 +35,9 @@ from proctor.runtime.processes import (
 SESSION = "proctor-session"
 """The kind in the tag of a session's directory."""
 KEPT_TTL = 30 * 86400.0
-"""Seconds that a kept session is kept by default after its last use."""
+"""Seconds for which a kept session stays by default after its last use."""
 GONE = ".gone-"
-"""Begins the name of what is being removed."""
+"""The beginning of the name of a directory that is being removed."""
 _OURS = re.compile(r"[0-9a-f]{40}")
 _OURS_GONE = re.compile(rf"{re.escape(GONE)}[0-9a-f]{{32}}")
 _LOG = "proctor"
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class SessionDir:
-    """One session's, held under its lock. `keep`: seconds that it stays after its last use, None where it goes with its
-    host. `memory` has the CLIs' ids of the conversation, by CLI; `costs` what each conversation has cost (US dollars)."""
+    """The directory of one session, under its lock. `keep`: seconds for which it stays after its last use, None if it ends with
+    its host. `memory` has the ids of the conversation, by CLI; `costs` the cost of each conversation so far (US dollars)."""
 
     path: Path
     keep: float | None
@@ -63,17 +63,13 @@ class SessionDir:
         return self.path / "files"
 
     def renew(self) -> None:
-        """The working directory as it has to be: its last user may have removed it, or put a link in its place.
-
-        Raises OSError.
-        """
+        """Make the working directory again: its last user may have removed it, or put a link in its place. Raises OSError."""
         for path in (self.path, self.files):
             make_directory(path, exist_ok=True)
             _must_be_ours(path)
 
     def remember(self, family: str, conversation: str | None, total_usd: float | None = None) -> None:
-        """Note the id for this CLI, or none, and what it has cost so far, where that is known; on disk too, where it is to be
-        kept."""
+        """Record the id for this CLI, or none, and its cost so far if that is known; also on disk if it is kept."""
         if conversation is None:
             self.memory.pop(family, None)
         else:
@@ -82,19 +78,19 @@ class SessionDir:
                 self.costs[conversation] = total_usd
         self.costs = {id: usd for id, usd in self.costs.items() if id in self.memory.values()}
         if self.keep is not None:
-            with suppress(OSError):  # the directory is more than the conversation
+            with suppress(OSError):  # the files in the directory are still of use
                 replace_file(self.path / "memory.json", msgspec.json.encode(self.memory))
                 replace_file(self.path / "costs.json", msgspec.json.encode(self.costs))
 
     def unname(self) -> None:
-        """Nobody finds it any more; its lock stays."""
+        """Rename it, so that it is not found any more; its lock stays."""
         gone = self.path.with_name(f"{GONE}{secrets.token_hex(16)}")
-        with suppress(OSError):  # somebody has taken it away
+        with suppress(OSError):  # it was removed meanwhile
             self.path.rename(gone)
             self.path = gone
 
     def close(self) -> None:
-        """Give the lock back; the time to live of a kept one begins now. A second call does nothing."""
+        """Release the lock; the time to live of a kept session begins now. A second call does nothing."""
         if self.lock >= 0:
             if self.keep is not None:
                 with suppress(OSError):
@@ -104,14 +100,14 @@ class SessionDir:
 
 
 def own(path: Path, *, keep: float | None) -> SessionDir:
-    """The session at `path`, made if need be, under its lock. Raises BlockingIOError when another host has it, OSError."""
+    """Lock the session at `path`, and make it if necessary. Raises BlockingIOError when another host has it, OSError."""
     lock = -1
     while lock < 0:
         make_directory(path, exist_ok=True)
         _must_be_ours(path)
         lock = _locked(path)
     try:
-        # under the lock: what has a tag and a free lock may be removed by a sweep
+        # under the lock: a sweep may remove a directory that has a tag and a free lock
         if not is_tagged(path, SESSION, path.name):
             tag_folder(path, SESSION, path.name)
         if keep is not None:
@@ -131,7 +127,7 @@ def _must_be_ours(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """-1 when somebody removed it meanwhile. Raises BlockingIOError when it is held."""
+    """The descriptor of its lock, -1 when it was removed meanwhile. Raises BlockingIOError when it is held."""
     try:
         lock = open_private(path / "lock", os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -157,10 +153,10 @@ def _recalled(path: Path, kind: type[dict[str, T]]) -> dict[str, T]:
 
 
 async def sweep(root: Path, ttl: float | None = None) -> None:
-    """Make the root ours and remove what no host holds: what was being removed, what was not to be kept, and what was kept
-    and not used for `ttl` seconds (None: for the time that it was kept with). Raises OSError when the root cannot be had."""
+    """Make the root and remove the sessions without a host: rests of a removal, those that are not kept, and those that were not
+    used for `ttl` seconds (None: for their own time). Raises OSError when the root cannot be used."""
     _make_ours(root)
-    for folder in _left(root, ttl):  # one lock at a time, and none when this is given up
+    for folder in _left(root, ttl):  # one lock at a time, and none when this is cancelled
         folder.unname()
         await discard(folder)
 
@@ -175,11 +171,11 @@ def _make_ours(root: Path) -> None:
 def _left(root: Path, ttl: float | None) -> Iterator[SessionDir]:
     probe = root / f"{GONE}{secrets.token_hex(16)}"
     make_directory(probe)
-    now = probe.lstat().st_mtime  # by the clock that the others were written by
+    now = probe.lstat().st_mtime  # by the clock of the file system, as the times of the others
     probe.rmdir()
     for path in [*root.iterdir()]:
         folder: SessionDir | None = None
-        with suppress(OSError):  # its host lives, or somebody else removes it
+        with suppress(OSError):  # its host lives, or another host removes it
             folder = _taken(path, now, ttl)
         if folder is not None:
             yield folder
@@ -203,21 +199,21 @@ def _taken(path: Path, now: float, ttl: float | None) -> SessionDir | None:
 
 
 def _is_session(path: Path) -> bool:
-    """A directory of ours by its name, its tag and its lock: nothing else below a root is touched."""
+    """Whether it is a session by its name, its tag and its lock: nothing else below a root is touched."""
     return (
         bool(_OURS.fullmatch(path.name)) and is_tagged(path, SESSION, path.name) and (path / "lock").exists()
     )
 
 
 def _is_remainder(path: Path) -> bool:
-    """What a removal has left that was cut short: the tag goes last, then nothing is in it."""
+    """Whether it is the rest of a removal that was cut short: the tag is removed last, then the directory is empty."""
     if path.is_symlink() or tag_of(path, SESSION) is not None:
         return True
     return is_own_directory(path) and not any(path.iterdir())
 
 
 def _time_to_live(path: Path, ttl: float | None) -> float:
-    """-inf where it is not to be kept."""
+    """Its time to live in seconds, -inf if it is not kept."""
     try:
         kept = (path / "keep").read_text()
     except FileNotFoundError:
@@ -226,7 +222,7 @@ def _time_to_live(path: Path, ttl: float | None) -> float:
         return ttl
     try:
         return float(kept)
-    except ValueError:  # of a version that wrote nothing in it
+    except ValueError:  # an older version wrote an empty file
         return KEPT_TTL
 
 
@@ -236,7 +232,7 @@ def _touched(path: Path) -> float:
 
 
 async def discard(folder: SessionDir) -> None:
-    """Remove it, in a thread, and give its lock back. What cannot be removed is logged and stays."""
+    """Remove it, in a thread, and release its lock. A directory that cannot be removed is logged and stays."""
     try:
         if not await trio.to_thread.run_sync(remove_tree, folder.path):
             logging.getLogger(_LOG).warning("the session directory %s cannot be removed", folder.path)

@@ -1,19 +1,9 @@
-"""A directory for each session id, in which one call after the other works and goes on with one conversation.
+"""A directory for each session id, in which calls work one after the other and continue one conversation.
 
-    ROOT/                   0700
-        KEY/                0700, a session: KEY is a digest of its id, so that no id leads anywhere else
-            lock            held while a host has the session
-            .proctor-tag    says that it is ours: what has none is never removed
-            keep            there when it is to outlive its host: for how many seconds after its last use
-            memory.json     the CLI's own ids of the conversation
-            files/          the working directory
-
-Guarantees: a session is made on first use and found again after; calls of one id take turns, in order. One that is in use
-or waited for is never removed. Idle ones go after `ttl` seconds; the one that was idle longest when there are too many, and
-all when the sessions are closed, unless they are to be kept: those are let go, and found again on disk. Removing takes the name away first, so that nobody finds a half
-removed one, and follows no link out. What a host that died has left is removed by the next one on the same root.
-
-Everything else is in memory. Not here: who runs in it (`Session.plan` says where and what to resume).
+A session is made on first use and found again later; the calls of one id wait for each other, in order. A session that is in
+use or waited for is never removed. An idle one goes after `ttl` seconds, the longest idle one when there are too many, and
+all of them when the sessions are closed; with `keep` they stay on disk. The layout on disk, and what a crash leaves:
+docs/explanation/sessions.md. Not here: the process that runs in a session (`Session.plan` says where and what to resume).
 """
 
 from __future__ import annotations
@@ -60,9 +50,9 @@ from proctor.runtime.spec import ChildSpec
 T = TypeVar("T")
 
 TTL = 3600.0
-"""Seconds that an idle session is kept by default, where it goes with its host."""
+"""Seconds for which an idle session is kept by default, if it ends with its host."""
 SWEEPING = 3600.0
-"""Seconds between two looks for kept sessions on disk that have grown old."""
+"""Seconds between two searches for kept sessions on disk that are too old."""
 LIMIT = 100
 """Sessions at a time by default."""
 LOG = "proctor"
@@ -71,7 +61,7 @@ Runner = Callable[..., Awaitable[Answer]]
 
 
 def key_of(id: str) -> str:
-    """The directory's name for an id: the same for the same id, and no two that any file system takes for one."""
+    """The name of an id's directory: a digest, so that no id leads elsewhere and no file system takes two ids for one."""
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
@@ -86,9 +76,9 @@ class SessionFacts:
 
 
 class Session:
-    """One session, held by its caller. `id` is None for a call that stands alone; `path` is where to work.
+    """One session, held by its caller. `id` is None for a call without a session; `path` is its working directory.
 
-    `deadline` is when its time is up, on Trio's clock: what it was held for is over then (infinity: no such time)."""
+    `deadline` is the end of the time for which it is held, on Trio's clock (infinity: no limit)."""
 
     def __init__(
         self, id: str | None, folder: SessionDir, deadline: float = math.inf, book: AccountBook | None = None
@@ -100,22 +90,22 @@ class Session:
         self._folder = folder
 
     def conversation(self, agent: ChildSpec | Plan) -> str | None:
-        """The id by which this agent's CLI knows the conversation so far, None before the first answer."""
+        """The id of the conversation in this agent's CLI, None before the first answer."""
         return self._folder.memory.get(family_of(plan_of(agent)))
 
     def remember(self, agent: ChildSpec | Plan, answer: Answer) -> None:
-        """The next call goes on with the conversation of this answer, if it has one that can be gone on with."""
+        """Let the next call continue the conversation of this answer, if it has one that can be continued."""
         if answer.session_id is not None and answer.ending != "refused_start":
             self._folder.remember(family_of(plan_of(agent)), answer.session_id, answer.total_cost_usd)
 
     def forget(self, agent: ChildSpec | Plan) -> None:
-        """The next call begins a new conversation."""
+        """Let the next call begin a new conversation."""
         self._folder.remember(family_of(plan_of(agent)), None)
 
     def plan(self, agent: ChildSpec | Plan) -> Plan:
-        """This agent at work here: it goes on with the conversation, and the CLI keeps that for the next call.
+        """The agent's plan in this session: it resumes the conversation, and the CLI keeps that for the next call.
 
-        A home that is made for each process keeps none, so that each call is a conversation of its own.
+        With a home of its own for each process nothing is kept, so each call is a conversation of its own.
         """
         plan = plan_of(agent)
         placed, launch = plan.at(self.path), plan.launch
@@ -162,8 +152,8 @@ class Session:
         """One prompt of this conversation, run by `runs.run` or another such as `Pool.run`, whose errors it raises.
 
         It ends after `timeout` seconds, or at this session's `deadline` where that comes first. `schema` and `payloads` are as
-        for `Agent.ask`; `by` gets them where there are any. A conversation that its CLI has lost begins anew, which
-        the log tells.
+        for `Agent.ask`; `by` gets them where there are any. If the CLI has lost the conversation a new one begins, with a
+        warning in the log.
         """
         ends, plan = min(until(timeout), self.deadline), plan_of(agent)
         more: dict[str, Any] = {} if schema is None else {"schema": schema}
@@ -171,14 +161,14 @@ class Session:
         conversation = self.conversation(plan)
         around = ACCOUNT_BOOK.set(ACCOUNT_BOOK.get() or self._book)
         try:
-            answer = await self._gone_on(plan, prompt, ends, by, conversation)
+            answer = await self._continue(plan, prompt, ends, by, conversation)
             if answer is None:
                 logging.getLogger(LOG).warning(
                     "session %.80r begins anew: its CLI has lost %s", self.id, conversation
                 )
                 self.forget(plan)
                 answer = await by(self.plan(plan), prompt, timeout=left(ends))
-        except AskInterrupted as late:  # the conversation is there, and the next call goes on with it
+        except AskInterrupted as late:  # the conversation exists, and the next call continues it
             if late.delivery is not None and late.delivery.session_id is not None:
                 self._folder.remember(family_of(plan), late.delivery.session_id)
             raise
@@ -187,7 +177,7 @@ class Session:
         self.remember(plan, answer)
         return answer
 
-    async def _gone_on(
+    async def _continue(
         self, plan: Plan, prompt: str, ends: float, by: Runner, conversation: str | None
     ) -> Answer | None:
         """Run in the conversation so far; None when the CLI has lost it."""
@@ -204,7 +194,7 @@ class Session:
 
 @attrs.define(eq=False)
 class _Entry:
-    """A session in memory. `users` hold it or wait for it; idle `since` then, when there are none."""
+    """A session in memory. `users` hold it or wait for it; without any it is idle since `since`."""
 
     folder: SessionDir
     id: str | None = None
@@ -231,8 +221,8 @@ class Sessions:
     """`async with Sessions(root) as sessions`, then `async with sessions.hold(id) as session`.
 
     `ttl` in seconds (3600, and 30 days with `keep`; math.inf keeps idle ones), at most `limit` at a time (100). `keep`:
-    they stay when these are closed, and the next `Sessions` on this root goes on with them. Raises `BadOption`; entering
-    raises OSError where the root cannot be had.
+    they stay on disk when these are closed, and the next `Sessions` on this root continues them. Raises `BadOption`; entering
+    raises OSError when the root cannot be used.
     """
 
     def __init__(
@@ -257,7 +247,7 @@ class Sessions:
         self._tasks: AbstractAsyncContextManager[trio.Nursery]
 
     def __len__(self) -> int:
-        """The sessions there are."""
+        """The number of sessions in memory."""
         return len(self._entries)
 
     def __contains__(self, id: object) -> bool:
@@ -265,7 +255,7 @@ class Sessions:
         return isinstance(id, str) and key_of(id) in self._entries
 
     def facts(self) -> tuple[SessionFacts, ...]:
-        """Those that this host has used, but for calls that stand alone; the one that was idle longest comes first."""
+        """The sessions that were used since the start, without calls that have none; the longest idle one comes first."""
         now = trio.current_time()
         return tuple(
             SessionFacts(id=e.id, path=e.folder.files, users=e.users, idle=0.0 if e.users else now - e.since)
@@ -274,7 +264,7 @@ class Sessions:
         )
 
     async def remove(self, id: str) -> bool:
-        """Remove a session with all that is in it: whether there was one, on disk where they are kept. Raises `SessionBusy`
+        """Remove a session with everything in it; returns whether it existed, in memory or on disk. Raises `SessionBusy`
         when it is in use, here or by another host, and `SessionsClosed`; OSError when the disk refuses."""
         self._must_be_open()
         key = key_of(id)
@@ -294,10 +284,10 @@ class Sessions:
 
     @asynccontextmanager
     async def hold(self, id: str | None = None, *, timeout: float | None = None) -> AsyncGenerator[Session]:
-        """The session of this id, for the length of the block; waits while another call has it. None: one of its own,
-        which goes with the block.
+        """Hold the session of this id for the block; waits while another call has it. None: a session for this block alone,
+        which is removed at its end.
 
-        `timeout` seconds from now on are for the waiting and for what `Session.run` does in the block together.
+        `timeout` in seconds is for the wait and for `Session.run` in the block together.
 
         Raises `ResourceUnavailable`: `SessionTimeout` when they have passed in waiting, `SessionsFull` when all of `limit`
         sessions are in use, `SessionBusy` when another host has this one, and `SessionsClosed`. Raises `BadOption` for an
@@ -354,7 +344,7 @@ class Sessions:
     # -- removing
 
     def _take_oldest(self) -> _Entry | None:
-        """Make room for one more; the one that goes has lost its name already, one that is kept is only let go."""
+        """Make room for one more: an idle session whose removal has begun, or None; a kept one is only closed."""
         if len(self._entries) < self._limit:
             return None
         for key, entry in self._entries.items():
@@ -377,7 +367,7 @@ class Sessions:
 
     async def _finish(self, entry: _Entry | None) -> None:
         if entry is not None:
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True):  # it has no name any more: nothing else would remove it
                 await discard(entry.folder)
 
     async def _expire(self, life: trio.Nursery) -> None:
@@ -390,10 +380,12 @@ class Sessions:
                 await self._changed.wait()
 
     async def _sweep(self) -> None:
-        """Those of earlier hosts, and those that were let go, grow old on disk."""
+        """Remove the sessions on disk that are too old: those of earlier hosts, and those that were closed to make room."""
         while True:
             await trio.sleep(SWEEPING)
-            with suppress(OSError):  # the root is gone or full: what needs it says so
+            with suppress(
+                OSError
+            ):  # the root is missing or full: the next call that needs it raises the error
                 await sweep(self.root, self._ttl)
 
     # -- life
@@ -414,7 +406,9 @@ class Sessions:
     ) -> None:
         life, self._life = self._life, None
         assert life is not None
-        life.cancel_scope.shield = True
+        life.cancel_scope.shield = (
+            True  # removals that have begun are finished, also when the caller is cancelled
+        )
         life.cancel_scope.cancel("the sessions are closed")
         await self._tasks.__aexit__(None, None, None)
         for key in [*self._entries]:

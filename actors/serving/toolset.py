@@ -21,27 +21,27 @@ from proctor.actors.tools.tools import Tool, ToolResult
 PERIOD = 0.25
 """Seconds between two pieces of progress, at least."""
 HEARTBEAT = 15.0
-"""Seconds of silence after which a call tells that it still goes on."""
+"""Seconds without progress after which a call reports that it is still running."""
 KEPT = 4000
-"""Characters of progress that wait for the next piece, at most."""
+"""Characters of progress that are kept for the next piece, at most."""
 
 Send = Callable[[float, str], Awaitable[None]]
-"""Takes the seconds since the call began, which only grow, and a text."""
+"""Takes the seconds since the call began, which only increase, and a text."""
 
 
 class Call:
-    """One call while it runs: a function tells it how far it has come."""
+    """A running call, to which its function reports progress."""
 
     def __init__(self) -> None:
         self._waiting = ""
         self._news = trio.Event()
 
     def tell(self, line: str) -> None:
-        """Progress on a line of its own; never waits."""
+        """Report progress on a line of its own; never waits."""
         self.write(f"{'' if self._waiting[-1:] in ('', chr(10)) else chr(10)}{line}\n")
 
     def write(self, piece: str) -> None:
-        """A piece of text that goes on where the last one ended; never waits."""
+        """Report a piece of text that continues the last one; never waits."""
         if piece:
             self._waiting = (self._waiting + piece)[-KEPT:]
             self._news.set()
@@ -64,8 +64,8 @@ Function = Callable[[Mapping[str, Any], Call], Awaitable[ToolResult]]
 
 @attrs.frozen(kw_only=True)
 class ServedTool:
-    """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` gets the
-    arguments and the call. They fit, unless `checked` is False: then the function judges them itself."""
+    """A tool as it is offered. `schema` is the JSON schema of its arguments, an object's; `function` takes the
+    arguments and the call. The arguments match the schema, unless `checked` is False: then the function checks them itself."""
 
     name: str
     description: str
@@ -75,7 +75,7 @@ class ServedTool:
 
     @classmethod
     def of(cls, tool: Tool) -> ServedTool:
-        """A typed function of the host as a tool like any other."""
+        """Make a served tool of a typed function of the host."""
 
         async def function(arguments: Mapping[str, Any], call: Call) -> ToolResult:
             return await tool.run(arguments)
@@ -91,8 +91,8 @@ class ServedTool:
 
 @attrs.define
 class Counts:
-    """What became of the calls of one tool: how many began, how many run, and of those that ended how many were
-    errors or were cancelled; `seconds` is the time of all that ended together."""
+    """The numbers of calls of one tool: all, those that run, and of the ended ones the errors and the cancelled ones;
+    `seconds` is the duration of all ended calls together."""
 
     calls: int = 0
     running: int = 0
@@ -102,9 +102,9 @@ class Counts:
 
 
 class Toolset:
-    """Tools by name, in their order; a `proctor.tool` is taken as it is.
+    """Tools by name, in their order; a `proctor.tool` is accepted as it is.
 
-    `counts` holds the numbers of each. Raises `BadOption` for two tools of one name, and for a schema that is none.
+    `counts` has the numbers of each. Raises `BadOption` for two tools of one name, and for an invalid schema.
     """
 
     def __init__(self, tools: Iterable[ServedTool | Tool]) -> None:
@@ -117,7 +117,7 @@ class Toolset:
             raise BadOption(f"two tools are named {twice!r}")
 
     async def call(self, name: str, arguments: Mapping[str, Any], call: Call) -> ToolResult:
-        """Carry out one call. Raises nothing but what is no `Exception`."""
+        """Carry out one call. Raises no `Exception`."""
         if name not in self._checks:
             return ToolResult(self._unknown(name), is_error=True)
         tool, schema = self._checks[name]
@@ -126,7 +126,7 @@ class Toolset:
         counts.running += 1
         cancelled = True
         try:
-            result = await _carried_out(tool, schema, arguments, call)
+            result = await _run(tool, schema, arguments, call)
             cancelled = False
         finally:
             counts.running -= 1
@@ -141,9 +141,7 @@ class Toolset:
         return f"there is no tool {name!r}{guess}; there are: {', '.join(self._checks) or 'none'}"
 
 
-async def _carried_out(
-    tool: ServedTool, schema: Schema, arguments: Mapping[str, Any], call: Call
-) -> ToolResult:
+async def _run(tool: ServedTool, schema: Schema, arguments: Mapping[str, Any], call: Call) -> ToolResult:
     values = dict(arguments)
     if tool.checked and (wrong := schema.violations(values)):
         return ToolResult(
@@ -152,7 +150,7 @@ async def _carried_out(
         )
     try:
         return await tool.function(values, call)
-    except Exception as error:  # noqa: BLE001  # the function is not ours: its error is the model's to read
+    except Exception as error:  # noqa: BLE001  # the function is not ours: its error is a result for the model
         return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 
 

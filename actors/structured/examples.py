@@ -158,8 +158,8 @@ def _array(schema: Mapping[str, Any], context: _Context) -> Any:
     first = [_example(part, context) for part in schema.get("prefixItems", ())]
     least = schema.get("minItems", 0)
     try:
-        wanted = max(least, int(context.optional and schema.get("maxItems") != 0))
-        return [*first, *(_example(schema.get("items", True), context) for _ in range(wanted - len(first)))]
+        length = max(least, int(context.optional and schema.get("maxItems") != 0))
+        return [*first, *(_example(schema.get("items", True), context) for _ in range(length - len(first)))]
     except _NoExampleError:
         if least > len(first):
             raise

@@ -29,7 +29,7 @@ _UNKNOWN = "application/octet-stream"
 
 @attrs.frozen
 class FilePayload:
-    """The content of a file, and the name that the model knows it by. `mime` None: told by the name.
+    """The content of a file, and the name that the model knows it by. `mime` None: guessed from the name.
 
     Text, or bytes that are UTF-8, reach every command line; other bytes only where their type is taken.
     """
@@ -40,7 +40,7 @@ class FilePayload:
 
     @classmethod
     def read(cls, path: str | Path, *, mime: str | None = None) -> FilePayload:
-        """What the file holds now. Blocks for as long as the disk does; raises OSError."""
+        """Read a file now. Blocks until the disk answers; raises OSError."""
         path = Path(path)
         return cls(path.name, path.read_bytes(), mime)
 
@@ -56,7 +56,7 @@ class BinaryPayload:
 
 @attrs.frozen
 class JsonPayload:
-    """A value that JSON can carry, and the JSON schema that it is of, if the model is to be told; it is held against it."""
+    """A value that JSON can represent, and its JSON schema if the model should see it; the value is checked against it."""
 
     value: object
     schema: Mapping[str, object] | None = None
@@ -67,15 +67,15 @@ Payload = FilePayload | BinaryPayload | JsonPayload
 
 
 def attachments_of(payloads: Iterable[Payload]) -> tuple[Attachment, ...]:
-    """The payloads as a conversation takes them, in their order. Raises `BadOption` for what is none."""
+    """The payloads as attachments of a conversation, in their order. Raises `BadOption` for other values."""
     if isinstance(payloads, str) or not isinstance(payloads, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BadOption(f"payloads must be a sequence of payloads, got {payloads!r}")
     return tuple(_MAKERS.get(type(payload), _refused)(payload) for payload in payloads)
 
 
 def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment], live: Memo | None = None) -> None:
-    """Raises `UnsupportedPayload` for the first that this plan's command line is known not to take, by what it has said of
-    itself where one runs."""
+    """Raise `UnsupportedPayload` for the first one that this plan's command line does not accept, as far as is known; `live` is
+    the state of a running one, which has reported its capabilities."""
     takes = partial(plan.dialect.takes, live or Memo(mode=plan.launch.mode, launch=plan.launch))
     try:
         refuse_unsupported_attachments(plan.dialect.name, attachments, takes)
@@ -84,7 +84,7 @@ def refuse_unsupported(plan: Plan, attachments: Iterable[Attachment], live: Memo
 
 
 def unsupported(error: UnsupportedAttachment) -> UnsupportedPayload:
-    """The same for the caller of an agent."""
+    """The error of a dialect as an error of an agent."""
     return UnsupportedPayload(error.cli, error.attachment.kind, error.attachment.mime, str(error))
 
 

@@ -141,7 +141,7 @@ def schema_of(declared: object) -> Schema:
 
 
 def _small(name: str, schema: Mapping[str, Any]) -> int:
-    """How many patterns it has."""
+    """The number of its patterns, which is limited."""
     try:
         return count_patterns(schema)
     except TooCostly as error:

@@ -20,8 +20,8 @@ from proctor.actors.tools.tools import Tool
 from proctor.protocols.lenient import Refusal
 
 Route = Literal["turn", "launch", "tools", "standing_tools", "text"]
-"""`turn`: the CLI is told the schema with the prompt; `launch`: at its start; `tools`: the agent calls `submit`, made for
-this schema, or one that stands ready for any; `text`: the prompt says the schema, and the answer's text is read."""
+"""`turn`: the CLI gets the schema with the prompt; `launch`: at its start; `tools`: the agent calls `submit`, made for this
+schema; `standing_tools`: one that is there for every schema; `text`: the prompt contains the schema, the answer is text."""
 
 ROUTES: tuple[tuple[Route, frozenset[str]], ...] = (
     ("turn", frozenset({"has a form", "takes it with a prompt"})),
@@ -36,7 +36,7 @@ ROUTES: tuple[tuple[Route, frozenset[str]], ...] = (
 
 @attrs.frozen
 class Case:
-    """An agent that is to answer by a schema. `fresh`: a process is started for this request, which can be told of it."""
+    """An agent that must answer by a schema. `fresh`: a process is started for this request, so its start can use the schema."""
 
     plan: Plan
     schema: Schema
@@ -44,11 +44,11 @@ class Case:
 
     @property
     def form(self) -> Mapping[str, Any] | None:
-        """The schema as the CLI's model takes it, None where it takes none like it."""
+        """The schema in the form that the CLI accepts, None if it does not accept this one."""
         return self.plan.dialect.schema_form(self.schema.json)
 
     def can(self, capability: str) -> bool:
-        """Is the CLI known to?"""
+        """Whether the CLI is known to have this capability."""
         return self.plan.dialect.can(capability, None)
 
 
@@ -87,14 +87,14 @@ def launched_for(case: Case, route: Route, tools: tuple[Tool, ...]) -> Plan:
 
 
 def kept(plan: Plan) -> Plan:
-    """The plan with a session that the next process can go on with, where each prompt has one; unless its owner said no."""
+    """The plan with a session that the next process can resume, if each prompt has its own process and the plan allows it."""
     if plan.launch.mode == "session" or plan.launch.persist is not None:
         return plan
     return attrs.evolve(plan, launch=attrs.evolve(plan.launch, persist=True))
 
 
 def prepared(plan: Plan, find: Find) -> Plan:
-    """The plan of a held agent: with the tools that stand ready, where it wants them and its CLI can have them.
+    """The plan of a held agent, with the standing tools if it asks for them and its CLI can host tools.
 
     Raises `BadOption` when a name is taken."""
     if not (plan.conduct.schemas and plan.launch.mode == "session" and plan.dialect.can("host_tools", None)):

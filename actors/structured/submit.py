@@ -8,7 +8,6 @@ schema. Made for an agent with many requests (`standing_tools`) they take it as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import attrs
@@ -20,7 +19,7 @@ from proctor.protocols.dialect import HostTool, record_schema
 from proctor.protocols.lenient import Refusal
 
 LISTED = 50
-"""Violations that are told in one text; how many more there are is said."""
+"""Violations that are listed in one text, with the number of the others."""
 
 VALUE = "value"
 """The argument that holds an answer which is no object by itself."""
@@ -47,6 +46,7 @@ class Submission(Protocol):
 
 
 Find = Callable[[], Submission | None]
+_Function = Callable[[Submission, Mapping[str, Any]], ToolResult]
 
 
 @attrs.frozen
@@ -86,47 +86,36 @@ def _shape(schema: Schema) -> tuple[Mapping[str, Any], bool]:
 
 
 def _tools(find: Find, shape: Mapping[str, Any], wrapped: bool) -> tuple[Tool, Tool, Tool]:
+    def tool(name: str, description: str, shape: Mapping[str, Any], function: _Function) -> Tool:
+        async def called(arguments: Mapping[str, Any]) -> ToolResult:
+            if (submission := find()) is None:
+                return ToolResult("No structured answer is expected now: answer in text.", is_error=True)
+            return function(submission, arguments)
+
+        declared = HostTool(name=name, description=description, schema=shape)
+        return Tool(declared=declared, function=called, parameters=None)
+
+    def submit(submission: Submission, arguments: Mapping[str, Any]) -> ToolResult:
+        if wrong := _check(submission, submission.submit, wrapped, arguments):
+            return ToolResult(f"Not accepted. {format_violations(wrong)}", is_error=True)
+        return ToolResult("Accepted. The answer is complete.")
+
+    def validate(submission: Submission, arguments: Mapping[str, Any]) -> ToolResult:
+        if wrong := _check(submission, submission.schema.violations, wrapped, arguments):
+            return ToolResult(format_violations(wrong))
+        return ToolResult("The answer matches the schema. Submit it with `submit`.")
+
     where = f" It is the argument `{VALUE}`." if wrapped else " Its members are the arguments."
+    check = f"Check an answer without submitting it: lists all errors.{where}"
+    sample = "Show a sample answer that matches the schema; its values mean nothing."
     return (
-        _tool("submit", f"Submit the answer.{where}", shape, partial(_submit, find, wrapped)),
-        _tool(
-            "validate",
-            f"Check an answer without submitting it: lists all errors.{where}",
-            shape,
-            partial(_validate, find, wrapped),
-        ),
-        _tool("example", "Show a sample answer that matches the schema; its values mean nothing.", _NOTHING,
-              partial(_example, find)),
-    )  # fmt: skip
-
-
-def _tool(name: str, description: str, shape: Mapping[str, Any], function: partial[Any]) -> Tool:
-    declared = HostTool(name=name, description=description, schema=shape)
-    return Tool(declared=declared, function=function, parameters=None)
-
-
-async def _submit(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
-    if (submission := find()) is None:
-        return _not_expected()
-    if wrong := _missing(wrapped, arguments) or submission.submit(_answer_in(submission, wrapped, arguments)):
-        return ToolResult(f"Not accepted. {format_violations(wrong)}", is_error=True)
-    return ToolResult("Accepted. The answer is complete.")
-
-
-async def _validate(find: Find, wrapped: bool, arguments: Mapping[str, Any]) -> ToolResult:
-    if (submission := find()) is None:
-        return _not_expected()
-    wrong = _missing(wrapped, arguments) or submission.schema.violations(
-        _answer_in(submission, wrapped, arguments)
-    )
-    return ToolResult(
-        format_violations(wrong) if wrong else "The answer matches the schema. Submit it with `submit`."
+        tool("submit", f"Submit the answer.{where}", shape, submit),
+        tool("validate", check, shape, validate),
+        tool("example", sample, _NOTHING, _example),
     )
 
 
-async def _example(find: Find, arguments: Mapping[str, Any]) -> ToolResult:
-    if (submission := find()) is None:
-        return _not_expected()
+def _example(submission: Submission, arguments: Mapping[str, Any]) -> ToolResult:
     try:
         example = submission.schema.example()
     except LookupError as error:
@@ -134,10 +123,15 @@ async def _example(find: Find, arguments: Mapping[str, Any]) -> ToolResult:
     return ToolResult(msgspec.json.encode(example).decode())
 
 
-def _missing(wrapped: bool, arguments: Mapping[str, Any]) -> Sequence[Violation]:
-    if not wrapped or VALUE in arguments:
-        return ()
-    return (Violation("", f"the argument `{VALUE}`, the answer, is missing"),)
+def _check(
+    submission: Submission,
+    check: Callable[[Any], Sequence[Violation]],
+    wrapped: bool,
+    arguments: Mapping[str, Any],
+) -> Sequence[Violation]:
+    if wrapped and VALUE not in arguments:
+        return (Violation("", f"the argument `{VALUE}`, the answer, is missing"),)
+    return check(_answer_in(submission, wrapped, arguments))
 
 
 def _answer_in(submission: Submission, wrapped: bool, arguments: Mapping[str, Any]) -> Any:
@@ -151,10 +145,6 @@ def _answer_in(submission: Submission, wrapped: bool, arguments: Mapping[str, An
         except Refusal:
             return value
     return value
-
-
-def _not_expected() -> ToolResult:
-    return ToolResult("No structured answer is expected now: answer in text.", is_error=True)
 
 
 def format_violations(wrong: Sequence[Violation]) -> str:

@@ -19,8 +19,8 @@ from proctor.protocols.vocabulary import HookCalled, HookVerdict
 
 @attrs.frozen
 class HookResult:
-    """What a hook says. `reason` is told to the model when it does not allow; `input` replaces the tool's input and
-    `context` is added to the conversation, where the point takes them."""
+    """The decision of a hook. The model sees `reason` when it does not allow; `input` replaces the tool's input and
+    `context` is added to the conversation, at points that accept them."""
 
     allow: bool = True
     reason: str = ""
@@ -58,13 +58,13 @@ class Hook:
     blocking: bool = attrs.field(default=True, kw_only=True)
 
     def declared(self, name: str) -> HostHook:
-        """What a dialect is told of it."""
+        """Its declaration for a dialect."""
         return HostHook(
             name=name, point=self.point, matcher=self.matcher, timeout=self.timeout, blocking=self.blocking
         )
 
     async def judge(self, called: HookCalled) -> HookVerdict:
-        """The verdict on one call. Raises nothing but what is no `Exception`."""
+        """The verdict on one call. Raises no `Exception`."""
         with trio.move_on_after(self.timeout):
             return self._verdict(called, await self._call(called))
         return self._verdict(called, HookResult(False, f"it gave no verdict within {self.timeout:g} s"))

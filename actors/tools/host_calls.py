@@ -36,7 +36,7 @@ class Note(Protocol):
 
 
 def tool_context(agent: str, values: Mapping[str, str], memo: Memo, call: ToolRequested) -> ToolContext:
-    """What a tool may know of who calls it, in the conversation that `memo` is of."""
+    """The context of a tool's call in the conversation of `memo`."""
     prompts = next((turn.prompts for turn in memo.open_turns if turn.id == call.turn), memo.prompts)
     return ToolContext(
         agent=agent,
@@ -72,12 +72,12 @@ class HostCalls:
         self._scopes: dict[str, trio.CancelScope] = {}
 
     def take(self, call: HostCall, nursery: trio.Nursery) -> None:
-        """Begin what was asked; never waits."""
+        """Start a call; never waits."""
         scope = self._scopes[call.id] = trio.CancelScope()
         nursery.start_soon(self._serve, call, scope)
 
     def withdraw(self, withdrawn: RequestWithdrawn) -> None:
-        """Nobody waits for this answer any more."""
+        """Cancel a call whose answer is not needed any more."""
         if (scope := self._scopes.get(withdrawn.id)) is not None:
             scope.cancel("the CLI withdrew the request")
 
@@ -95,7 +95,7 @@ class HostCalls:
         try:
             await self._send(answer)
         except (Misuse, NotExecuted):
-            return  # withdrawn meanwhile, or the process is gone: nobody waits for this answer
+            return  # withdrawn meanwhile, or the process is gone: the answer is not needed
         if isinstance(call, HookCalled) and isinstance(answer, HookVerdict):
             text = f"{'let it go on' if answer.allow else 'blocked'}{answer.reason and ': '}{answer.reason}"
             self._note("hook", f"{call.hook} {text}", id=answer.id, allow=answer.allow)
@@ -113,7 +113,7 @@ class HostCalls:
 
 
 def declare_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
-    """What a dialect is told of these tools. Raises `BadOption` for what is no tool, and for a name used twice."""
+    """The declarations of these tools for a dialect. Raises `BadOption` for other values, and for a name used twice."""
     found: dict[str, HostTool] = {}
     for tool in tools:
         if not isinstance(tool, Tool):
@@ -125,7 +125,7 @@ def declare_tools(tools: Iterable[object]) -> tuple[HostTool, ...]:
 
 
 def declare_hooks(hooks: Iterable[object]) -> tuple[HostHook, ...]:
-    """What a dialect is told of these hooks, each under a name of its own. Raises `BadOption` for what is no hook."""
+    """The declarations of these hooks for a dialect, each with a name of its own. Raises `BadOption` for other values."""
     found: list[HostHook] = []
     for hook in hooks:
         if not isinstance(hook, Hook):

@@ -51,7 +51,7 @@ def main() -> None:
     try:
         carry(Direction(0, link.fileno()), Direction(link.fileno(), 1))
     except OSError:
-        pass  # who is written to has gone
+        pass  # the reader has gone
     finally:
         os._exit(0)
 
@@ -61,11 +61,11 @@ def carry(*ways: Direction) -> None:
         os.set_blocking(way.target, False)
     while all(way.piece is not None for way in ways):
         poll = select.poll()
-        wanted = [way.waits_for() for way in ways]
-        for fd in {fd for fd, _ in wanted}:
-            poll.register(fd, sum(event for other, event in wanted if other == fd))
+        events = [way.waits_for() for way in ways]
+        for fd in {fd for fd, _ in events}:
+            poll.register(fd, sum(event for other, event in events if other == fd))
         ready = dict(poll.poll())
-        for way, (fd, event) in zip(ways, wanted, strict=True):
+        for way, (fd, event) in zip(ways, events, strict=True):
             if ready.get(fd, 0) & (event | select.POLLHUP | select.POLLERR):
                 way.move()
 

@@ -5,12 +5,11 @@
         "Add two numbers."
         return a + b
 
-Guarantees: what a function takes is a JSON schema, made once when it is decorated; a call decodes its arguments into
-the types of the parameters, and one that does not fit never reaches the function. Every call ends in a result: a wrong
-argument, an error of the function and a deadline that passed are results marked as errors, which the model reads and
-can react to. `Cancelled` is none of these and goes through.
+The JSON schema of the parameters is made once, when the function is decorated; a call decodes its arguments into the types
+of the parameters, and arguments that do not match never reach the function. Every call ends in a result: a wrong argument, an
+error of the function and a timeout are results marked as errors, which the model can read. `Cancelled` passes through.
 
-Not here: who calls, and what a CLI calls it. See `hosting`.
+Not here: the calls of a CLI (`host_calls`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 @attrs.frozen
 class ToolResult:
-    """What a call gave: its text, and whether it is an error. `data` is a JSON value that says the same for programs,
-    None where there is none; `facts` is what programs may want to know about the call."""
+    """The result of a call: its text, and whether it is an error. `data` is the same as a JSON value for programs, None if
+    there is none; `facts` are facts about the call for programs."""
 
     text: str
     is_error: bool = False
@@ -50,7 +49,7 @@ class ToolResult:
 
 @attrs.frozen(kw_only=True)
 class ToolContext:
-    """Who calls a tool. A parameter of this type is given by the host, not by the model, and stands in no schema.
+    """The caller of a tool. A parameter of this type comes from the host, not from the model, and is in no schema.
 
     `values` is the agent's option `context`; `prompts` are the ids of the requests that the turn answers, `call` is the
     id of this call in the log.
@@ -69,10 +68,10 @@ NO_CONTEXT = ToolContext()
 
 @attrs.frozen(kw_only=True)
 class Tool:
-    """One tool of the host: `declared` is what a CLI is told of it, `parameters` the record its arguments make (None:
-    the function takes them as one mapping and judges them itself).
+    """One tool of the host: `declared` is its declaration for a CLI, `parameters` the record of its arguments (None: the
+    function takes them as one mapping and checks them itself).
 
-    `timeout` is in seconds, `takes_context` names the parameters that a `ToolContext` is for. It stays an async function: called, it calls what it was made of.
+    `timeout` is in seconds, `takes_context` names the parameters for a `ToolContext`. Calling a tool calls its function.
     """
 
     declared: HostTool
@@ -83,14 +82,14 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The name the model calls it by, after what the CLI puts before it."""
+        """The name by which the model calls it, after the CLI's prefix."""
         return self.declared.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[object]:
         return self.function(*args, **kwargs)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext = NO_CONTEXT) -> ToolResult:
-        """Carry out one call. Raises nothing but what is no `Exception`."""
+        """Carry out one call. Raises no `Exception`."""
         try:
             call = self._call(arguments, context)
         except msgspec.ValidationError as error:
@@ -112,7 +111,7 @@ class Tool:
             if isinstance(result, ToolResult):
                 return result
             return ToolResult(result if isinstance(result, str) else msgspec.json.encode(result).decode())
-        except Exception as error:  # noqa: BLE001  # the user's own function: its fault is the model's to read
+        except Exception as error:  # noqa: BLE001  # the user's own function: its error is a result for the model
             return ToolResult(f"{type(error).__name__}: {error}", is_error=True)
 
 
@@ -143,8 +142,8 @@ def tool(
 
     The name is the function's, the description its docstring, unless given. Each parameter needs a type that msgspec
     can decode; `Annotated[int, msgspec.Meta(ge=0, description="…")]` says more. A string or a `ToolResult` that is
-    returned is the result as it is, anything else as JSON. A parameter of the type `ToolContext` is told who calls.
-    Raises `BadOption` for what no tool can be made of.
+    returned is the result as it is, anything else as JSON. A parameter of the type `ToolContext` gets the caller.
+    Raises `BadOption` for a function that cannot be a tool.
     """
 
     def made(function: Function) -> Tool:

@@ -42,14 +42,14 @@ OnEvents = Callable[[list[AnyEvent]], None]
 
 
 def socket_path(folder: Path, number: int) -> Path:
-    """Where the incarnation of this number listens: in its private `folder`, unless the path is too long for that."""
+    """The path of the socket of this incarnation: in its private `folder`, unless the path is too long for that."""
     path = folder / f"tools-{number}"
     short = len(os.fsencode(path)) <= MAX_SOCKET_PATH
     return path if short else Path("/tmp") / f"proctor-{secrets.token_hex(8)}" / "tools"
 
 
 def proxy_server(path: Path, patience: float) -> Server:
-    """The server that a CLI is told of; `patience` is the longest deadline of a tool."""
+    """The MCP server for the configuration of a CLI; `patience` is the longest deadline of a tool."""
     program, *words = STDIO_PROXY
     return Server(command=program, args=(*words, str(path)), approved=True, timeout=patience + TIMEOUT_MARGIN)
 
@@ -78,7 +78,7 @@ class ToolSocket:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
-        """Have the socket for the length of a block; who connects waits until `serve`. Raises `RecordingFailed`."""
+        """Open the socket for the length of a block; clients that connect wait until `serve`. Raises `RecordingFailed`."""
         own = not self._path.parent.exists()
         at = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -104,11 +104,11 @@ class ToolSocket:
         self._listener = trio.SocketListener(at)
 
     async def serve(self) -> None:
-        """Take in clients until cancelled."""
+        """Accept clients until cancelled."""
         await trio.serve_listeners(self._attend, [self._listener])
 
     async def give(self, answer: ToolReturn) -> bool:
-        """Write an answer to whoever waits for it; False if nobody does."""
+        """Write an answer to the client that waits for it; False if none does."""
         for client in self._clients:
             if client.line.holds(answer.id):
                 await client.answer(answer)
@@ -143,7 +143,7 @@ class _Client:
                 await self._write(self.line.data_to_send())
 
     async def answer(self, answer: ToolReturn) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # gone: nobody waits for it
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # the client is gone
             await self._write(self.line.write(answer))
 
     async def _write(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ class _Client:
 
 def _is_ours(stream: trio.SocketStream) -> bool:
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # elsewhere the modes of folder and socket are what keeps others out
-    told = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", told)
+        return True  # elsewhere the modes of folder and socket keep other users out
+    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
     return bool(uid == os.getuid())

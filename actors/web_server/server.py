@@ -29,14 +29,16 @@ from typing import Any, cast
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Closed
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.lifespan import Lifespan
+from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from proctor.actors.serving.capacity import connection_limit
 from proctor.actors.web_server.connections import ADMITS_BY_REQUEST, CONNECTION, Connection, ConnectionTable
 from proctor.actors.web_server.exchange import Application, Exchange, Message, Receive, Send
-from proctor.actors.web_server.http_connection import HttpConnection
 from proctor.actors.web_server.peers import refusal
 
 Table = Callable[[Callable[[str], None]], ConnectionTable]
@@ -51,6 +53,7 @@ CHUNK = 65536
 LOG_INTERVAL = 60.0
 SHORTAGE_ERRORS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 SHORTAGE_PAUSE = 0.1
+HTTP_VERSION_NOT_SUPPORTED = 505
 RESET = struct.pack("ii", 1, 0)
 
 _log = logging.getLogger("proctor.http")
@@ -116,6 +119,42 @@ class GuardedStream(trio.abc.HalfCloseableStream):
             await self._inner.aclose()
         finally:
             self._connection.cancel("the connection is closed")
+
+
+class _Http1(H11Protocol):
+    """HTTP/1 alone: Hypercorn's HTTP/2 keeps whatever a client with a window of 0 does not read, without a bound. A client that
+    begins with HTTP/2 gets the status 505, and its connection is closed.
+    """
+
+    async def _check_protocol(self, event: Any) -> None:
+        """Ignore every request to upgrade to HTTP/2, as HTTP allows."""
+
+    async def _create_stream(self, request: Any) -> None:
+        if request.http_version.startswith(b"1."):
+            await super()._create_stream(request)
+        else:
+            await self._send_error_response(HTTP_VERSION_NOT_SUPPORTED)
+            await self.send(Closed())
+
+
+class _HttpConnection(TCPServer):
+    """One connection, until its client leaves or it is cancelled."""
+
+    async def _read_data(self) -> None:
+        # Hypercorn has no option against HTTP/2 without TLS; before the first byte its protocol can still be replaced.
+        wrapper: Any = self.protocol
+        wrapper.protocol = _Http1(
+            wrapper.app,
+            wrapper.config,
+            wrapper.context,
+            wrapper.task_group,
+            wrapper.state,
+            wrapper.ssl,
+            wrapper.client,
+            wrapper.server,
+            wrapper.send,
+        )
+        await super()._read_data()
 
 
 class _Connections:
@@ -210,7 +249,7 @@ class _Connections:
             self._table.leave(connection)
             stream.socket.close()  # Hypercorn does not when it is cancelled
 
-    def _http(self, stream: GuardedStream, connection: Connection) -> HttpConnection:
+    def _http(self, stream: GuardedStream, connection: Connection) -> _HttpConnection:
         async def exchanged(scope: Message, receive: Receive, send: Send) -> None:
             if not self._state.get(ADMITS_BY_REQUEST, False):
                 connection.admit()
@@ -221,7 +260,7 @@ class _Connections:
 
         state = ConnectionState({**self._state, CONNECTION: connection})
         application = cast("Any", ASGIWrapper(cast("Any", exchanged)))
-        return HttpConnection(
+        return _HttpConnection(
             application, self._config, self._context, cast("Any", state), cast("Any", stream)
         )
 

@@ -23,7 +23,7 @@ REASONS: Mapping[tuple[str, str], str] = {
     ("actors/tools/hooks.py", "Hook._call"): "the user's hook fails closed: an error in it blocks (L20)",
     ("actors/plan/permissions.py", "_asked"): "the user's rule fails closed: an error in it denies",
     ("actors/tools/tools.py", "Tool._called"): "the user's tool: an error in it is a result that the model reads (L20)",
-    ("actors/serving/toolset.py", "_carried_out"): "a tool's function is not ours: an error in it is a result that the model reads (L18)",
+    ("actors/serving/toolset.py", "_run"): "a tool's function is not ours: an error in it is a result that the model reads (L18)",
     ("actors/structured/schemas.py", "Schema._converted"): "the declared class's own code: its fault is a violation of the answer",
     ("actors/web_server/server.py", "_Connections._connection"): "a client's bytes: what they break in Hypercorn ends their connection, not the server",
     ("actors/runs.py", "_recorded"): "raised again outside the nursery, so that it leaves bare",
