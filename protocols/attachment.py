@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.protocols.errors import Misuse
 
 Kind = Literal["file", "binary", "json"]
-T = TypeVar("T")
 
 PICTURES = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 """The pictures that models of today see."""
@@ -84,15 +83,27 @@ def whole_text(text: str, attachments: Sequence[Attachment]) -> str:
     return "\n\n".join([*([text] if text else []), *(to_text(a) for a in attachments if a.text is not None)])
 
 
+def is_picture_or_pdf(memo: object, attachment: Attachment) -> bool:
+    """`Dialect.takes` of a CLI that takes pictures and PDF documents."""
+    return attachment.mime in PICTURES or attachment.mime == PDF
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """A text as a part of a message, in the shape that all CLIs share."""
+    return {"type": "text", "text": text}
+
+
 def parts(
     text: str,
     attachments: Sequence[Attachment],
-    text_part: Callable[[str], T],
-    other_part: Callable[[Attachment], T],
-) -> list[T]:
-    """The prompt as parts in their order: what is text by `text_part`, the rest by `other_part`."""
+    blocks: Sequence[dict[str, Any]],
+    other_part: Callable[[Attachment], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The prompt as parts in their order: attachments that are no text by `other_part`, then the CLI's own `blocks`.
+    Never empty: CLIs refuse a message of no parts."""
     own = [text_part(text)] if text else []
-    return [*own, *(other_part(a) if a.text is None else text_part(to_text(a)) for a in attachments)]
+    carried = [other_part(a) if a.text is None else text_part(to_text(a)) for a in attachments]
+    return [*own, *carried, *blocks] or [text_part("")]
 
 
 def files(attachments: Sequence[Attachment]) -> dict[str, bytes]:

@@ -324,7 +324,7 @@ class Conversation:
         memo.truncated = False
         for event in events:
             if isinstance(event, UNREAD):
-                data, notice = refuse_unread(self.dialect, memo, event)
+                data, notice = refuse_unread(self.dialect.write, memo, event)
                 self._to_send.append(data)
                 self._accept(notice, out)
             elif isinstance(event, TurnEnded):

@@ -36,3 +36,14 @@ class ArgumentTooLong(Misuse):
         self.field = field
         self.size = size
         self.limit = limit
+
+
+ARGUMENT_LIMIT = 131_071
+"""Bytes that one argument of a process may have on Linux."""
+
+
+def checked_argument(field: str, argument: str) -> str:
+    """The argument for a field of a launch. Raises `ArgumentTooLong` for one that no process can be given."""
+    if (size := len(argument.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
+        raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
+    return argument

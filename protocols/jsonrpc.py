@@ -11,17 +11,17 @@ Not here: what a method means. A dialect brings its tables; `params` and `result
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import attrs
 import msgspec
 
-from proctor.protocols.dialect import Memo, Send
-from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired
+from proctor.protocols.dialect import Memo, Out, Send
+from proctor.protocols.lenient import Refusal, decoded, decoded_or, recovered
 from proctor.protocols.vocabulary import AnyEvent, Garbled, Misplaced, Unrecognized
 
 METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
 
 S = TypeVar("S", bound=msgspec.Struct)
 Kind = Literal["request", "notification", "reply"]
@@ -82,13 +82,8 @@ def read(memo: Memo, line: bytes) -> Message | Garbled:
     try:
         return _decode(line)
     except Refusal:
-        pass
-    if (bad := garbled(memo, line)) is not None:
-        return bad
-    try:
-        return _decode(repaired(line))
-    except Refusal:
-        return loosely(Message, line, "frame")[0]
+        read = recovered(memo, Message, line)
+        return read if isinstance(read, Garbled) else read[0]
 
 
 def params(memo: Memo, kind: type[S], message: Message) -> tuple[S, list[AnyEvent]]:
@@ -148,15 +143,22 @@ def refuse(key: str, text: str, *, code: int = METHOD_NOT_FOUND, tag: bool = Tru
 
 def settle(memo: Memo, message: Message) -> PendingRequest | Misplaced:
     """What a reply is to, taken out of the ledger."""
-    try:
-        number = msgspec.json.decode(message.id, type=int)
-    except Refusal:
-        number = 0
-    pending = pending_requests(memo).open.pop(number, None)
+    pending = pending_requests(memo).open.pop(decoded_or(0, int, message.id), None)
     if pending is None:
         return Misplaced(memo.frame, memo.turn, "reply", "")
     memo.pending.pop(pending.request, None)
     return pending
+
+
+ReplyReader = Callable[[Memo, Message, PendingRequest], Out]
+
+
+def read_reply(memo: Memo, message: Message, readers: Mapping[str, ReplyReader], other: ReplyReader) -> Out:
+    """A reply, read by the reader for the kind of its request, by `other` where the kind has none."""
+    pending = settle(memo, message)
+    if isinstance(pending, Misplaced):
+        return (pending,)
+    return readers.get(pending.kind, other)(memo, message, pending)
 
 
 def unknown(memo: Memo, message: Message, *, tag: bool = True) -> tuple[AnyEvent | Send, ...]:

@@ -8,11 +8,12 @@ nothing: its question is denied, its tool call fails, its hook blocks.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from proctor.protocols.dialect import Dialect, Memo
+from proctor.protocols.dialect import Memo
 from proctor.protocols.errors import Misuse
 from proctor.protocols.vocabulary import (
     AnyEvent,
@@ -37,6 +38,8 @@ WHY = "the tool's input is too large to check"
 UNKEPT = "the answer, or a part of it, was in a line that was too long and was not kept"
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
+D = TypeVar("D")
 
 Refusal = (msgspec.DecodeError, ValueError, RecursionError)
 """What msgspec and json raise on bytes that they cannot decode."""
@@ -86,6 +89,33 @@ def decoded(memo: Memo, kind: type[S], raw: bytes, path: str) -> tuple[S, list[A
         return value, unrecognized(memo, bad)
 
 
+def recovered(memo: Memo, kind: type[S], line: bytes) -> tuple[S, list[AnyEvent]] | Garbled:
+    """A line that a typed decoder refused, as well as it can be decoded; `Garbled` where it is no object of JSON."""
+    return garbled(memo, line) or decoded(memo, kind, line, "frame")
+
+
+def decoded_or(default: D, kind: type[T], raw: bytes | msgspec.Raw) -> T | D:
+    """The value of this type, `default` where the bytes hold none."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except Refusal:
+        return default
+
+
+def value(raw: msgspec.Raw) -> Any:
+    """JSON without a type of ours; None where there is none or it cannot be decoded."""
+    return decoded_or(None, object, raw)
+
+
+def member(node: Any, *path: str) -> Any:
+    """The member of an untyped value that the path leads to, None where it leads nowhere."""
+    for name in path:
+        if not isinstance(node, dict):
+            return None
+        node = cast("dict[str, Any]", node).get(name)
+    return node
+
+
 def unrecognized(memo: Memo, bad: list[tuple[str, str]]) -> list[AnyEvent]:
     """The events for the paths that could not be decoded."""
     return [Unrecognized(memo.frame, memo.turn, path, error) for path, error in bad]
@@ -120,24 +150,24 @@ def _object(raw: bytes | msgspec.Raw, path: str, bad: list[tuple[str, str]]) -> 
 
 
 def refuse_unread(
-    dialect: Dialect, memo: Memo, event: ApprovalRequested | ToolRequested | HookCalled
+    write: Callable[[Memo, Any], bytes], memo: Memo, event: ApprovalRequested | ToolRequested | HookCalled
 ) -> tuple[bytes, Notice]:
-    """The bytes that answer the request, and the notice in its place; the memo holds it no more."""
+    """The bytes that answer the request, by a dialect's `write`, and the notice in its place; the memo holds it no more."""
     match event:
         case ApprovalRequested(id=request, tool=what):
-            code, data = "approval_refused", dialect.write(memo, Decision(request, allow=False, message=WHY))
+            code, data = "approval_refused", write(memo, Decision(request, allow=False, message=WHY))
             del memo.approvals[request]
         case ToolRequested(id=request, tool=what):
-            code, data = "tool_refused", dialect.write(memo, ToolReturn(request, WHY, is_error=True))
+            code, data = "tool_refused", write(memo, ToolReturn(request, WHY, is_error=True))
             del memo.calls[request]
         case HookCalled(id=request, hook=what):
-            code, data = "hook_refused", _blocked(dialect, memo, request)
+            code, data = "hook_refused", _blocked(write, memo, request)
             del memo.calls[request]
     return data, Notice(event.frame, event.turn, code, WHY, {"id": request, "tool": what})
 
 
-def _blocked(dialect: Dialect, memo: Memo, request: str) -> bytes:
+def _blocked(write: Callable[[Memo, Any], bytes], memo: Memo, request: str) -> bytes:
     try:
-        return dialect.write(memo, HookVerdict(request, allow=False, reason=WHY))
+        return write(memo, HookVerdict(request, allow=False, reason=WHY))
     except Misuse:
-        return dialect.write(memo, HookVerdict(request))
+        return write(memo, HookVerdict(request))

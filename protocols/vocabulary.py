@@ -48,6 +48,11 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
 
+    def __add__(self, more: Usage) -> Usage:
+        """The sum; a number that is missing counts as 0."""
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(more), strict=True)
+        return Usage(*((one or 0) + (other or 0) for one, other in pairs))
+
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=_snake):
     """`frame`: the line it came from, or HOST. `turn`: the id of its turn, None outside of any."""

@@ -9,9 +9,7 @@ from proctor.protocols.acp.profile import (
     GENERIC,
     OPENCODE,
     PROFILES,
-    STATUSES,
     Profile,
-    cause_of,
 )
 from proctor.protocols.acp.turns import begin
 
@@ -23,11 +21,9 @@ __all__ = [
     "HONOURED",
     "OPENCODE",
     "PROFILES",
-    "STATUSES",
     "Profile",
     "acp_dialect",
     "begin",
-    "cause_of",
     "ignored",
     "void",
     "voided",

@@ -16,10 +16,10 @@ from proctor.protocols.acp.profile import Profile
 from proctor.protocols.acp.state import SessionState, state_of
 from proctor.protocols.acp.tools import read_cancel, read_question, read_tool, silent_rejections
 from proctor.protocols.acp.turns import begin, end_turn, endless
-from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Block, Updated
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.vocabulary import Answered, Garbled, Misplaced, Notice, Unrecognized
+from proctor.protocols.lenient import member, value
+from proctor.protocols.vocabulary import Answered, Garbled, Notice, Unrecognized
 
 QUIET = frozenset(
     (
@@ -73,16 +73,9 @@ def _read_update(memo: Memo, message: jsonrpc.Message) -> Out:
     return (*odd, *events) or memo.ignore(kind)
 
 
-def _read_text(memo: Memo, frame: Updated, parent: str | None) -> Out:
-    return _read_chunk(memo, frame, parent, thought=False)
-
-
-def _read_thought(memo: Memo, frame: Updated, parent: str | None) -> Out:
-    return _read_chunk(memo, frame, parent, thought=True)
-
-
-def _read_chunk(memo: Memo, frame: Updated, parent: str | None, *, thought: bool) -> Out:
+def _read_chunk(memo: Memo, frame: Updated, parent: str | None) -> Out:
     content, message = frame.update.content, frame.update.message_id
+    thought = frame.update.session_update == "agent_thought_chunk"
     text = content.text if isinstance(content, Block) and content.type == "text" else ""
     if not text:
         return ()
@@ -131,8 +124,8 @@ def _read_plan(memo: Memo, frame: Updated, parent: str | None) -> Out:
 
 
 _UPDATES: Mapping[str, Callable[[Memo, Updated, str | None], Out]] = {
-    "agent_message_chunk": _read_text,
-    "agent_thought_chunk": _read_thought,
+    "agent_message_chunk": _read_chunk,
+    "agent_thought_chunk": _read_chunk,
     "tool_call": _read_tool,
     "tool_call_update": _read_tool,
     "usage_update": _read_usage,
@@ -148,14 +141,8 @@ _METHODS: Mapping[str, Callable[[Memo, jsonrpc.Message], Out]] = {
 
 
 def _read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
-    pending = jsonrpc.settle(memo, message)
-    if isinstance(pending, Misplaced):
-        return (pending,)
-    reader = _REPLIES.get(pending.kind, _read_answer)
-    out = reader(memo, message, pending)
-    if all(isinstance(event, Send) for event in out):
-        memo.ignore(f"reply.{pending.kind}")
-    return out
+    out = jsonrpc.read_reply(memo, message, _REPLIES, _read_answer)
+    return out if any(not isinstance(event, Send) for event in out) else (*out, *memo.ignore("reply"))
 
 
 def _read_answer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
@@ -163,13 +150,9 @@ def _read_answer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingR
     return (Answered(memo.frame, memo.turn, pending.request, error),) if pending.request else ()
 
 
-def _read_prompted(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
-    return end_turn(memo, message)
-
-
-_REPLIES: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.PendingRequest], Out]] = {
+_REPLIES: Mapping[str, jsonrpc.ReplyReader] = {
     "initialize": read_initialized,
     "open": read_opened,
     "set": read_set,
-    "prompt": _read_prompted,
+    "prompt": end_turn,
 }

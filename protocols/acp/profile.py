@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Literal
 
 import attrs
 
+from proctor.protocols.causes import STATUSES, TEXTS, Texts
 from proctor.protocols.dialect import StopStep, Version
 from proctor.protocols.vocabulary import Ending
 
@@ -22,50 +22,12 @@ AUTH_REQUIRED = -32000
 CODES: Mapping[int, Ending] = {AUTH_REQUIRED: "authentication"}
 """The one error code of the protocol itself that tells a cause."""
 
-STATUSES: Mapping[int, Ending] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "authentication",
-    404: "model_not_found",
-    413: "prompt_too_long",
-    429: "overloaded",
-    503: "overloaded",
-    529: "overloaded",
-}
-"""For agents that put the HTTP status of their model's API where the error code belongs."""
-
-TEXTS: tuple[tuple[str, Ending], ...] = (
-    (r"api.?key|authenticat|unauthori[sz]ed|\b401\b|\b403\b|permission denied by the api", "authentication"),
-    (r"exceeded your current quota|usage limit|insufficient_quota|billing", "limit"),
-    (r"context.?(length|window)|prompt is too long|too many tokens|maximum context", "prompt_too_long"),
-    (r"model.{0,40}not found|unknown model|no such model|model_not_found", "model_not_found"),
-    (r"rate.?limit|too many requests|overloaded|\b429\b|\b503\b|\b529\b|unavailable", "overloaded"),
-    (r"bad request|invalid_request|\b400\b", "invalid_request"),
-)
-"""Pattern in an error's text (case ignored) → what ended the turn; the first that is found."""
-
-GEMINI_TEXTS: tuple[tuple[str, Ending], ...] = (
+GEMINI_TEXTS: Texts = (
     (r"per.?(minute|second)", "overloaded"),
     (r"exhausted your .{0,40}(quota|capacity)|quota will reset|quota exceeded", "limit"),
     *TEXTS,
 )
 """Gemini says quota for both: of one that is counted by the minute a retry soon gets past."""
-
-
-def cause_of(
-    text: str, texts: tuple[tuple[str, Ending], ...] = TEXTS, *, status: Ending | None = None
-) -> Ending:
-    """What ended a turn, by the text of its error. `status` is what a status or code says: it goes first, but a usage
-    limit has the status of a busy API and is told from it by the text."""
-    by_text = _by_text(text, texts)
-    return by_text if status is None or (status, by_text) == ("overloaded", "limit") else status
-
-
-def _by_text(text: str, texts: tuple[tuple[str, Ending], ...]) -> Ending:
-    for pattern, ending in texts:
-        if re.search(pattern, text, re.IGNORECASE):
-            return ending
-    return "api_error"
 
 
 LADDER = (
@@ -102,7 +64,7 @@ class Profile:
     usage: UsageRule = "turn"
     failure_sign: tuple[str, ...] = ()
     codes: Mapping[int, Ending] = CODES
-    texts: tuple[tuple[str, Ending], ...] = TEXTS
+    texts: Texts = TEXTS
     history_end: str = ""
     mode: str | None = None
     fruitless: int | None = None

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from proctor.protocols.acp.profile import GENERIC, Profile
-from proctor.protocols.acp.wire import NO_ABILITIES, Abilities
+from proctor.protocols.acp.wire import Abilities
 from proctor.protocols.dialect import Memo
 from proctor.protocols.vocabulary import HOST, Prompt
 
@@ -75,7 +75,7 @@ class SessionState:
     that were answered for the host, whose withdrawal is still to be told; `replaying` that history is still to come."""
 
     profile: Profile
-    abilities: Abilities = NO_ABILITIES
+    abilities: Abilities = attrs.field(factory=Abilities)
     version: str | None = None
     options: dict[str, tuple[str, object]] = attrs.field(factory=dict[str, tuple[str, object]])
     mode: str | None = None

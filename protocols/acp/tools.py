@@ -18,17 +18,15 @@ from proctor.protocols.acp.delta_batch import end_run
 from proctor.protocols.acp.profile import ToolName
 from proctor.protocols.acp.state import Call, PendingQuestion, SessionState, state_of
 from proctor.protocols.acp.turns import begin, deny_unseen
-from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Block, Cancelled, Question, Update, Updated
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.lenient import WHY, Refusal
+from proctor.protocols.lenient import Refusal, member, refuse_unread, value
 from proctor.protocols.mcp import side_data
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalRequested,
     ApprovalWithdrawn,
     Decision,
-    Notice,
     ToolCall,
     ToolResult,
 )
@@ -150,15 +148,10 @@ def read_question(memo: Memo, message: jsonrpc.Message) -> Out:
     question = ApprovalRequested(
         memo.frame, memo.turn, key, call.name, call.input, call.title or None, call.id
     )
-    answer = _refused(memo, key, call) if call.unread and not memo.truncated else (question,)
-    return (*odd, *before, *announced, *answer)
-
-
-def _refused(memo: Memo, key: str, call: Call) -> Out:
-    refusal = write_decision(memo, Decision(key, allow=False))
-    del memo.approvals[key]
-    data = {"id": key, "tool": call.name}
-    return (Send(refusal), Notice(memo.frame, memo.turn, "approval_refused", WHY, data))
+    if not call.unread or memo.truncated:
+        return (*odd, *before, *announced, question)
+    refusal, notice = refuse_unread(write_decision, memo, question)
+    return (*odd, *before, *announced, Send(refusal), notice)
 
 
 def write_decision(memo: Memo, decision: Decision) -> bytes:

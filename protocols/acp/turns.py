@@ -15,13 +15,15 @@ import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.acp.delta_batch import end_runs
-from proctor.protocols.acp.profile import Profile, UsageRule, cause_of
+from proctor.protocols.acp.profile import Profile, UsageRule
 from proctor.protocols.acp.state import SessionState, TurnState, state_of
-from proctor.protocols.acp.untyped import member, value
 from proctor.protocols.acp.wire import Prompted
 from proctor.protocols.attachment import PICTURES, Attachment, UnsupportedAttachment, parts
+from proctor.protocols.causes import cause_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Send, Used
-from proctor.protocols.lenient import UNKEPT
+from proctor.protocols.lenient import UNKEPT, member, value
+from proctor.protocols.turns import begin_turn
+from proctor.protocols.turns import end_turn as close_turn
 from proctor.protocols.vocabulary import (
     HOST,
     AnyEvent,
@@ -31,7 +33,6 @@ from proctor.protocols.vocabulary import (
     Prompt,
     ToolResult,
     TurnEnded,
-    TurnStarted,
     Usage,
 )
 
@@ -69,13 +70,9 @@ def write_prompt(memo: Memo, prompt: Prompt) -> bytes:
 
 def _ask(memo: Memo, kept: SessionState, prompt: Prompt) -> bytes:
     kept.current = prompt.id
-    blocks = [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks] or [_text("")]
+    blocks = parts(prompt.text, prompt.attachments, prompt.blocks, _carried)
     params = {"sessionId": memo.session_id, "prompt": blocks}
     return jsonrpc.ask(memo, "prompt", "session/prompt", params, request=prompt.id)
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 def _carried(attachment: Attachment) -> dict[str, Any]:
@@ -108,12 +105,10 @@ def begin(memo: Memo) -> list[AnyEvent]:
     current = state_of(memo).current
     if current is None or memo.open_turns:
         return []
-    before = end_runs(memo)
-    turn = memo.open_turn([current])
-    return [*before, TurnStarted(memo.frame, turn.id, True, (current,))]
+    return [*end_runs(memo), begin_turn(memo, [current])]
 
 
-def end_turn(memo: Memo, message: jsonrpc.Message) -> Out:
+def end_turn(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     """The reply to a prompt: the end of its turn, and the next prompt that waited."""
     reply, odd = jsonrpc.result(memo, Prompted, message, "session/prompt")
     kept = state_of(memo)
@@ -121,7 +116,6 @@ def end_turn(memo: Memo, message: jsonrpc.Message) -> Out:
     turn = memo.open_turns[-1]  # one prompt is with the agent at a time
     closing = [*end_runs(memo), *_withdrawn(memo, kept), *deny_unseen(memo, kept)]
     ended = _ended(memo, kept, turn, message.error, reply)
-    memo.close_turn(turn, turn.prompts)
     kept.turn, kept.current = TurnState(), None
     kept.calls = {key: call for key, call in kept.calls.items() if call.announced}
     return (*odd, *begun, *closing, ended, *send_held(memo))
@@ -153,9 +147,9 @@ def _ended(
     cost = _share(memo, kept.cost)
     counts = reply.meta.quota.model_usage if reply.meta and reply.meta.quota else None
     memo.model = next((count.model for count in counts or [] if count.model), memo.model)
-    return TurnEnded(
-        memo.frame,
-        turn.id,
+    return close_turn(
+        memo,
+        turn,
         ending,
         text=kept.turn.text if detail in ("end_turn", "max_tokens") and ending != "api_error" else None,
         error=error,
@@ -163,10 +157,7 @@ def _ended(
         usage=_USAGES[kept.profile.usage](reply, kept.turn) if fault is None else None,
         cost_usd=cost,
         total_cost_usd=kept.cost,
-        model=memo.model,
         denied_tools=tuple(kept.turn.denied),
-        prompts=tuple(turn.prompts),
-        session_id=memo.session_id,
     )
 
 

@@ -47,14 +47,11 @@ class Update(Wire, frozen=True, gc=False):
     meta: msgspec.Raw = msgspec.field(default=NO_RAW, name="_meta")
 
 
-NO_UPDATE = Update()
-
-
 class Updated(Wire, frozen=True, gc=False):
     """The parameters of `session/update`."""
 
     session_id: str = ""
-    update: Update = NO_UPDATE
+    update: Update = Update()
 
 
 class Choice(Wire, frozen=True, gc=False):
@@ -68,7 +65,7 @@ class Question(Wire, frozen=True, gc=False):
     """The parameters of `session/request_permission`."""
 
     session_id: str = ""
-    tool_call: Update = NO_UPDATE
+    tool_call: Update = Update()
     options: list[Choice] = []
 
 
@@ -89,9 +86,6 @@ class Reached(Wire, frozen=True, gc=False):
     http: bool = False
 
 
-NOT_REACHED = Reached()
-
-
 class Parts(Wire, frozen=True, gc=False):
     """What a prompt may hold beside text."""
 
@@ -99,24 +93,18 @@ class Parts(Wire, frozen=True, gc=False):
     audio: bool = False
 
 
-NO_PARTS = Parts()
-
-
 class Abilities(Wire, frozen=True, gc=False):
     """`session_capabilities` has a member for each optional method."""
 
     load_session: bool = False
     session_capabilities: dict[str, Any] = {}
-    mcp_capabilities: Reached = NOT_REACHED
-    prompt_capabilities: Parts = NO_PARTS
-
-
-NO_ABILITIES = Abilities()
+    mcp_capabilities: Reached = Reached()
+    prompt_capabilities: Parts = Parts()
 
 
 class Initialized(Wire, frozen=True, gc=False):
     protocol_version: int = 1
-    agent_capabilities: Abilities = NO_ABILITIES
+    agent_capabilities: Abilities = Abilities()
     agent_info: Info | None = None
 
 

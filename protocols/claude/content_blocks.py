@@ -7,14 +7,12 @@ word for the cause is kept for the end of the turn.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
 from proctor.protocols.claude.turns import count, fold, state_of
 from proctor.protocols.claude.wire import Assistant, Block, LimitInfo, LimitParams, Timing, User
 from proctor.protocols.dialect import Memo, Out
-from proctor.protocols.lenient import Refusal, decoded
+from proctor.protocols.lenient import Refusal, decoded, decoded_or
 from proctor.protocols.limits import reset_time
 from proctor.protocols.mcp import side_data
 from proctor.protocols.vocabulary import (
@@ -31,8 +29,6 @@ from proctor.protocols.vocabulary import (
 QUIET_PARTS = frozenset(("image", "document", "search_result", "tool_reference"))
 """Parts of a tool's result that have no text; they stay in the frame."""
 
-T = TypeVar("T")
-
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -47,7 +43,7 @@ def read_assistant(memo: Memo, frame: Assistant, line: bytes) -> Out:
 
 
 def _read_failure(memo: Memo, frame: Assistant) -> Out:
-    text = " ".join(block.text for block in _texts(frame.message.content))
+    text = " ".join(block.text for block in decoded_or(list[Block](), list[Block], frame.message.content))
     out: list[AnyEvent] = []
     if frame.parent_tool_use_id is None:
         kept = state_of(memo)
@@ -59,13 +55,6 @@ def _read_failure(memo: Memo, frame: Assistant) -> Out:
             out += [*bad, *read_limit(memo, params.rate_limit_info, rejected=True)]
     data = {"error": frame.error, "status": frame.api_error_status}
     return (*out, Notice(memo.frame, memo.turn, "api_failure", text, data))
-
-
-def _texts(content: msgspec.Raw) -> list[Block]:
-    try:
-        return msgspec.json.decode(content, type=list[Block])
-    except Refusal:
-        return []
 
 
 def read_user(memo: Memo, frame: User, line: bytes) -> Out:
@@ -80,22 +69,15 @@ def read_user(memo: Memo, frame: User, line: bytes) -> Out:
 
 def _with_side_data(out: Out, raw: bytes) -> Out:
     """The result of a tool, with what came beside its text: it stands once in a frame, which has one result."""
-    beside = _decoded(raw, object) if b"structuredContent" in raw or b"_meta" in raw else None
-    timing = _decoded(raw, Timing) if b"urationMs" in raw else None
+    # decoded only for what names something that is looked for: most results are long, and have nothing of it
+    beside = decoded_or(None, object, raw) if b"structuredContent" in raw or b"_meta" in raw else None
+    timing = decoded_or(None, Timing, raw) if b"urationMs" in raw else None
     data, seconds = side_data(beside), None if timing is None else timing.seconds
     results = [event for event in out if isinstance(event, ToolResult)]
     if (not data and seconds is None) or len(results) != 1:
         return out
     complete = msgspec.structs.replace(results[0], metadata=data, duration=seconds)
     return tuple(complete if event is results[0] else event for event in out)
-
-
-def _decoded(raw: bytes, kind: type[T]) -> T | None:
-    """Only called for what names something that is looked for: most results are long, and have nothing of it."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except Refusal:
-        return None
 
 
 def _read_blocks(memo: Memo, content: msgspec.Raw, parent: str | None, speaker: str) -> Out:
@@ -119,18 +101,14 @@ def _read_block(memo: Memo, block: Block, index: int, parent: str | None, speake
         case "thinking" if block.thinking:
             return [Thinking(frame, turn, block.thinking, parent)]
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
-            return _read_call(memo, block, index, parent)
+            call = block.id or f"frame{frame}.{index}"  # a CLI may give no id; this one is unique in the run
+            return [ToolCall(frame, turn, call, block.name, block.input or {}, parent)]
         case kind if kind.endswith("tool_result"):
             return _read_tool_result(memo, block, parent)
         case "text" | "thinking" | "redacted_thinking" | "image" | "document":
             return []
         case kind:
             return [Unrecognized(frame, turn, f"{speaker}.content.{kind or 'untyped'}")]
-
-
-def _read_call(memo: Memo, block: Block, index: int, parent: str | None) -> list[AnyEvent]:
-    call = block.id or f"frame{memo.frame}.{index}"  # a CLI may give no id; this one is unique in the run
-    return [ToolCall(memo.frame, memo.turn, call, block.name, block.input or {}, parent)]
 
 
 def _read_tool_result(memo: Memo, block: Block, parent: str | None) -> list[AnyEvent]:

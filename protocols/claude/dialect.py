@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from proctor.protocols import jsonrpc, mcp
-from proctor.protocols.attachment import PAYLOADS, PDF, PICTURES, Attachment, parts, whole_text
+from proctor.protocols.attachment import PAYLOADS, PDF, Attachment, is_picture_or_pdf, parts, whole_text
 from proctor.protocols.claude import hooks, mcp_host
 from proctor.protocols.claude.control import GREETING
 from proctor.protocols.claude.frames import read, read_lines
@@ -24,7 +24,7 @@ from proctor.protocols.claude.replies import agreed
 from proctor.protocols.claude.schemas import loose_schema
 from proctor.protocols.claude.turns import UUID, used
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version, parse_version
-from proctor.protocols.errors import ArgumentTooLong, Misuse
+from proctor.protocols.errors import Misuse, checked_argument
 from proctor.protocols.vocabulary import (
     AnyRequest,
     Decision,
@@ -38,9 +38,6 @@ from proctor.protocols.vocabulary import (
     StopTask,
     ToolReturn,
 )
-
-ARGUMENT_LIMIT = 131_071
-"""Bytes that one argument of a process may have on Linux."""
 
 REACHING_TOOLS = ("ListAgents", "SendMessage")
 """The tools that find and address other sessions of the same user (wire page, section 8)."""
@@ -83,9 +80,7 @@ def launch(options: Launch) -> Command:
     for field, flag in _flags(options):
         if field in ignored:
             continue
-        if (size := len(flag.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
-            raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
-        argv.append(flag)
+        argv.append(checked_argument(field, flag))
     return Command(
         argv=(*argv, *options.extra), env=_environment(options), files=dict(_files(options)), ignored=ignored
     )
@@ -123,9 +118,10 @@ def _ignored(options: Launch) -> tuple[str, ...]:
         ignored.append("fork")
     if options.session_id is not None and options.resume is not None and not options.fork:
         ignored.append("session_id")  # a resumed session keeps its own; the CLI refuses both
-    ignored += [field for field in ("sandbox",) if getattr(options, field) is not None]
-    if options.mode == "oneshot":  # there is no control protocol
-        ignored += [field for field in ("host_hooks",) if getattr(options, field)]
+    if options.sandbox is not None:
+        ignored.append("sandbox")
+    if options.mode == "oneshot" and options.host_hooks:  # there is no control protocol
+        ignored.append("host_hooks")
     return tuple(ignored)
 
 
@@ -297,14 +293,6 @@ def _can(capability: str, version: str | None) -> bool:
     return CLAUDE.can(capability, parse_version(version))
 
 
-def _content(prompt: Prompt) -> list[dict[str, Any]]:
-    return [*parts(prompt.text, prompt.attachments, _text, _carried), *prompt.blocks]
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
 def _carried(attachment: Attachment) -> dict[str, Any]:
     source = {"type": "base64", "media_type": attachment.mime, "data": attachment.base64}
     if attachment.mime == PDF:
@@ -313,7 +301,7 @@ def _carried(attachment: Attachment) -> dict[str, Any]:
 
 
 def _takes(memo: Memo, attachment: Attachment) -> bool:
-    return memo.mode == "session" and (attachment.mime in PICTURES or attachment.mime == PDF)
+    return memo.mode == "session" and is_picture_or_pdf(memo, attachment)
 
 
 def _write_decision(memo: Memo, decision: Decision) -> bytes:

@@ -302,24 +302,16 @@ def _read_rate_limit(memo: Memo, frame: RateLimit, line: bytes) -> Out:
     return read_limit(memo, info, rejected=info.status == "rejected") or memo.ignore("rate_limit_event")
 
 
-def _read_lifecycle(memo: Memo, frame: Lifecycle, line: bytes) -> Out:
-    return follow(memo, frame)
-
-
-def _read_result(memo: Memo, frame: Result, line: bytes) -> Out:
-    return tuple(end_turn(memo, frame))
-
-
 _HANDLERS: Mapping[type[Wire], Callable[[Memo, Any, bytes], Out]] = {
     StreamEvent: _read_stream_event,
     Assistant: read_assistant,
     User: read_user,
     System: _read_system,
-    Result: _read_result,
+    Result: lambda memo, frame, line: tuple(end_turn(memo, frame)),
     ControlRequest: read_request,
     ControlCancel: read_cancel,
     ControlResponse: read_reply,
     RateLimit: _read_rate_limit,
-    Lifecycle: _read_lifecycle,
+    Lifecycle: lambda memo, frame, line: follow(memo, frame),
     Reset: _read_reset,
 }

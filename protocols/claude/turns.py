@@ -17,14 +17,15 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 import attrs
 import msgspec
 
+from proctor.protocols import turns
+from proctor.protocols.causes import STATUSES
 from proctor.protocols.claude.wire import Init, Lifecycle, Message, Result, Tokens
 from proctor.protocols.dialect import Memo, OpenTurn, Used, parse_version
-from proctor.protocols.lenient import Refusal
+from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import (
     AnyEvent,
     ApprovalWithdrawn,
@@ -83,17 +84,6 @@ FAILURES: Mapping[str, Ending] = {
     "model_not_found": "model_not_found",
 }
 """By the `error` of the synthetic answer. A billing error is an account that cannot be used, like a wrong key."""
-
-STATUSES: Mapping[int, Ending] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "authentication",
-    404: "model_not_found",
-    413: "prompt_too_long",
-    429: "overloaded",
-    529: "overloaded",
-}
-
 
 UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """What the CLI takes as the id of a prompt."""
@@ -172,8 +162,7 @@ def _named_by_init(memo: Memo, prompt: str) -> bool:
 
 
 def _open(memo: Memo, prompts: Sequence[str]) -> TurnStarted:
-    turn = memo.open_turn(prompts, solicited=any(prompt in memo.prompts for prompt in prompts))
-    return TurnStarted(memo.frame, turn.id, turn.solicited, tuple(turn.prompts))
+    return turns.begin_turn(memo, prompts, solicited=any(prompt in memo.prompts for prompt in prompts))
 
 
 def fold(memo: Memo, prompt: str) -> tuple[Steered, ...]:
@@ -342,39 +331,21 @@ def _total_before(memo: Memo) -> float | None:
 
 def count(memo: Memo, message: Message) -> None:
     """Note what a message has taken: the last line of it tells most."""
-    if message.id is None or not bytes(message.usage):
-        return
-    with suppress(*Refusal):  # the end of the turn tells the whole
-        state_of(memo).spent[message.id] = msgspec.json.decode(message.usage, type=Tokens)
+    tokens = decoded_or(None, Tokens, message.usage)  # the end of the turn has the whole
+    if message.id is not None and tokens is not None:
+        state_of(memo).spent[message.id] = tokens
 
 
 def used(memo: Memo) -> Used:
     """The tokens of the running turn's messages so far, those of subagents included. What they cost is reported at its end."""
-    counts = [_counted(tokens) for tokens in state_of(memo).spent.values()]
-    if not counts:
-        return None, None
-    return Usage(*(sum(each) for each in zip(*counts, strict=True))), None
-
-
-def _counted(tokens: Tokens) -> tuple[int, int, int, int]:
-    return (
-        tokens.input_tokens or 0,
-        tokens.output_tokens or 0,
-        tokens.cache_read_input_tokens or 0,
-        tokens.cache_creation_input_tokens or 0,
-    )
+    spent = state_of(memo).spent.values()
+    return sum((tokens.usage for tokens in spent), Usage(0, 0, 0, 0)) if spent else None, None
 
 
 def _usage(result: Result, ending: Ending) -> Usage | None:
-    tokens = result.usage
-    if tokens is None:
+    if result.usage is None:
         return None
-    usage = Usage(
-        tokens.input_tokens,
-        tokens.output_tokens,
-        tokens.cache_read_input_tokens,
-        tokens.cache_creation_input_tokens,
-    )
+    usage = result.usage.usage
     # After an interrupt the CLI writes zeros although tokens were spent.
     counted = ending != "interrupted" or any(msgspec.structs.astuple(usage))
     return usage if counted else None

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.protocols.vocabulary import Usage
+
 NO_RAW = msgspec.Raw(b"")
 
 
@@ -28,21 +30,14 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
 
 
-NO_DELTA = Delta()
-NO_ATTEMPT = Attempt()
-
-
 class ApiEvent(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
-    delta: Delta = NO_DELTA
-    message: Attempt = NO_ATTEMPT
-
-
-NO_API_EVENT = ApiEvent()
+    delta: Delta = Delta()
+    message: Attempt = Attempt()
 
 
 class StreamEvent(Wire, frozen=True, gc=False, tag="stream_event"):
-    event: ApiEvent = NO_API_EVENT
+    event: ApiEvent = ApiEvent()
     parent_tool_use_id: str | None = None
 
 
@@ -55,11 +50,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     usage: msgspec.Raw = NO_RAW
 
 
-NO_MESSAGE = Message()
-
-
 class Assistant(Wire, frozen=True, gc=False, tag="assistant"):
-    message: Message = NO_MESSAGE
+    message: Message = Message()
     parent_tool_use_id: str | None = None
     error: str | None = None
     api_error: str | None = None
@@ -68,7 +60,7 @@ class Assistant(Wire, frozen=True, gc=False, tag="assistant"):
 
 
 class User(Wire, frozen=True, gc=False, tag="user"):
-    message: Message = NO_MESSAGE
+    message: Message = Message()
     parent_tool_use_id: str | None = None
     tool_use_result: msgspec.Raw = msgspec.Raw()
     uuid: str | None = None
@@ -136,6 +128,16 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
+    @property
+    def usage(self) -> Usage:
+        """The same in our words."""
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_input_tokens,
+            self.cache_creation_input_tokens,
+        )
+
 
 class Denial(msgspec.Struct, frozen=True, gc=False):
     tool_name: str = ""
@@ -165,7 +167,6 @@ class Result(Wire, frozen=True, gc=False, tag="result"):
     origin: Origin | None = None
     user_message_uuids: list[str] = []
     user_message_uuid: str | None = None
-    resume_reason: str | None = None
 
 
 class AskedOfHost(msgspec.Struct, frozen=True, gc=False):
@@ -181,12 +182,9 @@ class AskedOfHost(msgspec.Struct, frozen=True, gc=False):
     message: msgspec.Raw = NO_RAW
 
 
-NOTHING_ASKED = AskedOfHost()
-
-
 class ControlRequest(Wire, frozen=True, gc=False, tag="control_request"):
     request_id: str = ""
-    request: AskedOfHost = NOTHING_ASKED
+    request: AskedOfHost = AskedOfHost()
 
 
 class ControlCancel(Wire, frozen=True, gc=False, tag="control_cancel_request"):
@@ -200,11 +198,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-NO_REPLY = Reply()
-
-
 class ControlResponse(Wire, frozen=True, gc=False, tag="control_response"):
-    response: Reply = NO_REPLY
+    response: Reply = Reply()
 
 
 class LimitInfo(msgspec.Struct, frozen=True, gc=False):
@@ -215,15 +210,12 @@ class LimitInfo(msgspec.Struct, frozen=True, gc=False):
     windows: dict[str, dict[str, Any]] | None = msgspec.field(default=None, name="unifiedWindows")
 
 
-NO_LIMIT = LimitInfo()
+class LimitParams(msgspec.Struct, frozen=True, gc=False):
+    rate_limit_info: LimitInfo = LimitInfo()
 
 
 class RateLimit(Wire, frozen=True, gc=False, tag="rate_limit_event"):
-    rate_limit_info: LimitInfo = NO_LIMIT
-
-
-class LimitParams(msgspec.Struct, frozen=True, gc=False):
-    rate_limit_info: LimitInfo = NO_LIMIT
+    rate_limit_info: LimitInfo = LimitInfo()
 
 
 class Timing(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -245,7 +237,6 @@ class Lifecycle(Wire, frozen=True, gc=False, tag="command_lifecycle"):
 
 
 class Reset(Wire, frozen=True, gc=False, tag="conversation_reset"):
-    new_conversation_id: str | None = None
     trigger: str | None = None
 
 

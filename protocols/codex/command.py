@@ -17,11 +17,8 @@ import msgspec
 
 from proctor.protocols.attachment import PICTURES, Attachment
 from proctor.protocols.dialect import Launch, Memo
-from proctor.protocols.errors import ArgumentTooLong, Misuse
+from proctor.protocols.errors import Misuse, checked_argument
 from proctor.protocols.lenient import Refusal
-
-ARGUMENT_LIMIT = 131_071
-"""Bytes that one argument of a process may have on Linux."""
 
 ISOLATION = (
     "--disable=plugins",
@@ -54,10 +51,7 @@ def takes(memo: Memo, attachment: Attachment) -> bool:
 
 def setting(field: str, key: str, value: object) -> tuple[str, str]:
     """`-c KEY=VALUE`. Raises ArgumentTooLong for a value beyond 128 KiB."""
-    argument = f"{key}={toml(value)}"
-    if (size := len(argument.encode("utf-8", "replace"))) > ARGUMENT_LIMIT:
-        raise ArgumentTooLong(field, size, ARGUMENT_LIMIT)
-    return "-c", argument
+    return "-c", checked_argument(field, f"{key}={toml(value)}")
 
 
 def toml(value: object) -> str:

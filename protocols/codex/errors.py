@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import attrs
 import msgspec
 
+from proctor.protocols.causes import STATUSES, Texts, ending_by_text
 from proctor.protocols.codex.wire import Failure, HttpCause
 from proctor.protocols.lenient import Refusal
 from proctor.protocols.vocabulary import Ending
@@ -43,29 +44,15 @@ CONNECTIONS = frozenset(
 )
 """Words that only say that the model's API could not be had; the status says more, where there is one."""
 
-STATUSES: Mapping[int, Ending] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "authentication",
-    404: "model_not_found",
-    413: "prompt_too_long",
-    429: "overloaded",
-    503: "overloaded",
-    529: "overloaded",
-}
-
-WORDS: tuple[tuple[re.Pattern[str], Ending], ...] = (
-    (re.compile(r"quota exceeded|usage limit", re.IGNORECASE), "limit"),
-    (re.compile(r"context window|too long|input_too_large", re.IGNORECASE), "prompt_too_long"),
-    (re.compile(r"invalid_request_error", re.IGNORECASE), "invalid_request"),
-    (re.compile(r"missing environment variable|not logged in", re.IGNORECASE), "authentication"),
-    (re.compile(r"at capacity|overloaded", re.IGNORECASE), "overloaded"),
-    (
-        re.compile(r"stream disconnected|connection failed|error sending|high demand", re.IGNORECASE),
-        "api_error",
-    ),
+WORDS: Texts = (
+    (r"quota exceeded|usage limit", "limit"),
+    (r"context window|too long|input_too_large", "prompt_too_long"),
+    (r"invalid_request_error", "invalid_request"),
+    (r"missing environment variable|not logged in", "authentication"),
+    (r"at capacity|overloaded", "overloaded"),
+    (r"stream disconnected|connection failed|error sending|high demand", "api_error"),
 )
-"""What is found first in the words of a failure tells its cause, where they name no HTTP status."""
+"""Pattern in the text of a failure that names no HTTP status → ending."""
 
 _STATUS = re.compile(r"(?:unexpected|last) status:? (\d{3})", re.ASCII)
 
@@ -101,8 +88,7 @@ def by_words(text: str) -> Ending:
     """By what was said for people: an HTTP status in it, else what it speaks of."""
     if (status := status_of(text)) is not None:
         return STATUSES.get(status, "api_error")
-    endings: list[Ending] = [ending for words, ending in WORDS if words.search(text)]
-    return endings[0] if endings else "error"
+    return ending_by_text(text, WORDS) or "error"
 
 
 def status_of(text: str) -> int | None:

@@ -21,21 +21,21 @@ from proctor.protocols.codex import command, items, mcp_servers
 from proctor.protocols.codex.errors import by_words, status_of
 from proctor.protocols.codex.schemas import strict_schema
 from proctor.protocols.codex.turns import reach_limit, say, state_of, structured_output, unkept
-from proctor.protocols.codex.wire import Item
+from proctor.protocols.codex.wire import ErrorMessage, Item, ThreadTokens, usage_of
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, Out, StopStep, Version
 from proctor.protocols.errors import Misuse
-from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired
+from proctor.protocols.lenient import Refusal, decoded, recovered
+from proctor.protocols.turns import begin_turn, end_turn
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,
     Ending,
+    Garbled,
     Misplaced,
     Notice,
     Prompt,
     Retrying,
     Started,
-    TurnEnded,
-    TurnStarted,
     Unrecognized,
     Usage,
 )
@@ -48,32 +48,14 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SNAKE = re.compile(r"_([a-z])")
 
 
-class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of the thread so far."""
-
-    input_tokens: int | None = None
-    cached_input_tokens: int | None = None
-    cache_write_input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class Fault(msgspec.Struct, frozen=True, gc=False):
-    """What a turn failed of, in words."""
-
-    message: str = ""
-
-
-NO_FAULT = Fault()
-
-
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """A line as it came; `item` writes its names in snake case."""
 
     type: str = ""
     thread_id: str | None = None
     item: msgspec.Raw = msgspec.Raw(b"")
-    usage: Tokens | None = None
-    error: Fault = NO_FAULT
+    usage: ThreadTokens | None = None
+    error: ErrorMessage = ErrorMessage()
     message: str = ""
 
 
@@ -157,21 +139,13 @@ def read(memo: Memo, line: bytes) -> Out:
     try:
         frame, odd = _decode(line), list[AnyEvent]()
     except Refusal:
-        if (bad := garbled(memo, line)) is not None:
-            return (bad,)
-        frame, odd = _loosely(memo, line)
+        if isinstance(read := recovered(memo, Frame, line), Garbled):
+            return (read,)
+        frame, odd = read
     reader = _READERS.get(frame.type)
     if reader is None:
         return (*odd, Unrecognized(memo.frame, memo.turn, frame.type or "untyped"))
     return (*odd, *reader(memo, frame)) or memo.ignore(frame.type)
-
-
-def _loosely(memo: Memo, line: bytes) -> tuple[Frame, list[AnyEvent]]:
-    try:
-        return _decode(repaired(line)), []
-    except Refusal:
-        frame, bad = loosely(Frame, line, "frame")
-        return frame, [Unrecognized(memo.frame, memo.turn, path, error) for path, error in bad]
 
 
 def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
@@ -187,9 +161,7 @@ def _read_thread(memo: Memo, frame: Frame) -> list[AnyEvent]:
 def _read_turn(memo: Memo, frame: Frame) -> list[AnyEvent]:
     if memo.open_turns:
         return [Misplaced(memo.frame, memo.turn, frame.type, "")]
-    prompts = memo.waiting_prompts()[:1]
-    turn = memo.open_turn(prompts, solicited=bool(prompts))
-    return [TurnStarted(memo.frame, turn.id, turn.solicited, tuple(prompts))]
+    return [begin_turn(memo, memo.waiting_prompts()[:1])]
 
 
 def _read_begun(memo: Memo, frame: Frame) -> list[AnyEvent]:
@@ -250,31 +222,15 @@ def _read_failed(memo: Memo, frame: Frame) -> list[AnyEvent]:
 
 def _end(memo: Memo, ending: Ending, **fields: Any) -> list[AnyEvent]:
     begun = [] if memo.open_turns else _read_turn(memo, Frame("turn.started"))
-    turn = memo.open_turns[-1]
-    memo.close_turn(turn, turn.prompts)
-    ended = TurnEnded(
-        memo.frame,
-        turn.id,
-        ending,
-        model=memo.model or memo.launch.model,
-        prompts=tuple(turn.prompts),
-        solicited=turn.solicited,
-        session_id=memo.session_id,
-        **fields,
-    )
+    ended = end_turn(memo, memo.open_turns[-1], ending, model=memo.model or memo.launch.model, **fields)
     state_of(memo).forget_turn()
     return [*begun, ended]
 
 
-def _usage(memo: Memo, tokens: Tokens | None) -> Usage | None:
+def _usage(memo: Memo, tokens: ThreadTokens | None) -> Usage | None:
     if tokens is None or memo.resumed or memo.launch.resume is not None:
         return None  # the thread's, and what it had before is not known
-    return Usage(
-        tokens.input_tokens,
-        tokens.output_tokens,
-        tokens.cached_input_tokens,
-        tokens.cache_write_input_tokens,
-    )
+    return usage_of(tokens)
 
 
 _READERS: Mapping[str, Callable[[Memo, Frame], list[AnyEvent]]] = {

@@ -43,7 +43,6 @@ from proctor.protocols.codex.wire import (
     ThreadStarted,
     TurnMoved,
     UsageUpdated,
-    Window,
 )
 from proctor.protocols.dialect import Memo, Out, Send
 from proctor.protocols.lenient import Refusal
@@ -61,6 +60,8 @@ from proctor.protocols.vocabulary import (
 
 NEAR = 90.0
 """Percent of a usage window from which on a notice says so, once a window."""
+
+TEXT_DELTA = "item/agentMessage/delta"
 
 NOTICES: Mapping[str, tuple[str, str]] = {
     "autoApprovalReview/strictReviewRequired": ("approval_review", ""),
@@ -145,18 +146,13 @@ def _is_ours(memo: Memo, thread: str | None) -> bool:
 # -- text
 
 
-def _read_text(memo: Memo, message: jsonrpc.Message) -> Out:
-    piece, odd, parent = _piece(memo, message)
-    if not piece.delta or (parent is None and not _is_ours(memo, piece.thread_id)):
-        return tuple(odd)
-    return (*odd, TextDelta(memo.frame, turn_of(memo, piece.turn_id), piece.delta, parent))
-
-
-def _read_thought(memo: Memo, message: jsonrpc.Message) -> Out:
+def _read_delta(memo: Memo, message: jsonrpc.Message) -> Out:
     piece, odd, parent = _piece(memo, message)
     if not piece.delta or (parent is None and not _is_ours(memo, piece.thread_id)):
         return tuple(odd)
     turn = turn_of(memo, piece.turn_id)
+    if message.method == TEXT_DELTA:
+        return (*odd, TextDelta(memo.frame, turn, piece.delta, parent))
     return (*odd, Thinking(memo.frame, turn, piece.delta, parent, partial=True))
 
 
@@ -280,7 +276,7 @@ def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
     own = state_of(memo)
     own.limits = limits = updated.rate_limits
     near = [each for each in (limits.primary, limits.secondary) if each and each.used_percent >= NEAR]
-    fullest = max(near, key=_used, default=None)
+    fullest = max(near, key=lambda window: window.used_percent, default=None)
     if fullest is None or fullest.resets_at == own.warned:
         return tuple(odd)
     own.warned = fullest.resets_at
@@ -290,10 +286,6 @@ def _read_limits(memo: Memo, message: jsonrpc.Message) -> Out:
         "resets_at": reset_time(fullest.resets_at),
     }
     return (*odd, Notice(memo.frame, memo.turn, "limit_near", "a usage limit is near", data))
-
-
-def _used(window: Window) -> float:
-    return window.used_percent
 
 
 def _read_server(memo: Memo, message: jsonrpc.Message) -> Out:
@@ -307,10 +299,10 @@ def _read_server(memo: Memo, message: jsonrpc.Message) -> Out:
 _HANDLERS: Mapping[str, Callable[[Memo, jsonrpc.Message], Out]] = {
     "account/rateLimits/updated": _read_limits,
     "error": _read_error,
-    "item/agentMessage/delta": _read_text,
+    TEXT_DELTA: _read_delta,
     "item/completed": _read_completed,
-    "item/reasoning/summaryTextDelta": _read_thought,
-    "item/reasoning/textDelta": _read_thought,
+    "item/reasoning/summaryTextDelta": _read_delta,
+    "item/reasoning/textDelta": _read_delta,
     "item/started": _read_started,
     "mcpServer/startupStatus/updated": _read_server,
     "serverRequest/resolved": read_resolved,

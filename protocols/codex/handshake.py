@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex import mcp_servers
 from proctor.protocols.codex.turns import state_of
 from proctor.protocols.codex.wire import Hello, Opened
 from proctor.protocols.dialect import Launch, Memo, Out, Send, parse_version
-from proctor.protocols.lenient import Refusal
+from proctor.protocols.lenient import decoded_or
 from proctor.protocols.vocabulary import Answered, Started
 
 GREETING = "greeting"
@@ -55,7 +53,7 @@ def greet(memo: Memo) -> bytes:
     return jsonrpc.ask(memo, "initialize", "initialize", params, tag=False)
 
 
-def read_hello(memo: Memo, message: jsonrpc.Message) -> Out:
+def read_hello(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
     """The reply to the first step: the second one is owed."""
     if message.error is not None:
         return _refused(memo, message.error.message)
@@ -119,16 +117,9 @@ def read_thread(memo: Memo, message: jsonrpc.Message) -> Out:
         model=opened.model,
         cwd=opened.cwd,
         version=memo.version,
-        permission_mode=_word(opened.approval_policy),
+        permission_mode=decoded_or(None, str, opened.approval_policy),
     )
     return (*odd, started, Answered(memo.frame, memo.turn, GREETING))
-
-
-def _word(policy: msgspec.Raw) -> str | None:
-    try:
-        return msgspec.json.decode(policy, type=str)
-    except Refusal:
-        return None
 
 
 def _refused(memo: Memo, why: str) -> Out:

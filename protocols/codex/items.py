@@ -19,7 +19,7 @@ import msgspec
 from proctor.protocols.codex.turns import Call, SessionState, state_of
 from proctor.protocols.codex.wire import ErrorMessage, Item, McpResult
 from proctor.protocols.dialect import Memo
-from proctor.protocols.lenient import Refusal
+from proctor.protocols.lenient import Refusal, decoded_or, value
 from proctor.protocols.mcp import side_data
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, Thinking, ToolCall, ToolResult, Unrecognized
 
@@ -74,18 +74,7 @@ def _set(**fields: object) -> dict[str, Any]:
 def _mcp_result(item: Item) -> str:
     if (error := _error(item)) is not None:
         return error
-    try:
-        parts = msgspec.json.decode(item.result, type=McpResult).content
-    except Refusal:
-        return ""
-    return _texts(parts)
-
-
-def _mcp_beside(item: Item) -> dict[str, Any]:
-    try:
-        return side_data(msgspec.json.decode(item.result))
-    except Refusal:
-        return {}
+    return _texts(decoded_or(McpResult(), McpResult, item.result).content)
 
 
 def _texts(parts: list[dict[str, Any]]) -> str:
@@ -120,7 +109,7 @@ TOOLS: Mapping[str, Tool] = {
         lambda item: mcp_tool(item.server, item.tool),
         lambda item: arguments(item.arguments),
         _mcp_result,
-        _mcp_beside,
+        lambda item: side_data(value(item.result)),
     ),
     "dynamicToolCall": Tool(
         lambda item: item.tool,
@@ -163,19 +152,13 @@ def completes(memo: Memo, item: Item, turn: str | None, parent: str | None) -> l
         case "agentMessage":
             return [Text(frame, turn, item.text, parent)] if item.text else []
         case "reasoning":
-            thought = item.text or "\n\n".join(part for part in item.summary if part) or _reasoning(item)
+            content = decoded_or(list[str](), list[str], item.content)
+            thought = item.text or "\n\n".join(part for part in item.summary if part) or "\n\n".join(content)
             return [Thinking(frame, turn, thought, parent)] if thought else []
         case kind if (tool := TOOLS.get(kind)) is not None:
             return _result_of(memo, item, tool, turn, parent)
         case _:
             return _remark(memo, item, turn, done=True)
-
-
-def _reasoning(item: Item) -> str:
-    try:
-        return "\n\n".join(msgspec.json.decode(item.content, type=list[str]))
-    except Refusal:
-        return ""
 
 
 def _called(memo: Memo, item: Item, tool: Tool, turn: str | None, parent: str | None) -> list[AnyEvent]:

@@ -15,14 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import attrs
-import msgspec
 
 from proctor.protocols import jsonrpc
 from proctor.protocols.codex.items import arguments, mcp_tool
 from proctor.protocols.codex.turns import PendingQuestion, state_of, turn_of, withdraw
 from proctor.protocols.codex.wire import Question, Resolved, ToolMeta
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.lenient import WHY, Refusal
+from proctor.protocols.lenient import decoded_or, refuse_unread
 from proctor.protocols.vocabulary import (
     ApprovalRequested,
     Decision,
@@ -51,18 +50,19 @@ class Kind:
     answer: Callable[[PendingQuestion, bool, dict[str, Any] | None], dict[str, Any]]
 
 
-def _describe_command(memo: Memo, question: Question) -> Details:
+def _call_input(memo: Memo, question: Question) -> dict[str, Any]:
     call = state_of(memo).calls.get(question.item_id or "")
-    call_input = dict(call.input) if call is not None else {}
+    return dict(call.input) if call is not None else {}
+
+
+def _describe_command(memo: Memo, question: Question) -> Details:
     details = {"command": question.command, "cwd": question.cwd, "network": question.network_approval_context}
-    return Details(
-        "shell", {**call_input, **{k: v for k, v in details.items() if v is not None}}, question.reason
-    )
+    details = {name: value for name, value in details.items() if value is not None}
+    return Details("shell", {**_call_input(memo, question), **details}, question.reason)
 
 
 def _describe_change(memo: Memo, question: Question) -> Details:
-    call = state_of(memo).calls.get(question.item_id or "")
-    call_input = dict(call.input) if call is not None else {}
+    call_input = _call_input(memo, question)
     if question.grant_root is not None:
         call_input["grant_root"] = question.grant_root
     return Details("apply_patch", call_input, question.reason)
@@ -73,7 +73,7 @@ def _describe_permissions(memo: Memo, question: Question) -> Details:
 
 
 def _describe_elicitation(memo: Memo, question: Question) -> Details:
-    meta = _meta(question)
+    meta = decoded_or(ToolMeta(), ToolMeta, question.meta)
     if meta.codex_approval_kind == "mcp_tool_call" and meta.tool_name:
         return Details(
             mcp_tool(question.server_name, meta.tool_name), meta.tool_params or {}, question.message
@@ -85,13 +85,6 @@ def _describe_elicitation(memo: Memo, question: Question) -> Details:
 
 def _describe_user_input(memo: Memo, question: Question) -> Details:
     return Details("request_user_input", {"questions": question.questions})
-
-
-def _meta(question: Question) -> ToolMeta:
-    try:
-        return msgspec.json.decode(question.meta, type=ToolMeta)
-    except Refusal:
-        return ToolMeta()
 
 
 def _decide(pending: PendingQuestion, allow: bool, changed: dict[str, Any] | None) -> dict[str, Any]:
@@ -141,36 +134,31 @@ def read_request(memo: Memo, message: jsonrpc.Message) -> Out:
         return _refuse(memo, message, f"{message.method!r} is not supported by this host")
     question, odd = jsonrpc.params(memo, Question, message)
     details = kind.describe(memo, question)
-    name = _name(memo, message)
-    turn = turn_of(memo, question.turn_id)
+    name, turn = _register(memo, message, question, details)
+    memo.approvals[name] = details.input
+    call = question.item_id or _open_call(memo, details)
+    event = ApprovalRequested(memo.frame, turn, name, details.tool, details.input, details.description, call)
+    if not _is_unread(memo, question):
+        return (*odd, event)
+    declined, notice = refuse_unread(write_answer, memo, event)
+    return (*odd, Send(declined), notice)
+
+
+def _register(
+    memo: Memo, message: jsonrpc.Message, question: Question, details: Details
+) -> tuple[str, str | None]:
+    """Note an open request of the server. Our id of it, and the turn that it holds up."""
+    name, turn = f"{memo.prefix}q{message.key}", turn_of(memo, question.turn_id)
     state_of(memo).questions[name] = PendingQuestion(
         message.key, message.method, turn, details.input, details.tool
     )
-    memo.approvals[name] = details.input
-    if _is_unread(memo, question):
-        return (*odd, *_decline(memo, name, details.tool))
-    call = question.item_id or _open_call(memo, details)
-    return (
-        *odd,
-        ApprovalRequested(memo.frame, turn, name, details.tool, details.input, details.description, call),
-    )
+    return name, turn
 
 
 def _is_unread(memo: Memo, question: Question) -> bool:
     """Is the question about a tool whose input was too long to be read? What it says itself need not be all of it."""
     call = state_of(memo).calls.get(question.item_id or "")
     return call is not None and call.unread and not memo.truncated
-
-
-def _decline(memo: Memo, name: str, tool: str) -> Out:
-    declined = write_decision(memo, Decision(name, allow=False))
-    del memo.approvals[name]
-    data = {"id": name, "tool": tool}
-    return (Send(declined), Notice(memo.frame, memo.turn, "approval_refused", WHY, data))
-
-
-def _name(memo: Memo, message: jsonrpc.Message) -> str:
-    return f"{memo.prefix}q{message.key}"
 
 
 def _open_call(memo: Memo, details: Details) -> str | None:
@@ -184,10 +172,8 @@ def _read_tool(memo: Memo, message: jsonrpc.Message) -> Out:
     question, odd = jsonrpc.params(memo, Question, message)
     if question.tool not in {tool.name for tool in memo.launch.host_tools}:
         return (*odd, *_refuse(memo, message, f"this host has no tool {question.tool!r}"))
-    name = _name(memo, message)
     values = arguments(question.arguments)
-    turn = turn_of(memo, question.turn_id)
-    state_of(memo).questions[name] = PendingQuestion(message.key, message.method, turn, values, question.tool)
+    name, turn = _register(memo, message, question, Details(question.tool, values))
     memo.calls[name] = question.tool
     return (*odd, ToolRequested(memo.frame, turn, name, question.tool, values, question.call_id))
 
@@ -204,18 +190,15 @@ def read_resolved(memo: Memo, message: jsonrpc.Message) -> Out:
     return (*odd, *withdraw(memo, [f"{memo.prefix}q{key}"]))
 
 
-def write_decision(memo: Memo, decision: Decision) -> bytes:
-    """The bytes of a decision on an open approval."""
+def write_answer(memo: Memo, answer: Decision | ToolReturn) -> bytes:
+    """The bytes of a decision on an open approval, or of the result of a tool of the host's."""
     own = state_of(memo)
-    pending = own.questions.pop(decision.id)
-    result = KINDS[pending.method].answer(pending, decision.allow, decision.input)
-    if not decision.allow or "decline" in result.values():
-        own.denied.append(pending.tool)
+    pending = own.questions.pop(answer.id)
+    if isinstance(answer, ToolReturn):
+        parts = [{"type": "inputText", "text": answer.text}]
+        result: dict[str, Any] = {"contentItems": parts, "success": not answer.is_error}
+    else:
+        result = KINDS[pending.method].answer(pending, answer.allow, answer.input)
+        if not answer.allow or "decline" in result.values():
+            own.denied.append(pending.tool)
     return jsonrpc.answer(pending.key, result, tag=False)
-
-
-def write_return(memo: Memo, values: ToolReturn) -> bytes:
-    """The bytes of what a tool of the host's gave back."""
-    pending = state_of(memo).questions.pop(values.id)
-    parts = [{"type": "inputText", "text": values.text}]
-    return jsonrpc.answer(pending.key, {"contentItems": parts, "success": not values.is_error}, tag=False)

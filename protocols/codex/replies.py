@@ -7,14 +7,14 @@ refused in so many words when no turn comes. Replies are matched by number; one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from proctor.protocols import jsonrpc
-from proctor.protocols.attachment import Attachment, parts
+from proctor.protocols.attachment import Attachment, parts, text_part
 from proctor.protocols.codex.command import schema_of
 from proctor.protocols.codex.handshake import read_hello, read_thread
-from proctor.protocols.codex.questions import write_decision, write_return
+from proctor.protocols.codex.questions import write_answer
 from proctor.protocols.codex.turns import refuse_prompt, state_of, take_in
 from proctor.protocols.codex.wire import TurnMoved
 from proctor.protocols.dialect import Memo, Out, Send
@@ -27,7 +27,6 @@ from proctor.protocols.vocabulary import (
     EndSession,
     HookVerdict,
     Interrupt,
-    Misplaced,
     Prompt,
     SetModel,
     SetPermissionMode,
@@ -47,10 +46,8 @@ OWN = frozenset(("clean",))
 def write(memo: Memo, request: AnyRequest) -> bytes:
     """The bytes for a request; none for one that has to wait. Raises Misuse for what Codex has no way to be told."""
     match request:
-        case Decision():
-            return write_decision(memo, request)
-        case ToolReturn():
-            return write_return(memo, request)
+        case Decision() | ToolReturn():
+            return write_answer(memo, request)
         case EndSession() | HookVerdict():
             raise Misuse(f"Codex does not support {request!r}", request="write")
         case _ if memo.session_id is None:
@@ -89,7 +86,7 @@ def _ask_of_turn(memo: Memo, request: Steer | Interrupt) -> bytes:
     turn = own.current or ""
     if isinstance(request, Interrupt):
         return _send(memo, request, "interrupt", "turn/interrupt", {"turnId": turn})
-    params = {"expectedTurnId": turn, "input": [_text(request.text)]}
+    params = {"expectedTurnId": turn, "input": [text_part(request.text)]}
     return _send(memo, request, "steer", "turn/steer", params)
 
 
@@ -99,16 +96,12 @@ def _send(memo: Memo, request: AnyRequest, kind: str, method: str, params: dict[
     return jsonrpc.ask(memo, kind, method, whole, request=request.id, note=note, tag=False)
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
 def _picture(attachment: Attachment) -> dict[str, Any]:
     return {"type": "image", "url": attachment.url}
 
 
 def _turn(memo: Memo, prompt: Prompt) -> dict[str, Any]:
-    content = [*parts(prompt.text, prompt.attachments, _text, _picture), *prompt.blocks] or [_text("")]
+    content = parts(prompt.text, prompt.attachments, prompt.blocks, _picture)
     schema = schema_of(memo.launch) if prompt.schema is None else prompt.schema
     return {"input": content} if schema is None else {"input": content, "outputSchema": schema}
 
@@ -129,14 +122,7 @@ def release(memo: Memo) -> Out:
 
 def read_reply(memo: Memo, message: jsonrpc.Message) -> Out:
     """The reply to a request of ours."""
-    pending = jsonrpc.settle(memo, message)
-    if isinstance(pending, Misplaced):
-        return (pending,)
-    return _READERS.get(pending.kind, _read_answer)(memo, message, pending)
-
-
-def _read_hello(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
-    return read_hello(memo, message)
+    return jsonrpc.read_reply(memo, message, _READERS, _read_answer)
 
 
 def _read_thread(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingRequest) -> Out:
@@ -178,8 +164,8 @@ def _read_answer(memo: Memo, message: jsonrpc.Message, pending: jsonrpc.PendingR
     return (Answered(memo.frame, memo.turn, pending.request, error),)
 
 
-_READERS: Mapping[str, Callable[[Memo, jsonrpc.Message, jsonrpc.PendingRequest], Out]] = {
-    "initialize": _read_hello,
+_READERS: Mapping[str, jsonrpc.ReplyReader] = {
+    "initialize": read_hello,
     "prompt": _read_prompt,
     "steer": _read_steer,
     "thread": _read_thread,

@@ -17,8 +17,9 @@ from typing import Any
 import attrs
 import msgspec
 
+from proctor.protocols import turns
 from proctor.protocols.codex.errors import Cause, cause_of, ending_of
-from proctor.protocols.codex.wire import NO_LIMITS, Failure, Limits, Tokens, Turn
+from proctor.protocols.codex.wire import Failure, Limits, Tokens, Turn, usage_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.lenient import UNKEPT, Refusal
 from proctor.protocols.limits import reset_time
@@ -31,7 +32,6 @@ from proctor.protocols.vocabulary import (
     Notice,
     RequestWithdrawn,
     TurnEnded,
-    TurnStarted,
     Usage,
 )
 
@@ -83,7 +83,7 @@ class SessionState:
     streams: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]])
     parents: dict[str, str] = attrs.field(factory=dict[str, str])
     questions: dict[str, PendingQuestion] = attrs.field(factory=dict[str, PendingQuestion])
-    limits: Limits = NO_LIMITS
+    limits: Limits = attrs.field(factory=Limits)
     warned: float | None = None
     text: str | None = None
     gap: bool = False
@@ -129,9 +129,8 @@ def begin_turn(memo: Memo, turn: str) -> list[AnyEvent]:
         return []
     unseen = [_end(memo, each, "error", error="its end was not understood") for each in [*memo.open_turns]]
     prompts = own.expected.pop(turn, None) or memo.waiting_prompts()[:1]
-    began = memo.open_turn(prompts, solicited=bool(prompts))
     own.current = turn
-    return [*unseen, TurnStarted(memo.frame, began.id, began.solicited, tuple(prompts))]
+    return [*unseen, turns.begin_turn(memo, prompts)]
 
 
 def take_in(memo: Memo, turn: str, prompt: str) -> tuple[list[AnyEvent], bool]:
@@ -150,22 +149,10 @@ def take_in(memo: Memo, turn: str, prompt: str) -> tuple[list[AnyEvent], bool]:
 
 
 def refuse_prompt(memo: Memo, prompt: str, ending: Ending, error: str) -> list[AnyEvent]:
-    """A prompt that no turn will answer: a turn of its own says so."""
-    if prompt not in memo.prompts:
-        return []
-    turn = memo.open_turn([prompt])
-    began = TurnStarted(memo.frame, turn.id, True, (prompt,))
-    memo.close_turn(turn, [prompt])
-    ended = TurnEnded(
-        memo.frame,
-        turn.id,
-        ending,
-        error=error,
-        prompts=(prompt,),
-        session_id=memo.session_id,
-        detail="refused",
+    """The turn of a prompt that is refused, once."""
+    return (
+        turns.refuse_prompt(memo, prompt, ending, error, detail="refused") if prompt in memo.prompts else []
     )
-    return [began, ended]
 
 
 def end_turn(memo: Memo, turn: Turn) -> Out:
@@ -199,17 +186,7 @@ def _end(memo: Memo, turn: OpenTurn, ending: Ending, **fields: Any) -> TurnEnded
     own = state_of(memo)
     if own.current is not None:
         own.ended.append((own.current, turn.id))
-    memo.close_turn(turn, turn.prompts)
-    return TurnEnded(
-        memo.frame,
-        turn.id,
-        ending,
-        model=memo.model,
-        prompts=tuple(turn.prompts),
-        solicited=turn.solicited,
-        session_id=memo.session_id,
-        **fields,
-    )
+    return turns.end_turn(memo, turn, ending, **fields)
 
 
 def unkept(memo: Memo) -> str | None:
@@ -243,14 +220,8 @@ def structured_output(memo: Memo, ending: Ending) -> tuple[Any, str | None]:
 def count(memo: Memo, last: Tokens) -> None:
     """Add one call of the model to the running turn."""
     own = state_of(memo)
-    before = own.usage or Usage(0, 0, 0, 0)
     own.model_calls += 1
-    own.usage = Usage(
-        (before.input_tokens or 0) + last.input_tokens,
-        (before.output_tokens or 0) + last.output_tokens,
-        (before.cache_read_tokens or 0) + last.cached_input_tokens,
-        (before.cache_write_tokens or 0) + last.cache_write_input_tokens,
-    )
+    own.usage = (own.usage or Usage()) + usage_of(last)
 
 
 def used(memo: Memo) -> Used:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.protocols.vocabulary import Usage
+
 NO_RAW = msgspec.Raw(b"")
 
 
@@ -52,15 +54,12 @@ class Item(Record, frozen=True, gc=False, rename="camel"):
     message: str = ""
 
 
-NO_ITEM = Item()
-
-
 class ItemMoved(Record, frozen=True, gc=False, rename="camel"):
     """`item/started`, `item/completed`."""
 
     thread_id: str = ""
     turn_id: str = ""
-    item: Item = NO_ITEM
+    item: Item = Item()
 
 
 class Delta(Record, frozen=True, gc=False, rename="camel"):
@@ -80,9 +79,6 @@ class Failure(Record, frozen=True, gc=False, rename="camel"):
     additional_details: str | None = None
 
 
-NO_FAILURE = Failure()
-
-
 class HttpCause(Record, frozen=True, gc=False, rename="camel"):
     """What a word of `codex_error_info` says more."""
 
@@ -90,7 +86,7 @@ class HttpCause(Record, frozen=True, gc=False, rename="camel"):
 
 
 class ErrorMessage(msgspec.Struct, frozen=True, gc=False):
-    """The error of a tool."""
+    """The error of a tool, or of the turn of an `exec` run."""
 
     message: str = ""
 
@@ -100,7 +96,7 @@ class Failed(Record, frozen=True, gc=False, rename="camel"):
 
     thread_id: str = ""
     turn_id: str = ""
-    error: Failure = NO_FAILURE
+    error: Failure = Failure()
     will_retry: bool = False
 
 
@@ -111,36 +107,29 @@ class Turn(Record, frozen=True, gc=False, rename="camel"):
     duration_ms: float | None = None
 
 
-NO_TURN = Turn()
-
-
 class TurnMoved(Record, frozen=True, gc=False, rename="camel"):
     """`turn/started`, `turn/completed`; and the reply to `turn/start`, which has no thread."""
 
     thread_id: str = ""
-    turn: Turn = NO_TURN
+    turn: Turn = Turn()
 
 
 class ThreadInfo(Record, frozen=True, gc=False, rename="camel"):
     id: str = ""
     parent_thread_id: str | None = None
-    cli_version: str | None = None
     agent_nickname: str | None = None
-
-
-NO_THREAD = ThreadInfo()
 
 
 class ThreadStarted(Record, frozen=True, gc=False, rename="camel"):
     """`thread/started`."""
 
-    thread: ThreadInfo = NO_THREAD
+    thread: ThreadInfo = ThreadInfo()
 
 
 class Opened(Record, frozen=True, gc=False, rename="camel"):
     """The reply to `thread/start`, `thread/resume` and `thread/fork`."""
 
-    thread: ThreadInfo = NO_THREAD
+    thread: ThreadInfo = ThreadInfo()
     model: str | None = None
     cwd: str | None = None
     approval_policy: msgspec.Raw = NO_RAW
@@ -152,21 +141,36 @@ class Hello(Record, frozen=True, gc=False, rename="camel"):
     user_agent: str = ""
 
 
+class ThreadTokens(msgspec.Struct, frozen=True, gc=False):
+    """The tokens of a thread so far, as `codex exec` writes them."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
 class Tokens(Record, frozen=True, gc=False, rename="camel"):
+    """The tokens of one model call, as the app server writes them."""
+
     input_tokens: int = 0
     cached_input_tokens: int = 0
     cache_write_input_tokens: int = 0
     output_tokens: int = 0
 
 
-NO_TOKENS = Tokens()
+def usage_of(tokens: ThreadTokens | Tokens) -> Usage:
+    """The tokens in our words."""
+    return Usage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_input_tokens,
+        tokens.cache_write_input_tokens,
+    )
 
 
 class TokenUsage(Record, frozen=True, gc=False, rename="camel"):
-    last: Tokens = NO_TOKENS
-
-
-NO_USAGE = TokenUsage()
+    last: Tokens = Tokens()
 
 
 class UsageUpdated(Record, frozen=True, gc=False, rename="camel"):
@@ -174,7 +178,7 @@ class UsageUpdated(Record, frozen=True, gc=False, rename="camel"):
 
     thread_id: str = ""
     turn_id: str = ""
-    token_usage: TokenUsage = NO_USAGE
+    token_usage: TokenUsage = TokenUsage()
 
 
 class Window(Record, frozen=True, gc=False, rename="camel"):
@@ -191,13 +195,10 @@ class Limits(Record, frozen=True, gc=False, rename="camel"):
     rate_limit_reached_type: str | None = None
 
 
-NO_LIMITS = Limits()
-
-
 class LimitsUpdated(Record, frozen=True, gc=False, rename="camel"):
     """`account/rateLimits/updated`."""
 
-    rate_limits: Limits = NO_LIMITS
+    rate_limits: Limits = Limits()
 
 
 class ServerStatus(Record, frozen=True, gc=False, rename="camel"):

@@ -14,14 +14,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+import msgspec
+
 from proctor.protocols.dialect import Launch
+from proctor.protocols.lenient import value
 from proctor.protocols.mcp import Server, Servers
 
 CONFIG = "OPENCODE_CONFIG_CONTENT"
 PASSWORD = "OPENCODE_SERVER_PASSWORD"
 """The server's user is `opencode`."""
 
-READING = ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrite", "question")
+READING = ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrite")
 """Tools that change and reach nothing outside of the working folder."""
 
 PERMISSION: Mapping[str, str] = {
@@ -43,12 +46,13 @@ def environment(options: Launch) -> dict[str, str]:
 
 
 def configuration(options: Launch, servers: Servers | None = None) -> dict[str, str]:
-    """The variable with the whole configuration, and in it these MCP servers. What the owner named that is no object of JSON is left as it is, for
-    OpenCode to refuse."""
+    """The variable with the whole configuration, and in it these MCP servers. What the owner named that is no object of
+    JSON is left as it is, for OpenCode to refuse."""
     permission = {  # the last that fits holds: no server's name opens what has a rule of its own
         "*": "ask",
         **{f"{name}_*": "allow" for name, server in options.mcp.items() if server.approved},
         **PERMISSION,
+        "question": "allow",
         **dict.fromkeys(options.allowed_tools, "allow"),
         **dict.fromkeys(options.disallowed_tools, "deny"),
     }
@@ -57,16 +61,16 @@ def configuration(options: Launch, servers: Servers | None = None) -> dict[str, 
         config["model"] = options.model
     if servers:
         config["mcp"] = {name: server_entry(server) for name, server in servers.items()}
-    named = options.env.get(CONFIG)
-    if named is not None:
-        try:
-            named_config = json.loads(named)
-        except ValueError:
-            return {}
-        if not isinstance(named_config, dict):
-            return {}
-        config = joined(config, cast("dict[str, Any]", named_config))
-    return {CONFIG: json.dumps(config)}
+    whole = with_owners(config, options.env.get(CONFIG))
+    return {} if whole is None else {CONFIG: json.dumps(whole)}
+
+
+def with_owners(config: Mapping[str, Any], named: str | None) -> Mapping[str, Any] | None:
+    """The configuration with the owner's over it; None where what the owner `named` is no object of JSON."""
+    if named is None:
+        return config
+    own = value(msgspec.Raw(named.encode("utf-8", "replace")))
+    return joined(config, cast("dict[str, Any]", own)) if isinstance(own, dict) else None
 
 
 def server_entry(server: Server) -> dict[str, Any]:

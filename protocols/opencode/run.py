@@ -15,17 +15,20 @@ from collections.abc import Callable, Mapping
 import attrs
 import msgspec
 
-from proctor.protocols.acp import STATUSES, cause_of, ignored
-from proctor.protocols.attachment import PDF, PICTURES, Attachment, files, whole_text
+from proctor.protocols.acp import HONOURED, ignored
+from proctor.protocols.attachment import files, is_picture_or_pdf, whole_text
+from proctor.protocols.causes import STATUSES, cause_of
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, OpenTurn, Out, StopStep, Used
 from proctor.protocols.errors import Misuse
-from proctor.protocols.lenient import UNKEPT, Refusal, garbled, loosely, repaired, unrecognized
+from proctor.protocols.lenient import UNKEPT, Refusal, recovered
 from proctor.protocols.opencode.launch import configuration, environment
-from proctor.protocols.opencode.wire import Error, Line, Part, Tokens
+from proctor.protocols.opencode.wire import Error, Line, Part
+from proctor.protocols.turns import begin_turn, end_turn
 from proctor.protocols.vocabulary import (
     AnyEvent,
     AnyRequest,
     Ending,
+    Garbled,
     Notice,
     Prompt,
     Started,
@@ -33,8 +36,6 @@ from proctor.protocols.vocabulary import (
     Thinking,
     ToolCall,
     ToolResult,
-    TurnEnded,
-    TurnStarted,
     Unrecognized,
     Usage,
 )
@@ -59,31 +60,7 @@ WORDS: Mapping[str, str] = {
     "error": "the model's API failed",
 }
 
-HONOURED = frozenset(
-    (
-        "executable",
-        "version",
-        "mode",
-        "model",
-        "resume",
-        "fork",
-        "permission_mode",
-        "effort",
-        "allowed_tools",
-        "disallowed_tools",
-        "host_tools",
-        "mcp",
-        "starter",
-        "agent",
-        "cwd",
-        "scratch",
-        "secret",
-        "env",
-        "attachments",
-        "extra",
-        "partial",
-    )
-)
+_HONOURED = HONOURED | {"allowed_tools", "disallowed_tools", "attachments"}
 
 FLAGS: Mapping[str, str] = {
     "model": "--model",
@@ -104,26 +81,19 @@ class Sum:
     text: str | None = None
     gap: bool = False
     cost: float | None = None
-    input: int = 0
-    output: int = 0
-    read: int = 0
-    write: int = 0
+    tokens: Usage = attrs.field(factory=Usage)
 
-    def add(self, tokens: Tokens, cost: float | None) -> None:
-        """One step more. Tokens of thought are billed as output."""
+    def add(self, part: Part) -> None:
+        """Count one step more."""
         self.steps += 1
-        self.input += tokens.input
-        self.output += tokens.output + tokens.reasoning
-        self.read += tokens.cache.read
-        self.write += tokens.cache.write
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + cost
+        self.tokens += part.tokens.usage
+        if part.cost is not None:
+            self.cost = (self.cost or 0.0) + part.cost
 
     @property
     def usage(self) -> Usage | None:
         """The tokens, None where none were counted."""
-        counts = (self.input, self.output, self.read, self.write)
-        return Usage(*counts) if any(counts) else None
+        return self.tokens if any(msgspec.structs.astuple(self.tokens)) else None
 
 
 def launch(options: Launch) -> Command:
@@ -141,12 +111,8 @@ def launch(options: Launch) -> Command:
         env=environment(options),
         joined=configuration(options, options.mcp),
         files=files(options.attachments),
-        ignored=ignored(options, HONOURED),
+        ignored=ignored(options, _HONOURED),
     )
-
-
-def _takes(memo: Memo, attachment: Attachment) -> bool:
-    return attachment.mime in PICTURES or attachment.mime == PDF
 
 
 def greet(memo: Memo) -> bytes:
@@ -172,11 +138,11 @@ def read(memo: Memo, line: bytes) -> Out:
 
 
 def _read_odd(memo: Memo, line: bytes) -> Out:
-    if (bad := garbled(memo, line)) is not None:
-        return (bad,)
-    frame, lost = loosely(Line, repaired(line), "frame")
+    if isinstance(read := recovered(memo, Line, line), Garbled):
+        return (read,)
+    frame, lost = read
     quiet = memo.quiet.copy()
-    out = (*unrecognized(memo, lost), *_read_line(memo, frame))
+    out = (*lost, *_read_line(memo, frame))
     if lost:
         memo.quiet = quiet  # a frame that gave an event is not quiet
     return out
@@ -197,8 +163,7 @@ def _started(memo: Memo, session: str) -> list[AnyEvent]:
         memo.model = memo.launch.model
         out.append(Started(memo.frame, memo.turn, session, model=memo.model, cwd=memo.launch.cwd or None))
     if not memo.turns:
-        turn = memo.open_turn([*memo.prompts])
-        out.append(TurnStarted(memo.frame, turn.id, bool(turn.prompts), tuple(turn.prompts)))
+        out.append(begin_turn(memo, [*memo.prompts]))
     return out
 
 
@@ -213,10 +178,6 @@ def used(memo: Memo) -> Used:
     """What the steps of the run have come to so far."""
     total = _sum(memo)
     return total.usage, total.cost
-
-
-def _read_start(memo: Memo, frame: Line) -> Out:
-    return ()
 
 
 def _read_text(memo: Memo, frame: Line) -> Out:
@@ -245,7 +206,7 @@ def _read_tool(memo: Memo, frame: Line) -> Out:
 def _read_finish(memo: Memo, frame: Line) -> Out:
     part = frame.part
     total = _sum(memo)
-    total.add(part.tokens, part.cost)
+    total.add(part)
     ending = REASONS.get(part.reason, "error")
     if ending is not None:
         return _end(memo, ending, part)
@@ -274,7 +235,7 @@ def _read_error(memo: Memo, frame: Line) -> Out:
 
 def _cause(error: Error) -> Ending:
     data = error.data
-    by_text = cause_of(f"{data.message} {data.body}")
+    by_text = cause_of(f"{data.message} {data.body or ''}")
     if by_text == "limit":
         return by_text
     return STATUSES.get(data.status or 0, by_text)
@@ -293,10 +254,9 @@ def _closed(
     if turn is None:  # given up before; what else comes is not believed
         return ()
     total = _sum(memo)
-    memo.close_turn(turn, turn.prompts)
-    ended = TurnEnded(
-        memo.frame,
-        turn.id,
+    ended = end_turn(
+        memo,
+        turn,
         ending,
         text=text,
         error=error,
@@ -304,17 +264,13 @@ def _closed(
         status=status,
         usage=total.usage,
         cost_usd=total.cost,
-        model=memo.model,
         model_turns=total.steps or None,
-        prompts=tuple(turn.prompts),
-        solicited=turn.solicited,
-        session_id=memo.session_id,
     )
     return (ended,)
 
 
 _LINES: Mapping[str, Callable[[Memo, Line], Out]] = {
-    "step_start": _read_start,
+    "step_start": lambda memo, frame: (),
     "text": _read_text,
     "reasoning": _read_thought,
     "tool_use": _read_tool,
@@ -329,7 +285,7 @@ OPENCODE_RUN = Dialect(
     greet=greet,
     read=read,
     write=write,
-    takes=_takes,
+    takes=is_picture_or_pdf,
     stop=(StopStep("terminate", 2.0), StopStep("kill", 0.0)),
     oldest=(1, 18, 33),
     newest_tested=(1, 18, 33),

@@ -1,10 +1,15 @@
-"""The lines of `opencode run --format json`, 1.18.33, as types. Every field has a default, as in the other dialects."""
+"""The records that `opencode run --format json` and `opencode serve` 1.18.33 share, and the lines of the first, as types.
+
+Every field has a default, as in the other dialects.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+
+from proctor.protocols.vocabulary import Usage
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -20,7 +25,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
-    """How a tool call went; it is told only when it is over."""
+    """How far a tool call is; `opencode run` reports it only when it is over."""
 
     status: str = ""
     input: dict[str, Any] | None = None
@@ -29,15 +34,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
     time: Span = Span()
 
 
-NO_STATE = State()
-
-
 class Cache(msgspec.Struct, frozen=True, gc=False):
+    """Tokens read from the cache and written to it."""
+
     read: int = 0
     write: int = 0
-
-
-NO_CACHE = Cache()
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
@@ -46,44 +47,49 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
     input: int = 0
     output: int = 0
     reasoning: int = 0
-    cache: Cache = NO_CACHE
+    cache: Cache = Cache()
 
-
-NO_TOKENS = Tokens()
+    @property
+    def usage(self) -> Usage:
+        """The same in our words. Tokens of thought are billed as output."""
+        return Usage(self.input, self.output + self.reasoning, self.cache.read, self.cache.write)
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a message, of any type."""
+
+    id: str = ""
+    messageID: str = ""
+    type: str = ""
     text: str = ""
+    time: Span | None = None
     tool: str = ""
     call: str = msgspec.field(default="", name="callID")
-    state: State = NO_STATE
+    state: State = State()
     reason: str = ""
-    tokens: Tokens = NO_TOKENS
+    tokens: Tokens = Tokens()
     cost: float | None = None
 
 
-NO_PART = Part()
+class ErrorData(msgspec.Struct, frozen=True, gc=False):
+    """The text of an error; `status` and `body` are of the model's API."""
 
-
-class Failure(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     status: int | None = msgspec.field(default=None, name="statusCode")
-    body: str = msgspec.field(default="", name="responseBody")
-
-
-NO_FAILURE = Failure()
+    body: str | None = msgspec.field(default=None, name="responseBody")
 
 
 class Error(msgspec.Struct, frozen=True, gc=False):
+    """The error of a session, of a message, or of a refused request."""
+
     name: str = ""
-    data: Failure = NO_FAILURE
-
-
-NO_ERROR = Error()
+    data: ErrorData = ErrorData()
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
+    """A line of `opencode run`."""
+
     type: str = ""
     session: str = msgspec.field(default="", name="sessionID")
-    part: Part = NO_PART
-    error: Error = NO_ERROR
+    part: Part = Part()
+    error: Error = Error()

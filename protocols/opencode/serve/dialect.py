@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-import attrs
 import msgspec
 
-from proctor.protocols.attachment import PDF, PICTURES, Attachment, parts
+from proctor.protocols.acp import HONOURED, ignored
+from proctor.protocols.attachment import Attachment, is_picture_or_pdf, parts, text_part
 from proctor.protocols.dialect import Command, Dialect, Launch, Memo, StopStep, Version
 from proctor.protocols.errors import Misuse
 from proctor.protocols.opencode.serve import mcp_servers
@@ -33,15 +33,10 @@ CAPABILITIES: Mapping[str, Version] = dict.fromkeys(
     ALL,
 )
 
-HONOURED = frozenset(
-    {
-        *("executable", "version", "mode", "model", "resume", "fork", "partial", "effort", "json_schema"),
-        *("append_system_prompt", "permission_mode", "allowed_tools", "disallowed_tools", "cwd", "scratch"),
-        *("host_tools", "mcp", "starter", "agent"),
-        "user_settings",  # the server's, which has its own
-    }
-)
-"""Fields of a launch that a session can be given."""
+_HONOURED = HONOURED - {"secret", "env", "extra"} | {
+    *("json_schema", "append_system_prompt", "allowed_tools", "disallowed_tools"),
+    "user_settings",  # the server's, which has its own
+}
 
 
 def launch(options: Launch) -> Command:
@@ -51,12 +46,7 @@ def launch(options: Launch) -> Command:
 
 
 def _ignored(options: Launch) -> Iterator[str]:
-    plain = Launch(executable=(), persist=options.persist or None)  # sessions are kept as it is
-    for field in attrs.fields(Launch):
-        if field.name not in HONOURED and getattr(options, field.name) != getattr(plain, field.name):
-            yield field.name
-    if options.fork and options.resume is None:
-        yield "fork"
+    yield from ignored(options, _HONOURED)
     if options.model is not None and "/" not in options.model:
         yield "model"  # a provider belongs to it
 
@@ -79,9 +69,10 @@ def write(memo: Memo, request: AnyRequest) -> bytes:
     """The bytes for a request. Raises Misuse for what a server's session cannot be told."""
     match request:
         case Prompt():
-            return _prompt(memo, request.id, _parts(request), request.schema)
+            content = parts(request.text, request.attachments, request.blocks, _file)
+            return _prompt(memo, request.id, content, request.schema)
         case Steer():
-            return _prompt(memo, request.id, [_text(request.text)])
+            return _prompt(memo, request.id, [text_part(request.text)])
         case Decision():
             return _decision(memo, request)
         case Interrupt():
@@ -163,20 +154,8 @@ def _set_model(memo: Memo, request: SetModel) -> bytes:
     return ask(memo, "model", "GET", f"/session/{memo.session_id}", request=request.id)
 
 
-def _parts(prompt: Prompt) -> list[dict[str, Any]]:
-    return [*parts(prompt.text, prompt.attachments, _text, _file), *prompt.blocks] or [_text("")]
-
-
 def _file(attachment: Attachment) -> dict[str, Any]:
     return {"type": "file", "mime": attachment.mime, "filename": attachment.name, "url": attachment.url}
-
-
-def _takes(memo: Memo, attachment: Attachment) -> bool:
-    return attachment.mime in PICTURES or attachment.mime == PDF
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 OPENCODE_SERVE = Dialect(
@@ -186,7 +165,7 @@ OPENCODE_SERVE = Dialect(
     greet=greet,
     read=read,
     write=write,
-    takes=_takes,
+    takes=is_picture_or_pdf,
     stop=(
         StopStep("interrupt", 2.0),
         StopStep("end", 0.0),

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.protocols.acp import voided
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.lenient import Refusal, decoded, garbled, loosely, repaired
+from proctor.protocols.lenient import Refusal, decoded, recovered
 from proctor.protocols.opencode.serve import turns
 from proctor.protocols.opencode.serve.mcp_servers import plain
 from proctor.protocols.opencode.serve.replies import read_reply, resync
@@ -25,9 +25,9 @@ from proctor.protocols.opencode.serve.wire import (
     RESUBSCRIBED,
     Frame,
     Info,
-    Part,
     Properties,
 )
+from proctor.protocols.opencode.wire import Part
 from proctor.protocols.vocabulary import (
     ApprovalRequested,
     ApprovalWithdrawn,
@@ -68,13 +68,8 @@ def _framed(memo: Memo, line: bytes) -> Frame | Garbled:
     try:
         return _decode(line)
     except Refusal:
-        pass
-    if (bad := garbled(memo, line)) is not None:
-        return bad
-    try:
-        return _decode(repaired(line))
-    except Refusal:
-        return loosely(Frame, line, "frame")[0]
+        read = recovered(memo, Frame, line)
+        return read if isinstance(read, Garbled) else read[0]
 
 
 def _read_event(memo: Memo, frame: Frame, reader: Reader) -> Out:
@@ -214,18 +209,18 @@ def _tool(memo: Memo, part: Part) -> Out:
         return ()  # told when it ends, with what it was given
     call = (
         ()
-        if part.callID in own.running
-        else (ToolCall(memo.frame, memo.turn, part.callID, plain(memo.launch, part.tool), state.input),)
+        if part.call in own.running
+        else (ToolCall(memo.frame, memo.turn, part.call, plain(memo.launch, part.tool), state.input or {}),)
     )
     match state.status:
         case "running":
-            own.running.add(part.callID)
+            own.running.add(part.call)
             return call or memo.ignore("tool")
         case "completed" | "error":
-            own.running.discard(part.callID)
+            own.running.discard(part.call)
             failed = state.status == "error"
             text, seconds = state.error if failed else state.output, state.time.seconds
-            return (*call, ToolResult(memo.frame, memo.turn, part.callID, text, failed, duration=seconds))
+            return (*call, ToolResult(memo.frame, memo.turn, part.call, text, failed, duration=seconds))
         case _:
             return memo.ignore("tool")
 
@@ -249,9 +244,8 @@ def _permission(memo: Memo, frame: Frame, event: Properties) -> Out:
     memo.approvals[event.id] = question
     tool = plain(memo.launch, event.permission)
     state_of(memo).questions[event.id] = tool
-    call = None if event.tool is None else event.tool.callID
     what = ", ".join(event.patterns) or None
-    return (ApprovalRequested(memo.frame, memo.turn, event.id, tool, question, what, call),)
+    return (ApprovalRequested(memo.frame, memo.turn, event.id, tool, question, what, event.tool.call),)
 
 
 def _replied(memo: Memo, frame: Frame, event: Properties) -> Out:
@@ -274,9 +268,8 @@ def _ask_user(memo: Memo, event: Properties) -> Out:
     """A question to the user is a tool that waits for its answers, as it is with other CLIs."""
     memo.approvals[event.id] = question = {"questions": event.questions}
     state_of(memo).questions[event.id] = QUESTION
-    call = None if event.tool is None else event.tool.callID
     what = str(event.questions[0].get("question") or "") or None
-    return (ApprovalRequested(memo.frame, memo.turn, event.id, QUESTION, question, what, call),)
+    return (ApprovalRequested(memo.frame, memo.turn, event.id, QUESTION, question, what, event.tool.call),)
 
 
 Reader = Callable[[Memo, Frame, Properties], Out]

@@ -13,25 +13,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from proctor.protocols.dialect import Command
+from proctor.protocols.opencode import launch
+from proctor.protocols.opencode.launch import CONFIG, PASSWORD
 
-CONFIG = "OPENCODE_CONFIG_CONTENT"
-PASSWORD = "OPENCODE_SERVER_PASSWORD"
 USER = "opencode"
 DISPOSE = "/global/dispose"
 """What ends all that the server runs; a signal alone leaves its tools behind."""
 
-READING = ("read", "glob", "grep", "list", "lsp", "skill", "todoread", "todowrite")
-"""Tools that change and reach nothing outside of the working folder."""
-
-DEFAULTS: Mapping[str, Any] = {
-    "autoupdate": False,
-    "share": "disabled",
-    "experimental": {"continue_loop_on_deny": True},
-    "permission": {"*": "ask", **dict.fromkeys(READING, "allow"), "external_directory": "ask"},
-}
+DEFAULTS: Mapping[str, Any] = {**launch.DEFAULTS, "permission": {"*": "ask", **launch.PERMISSION}}
 
 _LISTENING = re.compile(rb"listening on (http://[^\s/]+)[/\s]")
 
@@ -41,10 +33,11 @@ def server_command(
 ) -> Command:
     """The command of a server; `named` is the environment that its owner gave, `port` 0 for any that is free."""
     argv = (*executable, "serve", "--hostname=127.0.0.1", f"--port={port}")
+    config = launch.with_owners(DEFAULTS, named.get(CONFIG))
     env = {
         "OPENCODE_DISABLE_MODELS_FETCH": "1",
         PASSWORD: password,
-        CONFIG: _configuration(named.get(CONFIG)),
+        CONFIG: named[CONFIG] if config is None else json.dumps(config),  # the server refuses what is no JSON
     }
     return Command(argv=argv, env=env)
 
@@ -53,25 +46,3 @@ def address_in(output: bytes) -> str | None:
     """The address in what a server has said so far, None before it said so."""
     match = _LISTENING.search(output)
     return None if match is None else match[1].decode("ascii", "replace")
-
-
-def _configuration(named: str | None) -> str:
-    if named is None:
-        return json.dumps(DEFAULTS)
-    try:
-        config: Any = json.loads(named)
-    except ValueError:
-        return named  # for the server to refuse, with its own words
-    return (
-        named
-        if not isinstance(config, dict)
-        else json.dumps(_joined(DEFAULTS, cast("dict[str, Any]", config)))
-    )
-
-
-def _joined(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    both = {**base, **over}
-    for key in base.keys() & over.keys():
-        if isinstance(base[key], dict) and isinstance(over[key], dict):
-            both[key] = _joined(base[key], over[key])
-    return both

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from proctor.protocols.dialect import Memo, Out, Send
-from proctor.protocols.lenient import Refusal, decoded
+from proctor.protocols.lenient import decoded, decoded_or
 from proctor.protocols.opencode.serve import mcp_servers, turns
 from proctor.protocols.opencode.serve.state import Account, Kind, PendingRequest, ask, state_of
-from proctor.protocols.opencode.serve.wire import Connected, Error, Frame, Info, Status, Whole
+from proctor.protocols.opencode.serve.wire import Connected, Frame, Info, Status, Whole
+from proctor.protocols.opencode.wire import Error
 from proctor.protocols.vocabulary import Answered, AnyEvent, Misplaced, Notice, Started, Text, Unrecognized
 
 
@@ -72,10 +71,9 @@ def _on_server(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
     """What has become of the servers: a failure is told, it ends nothing."""
     if frame.status >= 400:
         return (Notice(memo.frame, memo.turn, "mcp_server", _why(memo, frame)),)
-    try:
-        states = msgspec.json.decode(frame.body, type=dict[str, Connected])
-    except Refusal:
-        states = {}  # the reply to a server that is taken away
+    states = decoded_or(
+        dict[str, Connected](), dict[str, Connected], frame.body
+    )  # not in the reply to a server's removal
     own = {mcp_servers.name_of(memo.launch, name): name for name in memo.launch.mcp}
     failed = {
         own[name]: state.error for name, state in states.items() if name in own and state.status == "failed"
@@ -107,9 +105,7 @@ def _on_decision(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
 
 
 def _on_states(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
-    try:
-        states = msgspec.json.decode(frame.body, type=dict[str, Status])
-    except Refusal:
+    if (states := decoded_or(None, dict[str, Status], frame.body)) is None:
         return memo.ignore("states unread")
     state = states.get(memo.session_id or "")
     if state is not None and state.type != "idle":
@@ -120,10 +116,7 @@ def _on_states(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
 
 
 def _on_messages(memo: Memo, pending: PendingRequest, frame: Frame) -> Out:
-    try:
-        messages = msgspec.json.decode(frame.body, type=tuple[Whole, ...])
-    except Refusal:
-        messages = ()
+    messages = decoded_or((), tuple[Whole, ...], frame.body)
     own = state_of(memo)
     begun: tuple[AnyEvent, ...] = ()
     if not memo.open_turns:

@@ -6,15 +6,14 @@ another, in the order of the lines.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from typing import Any, Literal
 
 import attrs
-import msgspec
 
 from proctor.protocols.dialect import Memo
-from proctor.protocols.opencode.serve.wire import Error
+from proctor.protocols.jsonrpc import line
+from proctor.protocols.opencode.wire import Error
 from proctor.protocols.vocabulary import Usage
 
 KEPT = 200
@@ -118,11 +117,4 @@ def ask(memo: Memo, kind: Kind, verb: str, path: str, body: object = None, *, re
     frame: dict[str, Any] = {"key": key, "verb": verb, "path": path, "query": {"directory": memo.launch.cwd}}
     if body is not None:
         frame["body"] = body
-    return _line(frame)
-
-
-def _line(frame: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(frame) + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 has no bytes for
-        return json.dumps(frame, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    return line(frame, tag=False)

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proctor.protocols.acp import cause_of
+from proctor.protocols.causes import STATUSES, cause_of
 from proctor.protocols.dialect import Memo, OpenTurn, Out, Used
 from proctor.protocols.lenient import UNKEPT
 from proctor.protocols.opencode.serve.state import Account, SessionState, state_of
-from proctor.protocols.opencode.serve.wire import Error, ErrorData, Part
-from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, TurnStarted, Usage
+from proctor.protocols.opencode.wire import Error, ErrorData, Part
+from proctor.protocols.turns import begin_turn, end_turn, refuse_prompt
+from proctor.protocols.vocabulary import AnyEvent, Ending, Steered, TurnEnded, Usage
 
 LOOSE = 3
 """Answers in a row without a finish reason after which nobody waits for a better one."""
@@ -34,17 +35,6 @@ ERRORS: Mapping[str, Ending] = {
     "NotFoundError": "error",
 }
 """The name of an error: how its turn ended. An `APIError` is told by its status, all else is `error`."""
-
-STATUSES: Mapping[int, Ending] = {
-    400: "invalid_request",
-    401: "authentication",
-    403: "authentication",
-    404: "model_not_found",
-    413: "prompt_too_long",
-    429: "overloaded",
-    529: "overloaded",
-}
-"""The status of an `APIError`; others are `api_error`, and a usage limit is told by its words."""
 
 NO_SUCH_MODEL = ("Model not found", "Provider not found")
 
@@ -70,21 +60,14 @@ def begin(memo: Memo) -> tuple[AnyEvent, ...]:
     prompts, own.seen = own.seen, []
     own.account = Account()
     own.running.clear()
-    turn = memo.open_turn(prompts, solicited=bool(prompts))
-    return (TurnStarted(memo.frame, turn.id, turn.solicited, tuple(prompts)),)
+    return (begin_turn(memo, prompts),)
 
 
 def step(memo: Memo, part: Part) -> bool:
     """Count a step that has ended. True when nothing better is to be expected of the next."""
     account = state_of(memo).account
-    tokens, before = part.tokens, account.usage or Usage(0, 0, 0, 0)
-    account.usage = Usage(
-        (before.input_tokens or 0) + tokens.input,
-        (before.output_tokens or 0) + tokens.output + tokens.reasoning,
-        (before.cache_read_tokens or 0) + tokens.cache.read,
-        (before.cache_write_tokens or 0) + tokens.cache.write,
-    )
-    account.cost += part.cost
+    account.usage = (account.usage or Usage()) + part.tokens.usage
+    account.cost += part.cost or 0.0
     account.steps += 1
     account.reason = part.reason
     account.loose = account.loose + 1 if part.reason in ("unknown", "") else 0
@@ -122,7 +105,6 @@ def end(memo: Memo) -> Out:
     own.account = Account()
     own.forget_old()
     memo.total_cost_usd = ended.total_cost_usd
-    memo.close_turn(turn, turn.prompts)
     return (ended,)
 
 
@@ -132,19 +114,8 @@ def refused(memo: Memo, prompt: str, error: Error, status: int) -> Out:
     if prompt in own.sent:
         own.sent.remove(prompt)
     text = error.data.message or f"the server refused the prompt with status {status}"
-    turn = memo.open_turn([prompt])
-    started = TurnStarted(memo.frame, turn.id, True, (prompt,))
     ending = ERRORS.get(error.name, "invalid_request" if status == 400 else "error")
-    ended = TurnEnded(
-        *(memo.frame, turn.id, ending),
-        error=text,
-        detail=error.name or None,
-        status=status,
-        prompts=(prompt,),
-        session_id=memo.session_id,
-    )
-    memo.close_turn(turn, turn.prompts)
-    return (started, ended)
+    return (*refuse_prompt(memo, prompt, ending, text, detail=error.name or None, status=status),)
 
 
 def _ended(memo: Memo, own: SessionState, turn: OpenTurn) -> TurnEnded:
@@ -153,12 +124,14 @@ def _ended(memo: Memo, own: SessionState, turn: OpenTurn) -> TurnEnded:
     if own.aborting and account.error is None and ending != "completed":
         ending = "interrupted"  # out of a back-off the server says nothing of its abort
     total = None if memo.total_cost_usd is None else memo.total_cost_usd + account.cost
-    return TurnEnded(
-        *(memo.frame, turn.id, ending),
+    return end_turn(
+        memo,
+        turn,
+        ending,
         text="".join(account.texts) or None,
         error=_why(account, ending),
         detail=detail,
-        status=None if account.error is None else account.error.data.statusCode,
+        status=None if account.error is None else account.error.data.status,
         usage=account.usage,
         cost_usd=account.cost,
         total_cost_usd=total,
@@ -166,9 +139,6 @@ def _ended(memo: Memo, own: SessionState, turn: OpenTurn) -> TurnEnded:
         model_turns=account.steps,
         structured_output=account.structured,
         denied_tools=tuple(account.denied),
-        prompts=tuple(turn.prompts),
-        solicited=turn.solicited,
-        session_id=memo.session_id,
     )
 
 
@@ -178,7 +148,7 @@ def _ending(account: Account) -> tuple[Ending, str | None]:
         cut = account.reason in ("tool-calls", "unknown", "") and account.structured is None
         return ("error" if cut else "completed"), account.reason or None
     if error.name == "APIError":
-        by_status = STATUSES.get(error.data.statusCode or 0, "api_error")
+        by_status = STATUSES.get(error.data.status or 0, "api_error")
         return cause_of(error.data.message, status=by_status), error.name
     if error.data.message.startswith(NO_SUCH_MODEL):
         return "model_not_found", error.name

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.protocols.opencode.wire import Span
+from proctor.protocols.opencode.wire import Error, Part
 
 REPLY = "http.reply"
 RESUBSCRIBED = "http.resubscribed"
@@ -26,21 +26,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     request: str = ""
     status: int = 0
     body: msgspec.Raw = msgspec.Raw()
-
-
-class ErrorData(msgspec.Struct, frozen=True, gc=False):
-    """What an error says; the status is of the model's API."""
-
-    message: str = ""
-    statusCode: int | None = None
-    responseBody: str | None = None
-
-
-class Error(msgspec.Struct, frozen=True, gc=False):
-    """The error of a session, of a message, or of a refused request."""
-
-    name: str = ""
-    data: ErrorData = ErrorData()
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
@@ -73,52 +58,10 @@ class Info(msgspec.Struct, frozen=True, gc=False):
     structured: Any = None
 
 
-class State(msgspec.Struct, frozen=True, gc=False):
-    """How far a tool call is."""
-
-    status: str = ""
-    input: dict[str, Any] = {}
-    output: str = ""
-    error: str = ""
-    time: Span = Span()
-
-
-class Cache(msgspec.Struct, frozen=True, gc=False):
-    """Tokens read from the cache and written to it."""
-
-    read: int = 0
-    write: int = 0
-
-
-class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """What one step has used."""
-
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache: Cache = Cache()
-
-
-class Part(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a message; which fields it has, its type says."""
-
-    id: str = ""
-    messageID: str = ""
-    type: str = ""
-    text: str = ""
-    time: Span | None = None
-    tool: str = ""
-    callID: str = ""
-    state: State = State()
-    reason: str = ""
-    tokens: Tokens = Tokens()
-    cost: float = 0.0
-
-
 class Place(msgspec.Struct, frozen=True, gc=False):
     """The tool call that something belongs to."""
 
-    callID: str = ""
+    call: str | None = msgspec.field(default=None, name="callID")
 
 
 class Properties(msgspec.Struct, frozen=True, gc=False):
@@ -138,7 +81,7 @@ class Properties(msgspec.Struct, frozen=True, gc=False):
     permission: str = ""
     patterns: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
-    tool: Place | None = None
+    tool: Place = Place()
     questions: list[dict[str, Any]] = []
 
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from proctor.protocols.opencode.serve.launch import CONFIG, PASSWORD, address_in, server_command
+from proctor.protocols.opencode.launch import CONFIG, PASSWORD
+from proctor.protocols.opencode.serve.launch import address_in, server_command
 
 
 def config_of(named: dict[str, str]) -> str:
