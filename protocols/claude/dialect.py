@@ -256,10 +256,10 @@ def _write_prompt(memo: Memo, prompt: Prompt) -> bytes:
         if prompt.blocks:
             raise Misuse("a one-shot run takes text, not content blocks: use a session", request="prompt")
         return whole_text(prompt.text, prompt.attachments).encode("utf-8", "replace")
-    plain = not (prompt.blocks or prompt.attachments)
-    return _write_message(
-        memo, prompt.id, prompt.text if plain else _content(prompt), commands=prompt.commands
-    )
+    content: str | list[dict[str, Any]] = prompt.text
+    if prompt.blocks or prompt.attachments:
+        content = parts(prompt.text, prompt.attachments, prompt.blocks, _carried)
+    return _write_message(memo, prompt.id, content, commands=prompt.commands)
 
 
 def _write_steer(memo: Memo, steer: Steer) -> bytes:
