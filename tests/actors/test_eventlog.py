@@ -16,6 +16,7 @@ from proctor.actors.errors import RecordingFailed
 from proctor.actors.recording.eventlog import Cursor, EventLog
 from proctor.protocols.vocabulary import AnyEvent, Notice, Text, TextDelta, ToolCall
 from tests.actors.full_disk import disk_at
+from tests.runtime.belongings import descriptors, descriptors_at_first
 
 
 def deltas(first: int, count: int, size: int = 10) -> list[AnyEvent]:
@@ -221,11 +222,11 @@ async def test_a_full_disk_is_an_error_that_names_the_place() -> None:
 
 
 async def test_a_nameless_log_leaves_no_file_and_no_descriptor() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors_at_first()
     log = EventLog()
     log.append(deltas(0, 10))
     log.release()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 async def test_a_closed_log_holds_no_descriptor_and_is_still_read_from_its_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import proctor
 from proctor.runtime.exits import DeliveryError
 from tests.actors.far_end import Step, write_script
 from tests.chaos.machine import full_disk
-from tests.runtime.syscall_faults import descriptors
+from tests.runtime.belongings import descriptors, descriptors_at_first
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -68,7 +68,7 @@ async def test_a_start_for_which_there_is_no_room_is_no_mistake_of_its_owners(
 
 @pytest.mark.parametrize("moment", ["idle", "working", "done"])
 async def test_a_disk_that_stays_full_leaves_no_descriptor_open(tmp_path: Path, moment: str) -> None:
-    before = descriptors()
+    before = descriptors_at_first()
     await live(tmp_path, moment)
     gc.collect()
     await trio.lowlevel.checkpoint()

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import gc
 import os
 import random
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from proctor.actors.runs import Run, run, stream
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import ExitStatus, Normal
 from tests.actors.far_end import HELLO, Step, plan_of, played
+from tests.runtime.belongings import belongings, belongings_at_first
 
 
 def kinds(events: list[v.AnyEvent]) -> list[type]:
@@ -210,23 +209,6 @@ async def test_output_of_one_shot_runs_is_never_cut_short(tmp_path: Path) -> Non
     assert texts == ["the last words"] * 60
 
 
-def resources() -> set[tuple[str, str]]:
-    """Descriptors, child processes and temporary files of this process, by name."""
-    children = (p.name for p in Path("/proc").glob("[0-9]*") if _parent(p) == os.getpid())
-    return {
-        *(("descriptor", fd) for fd in os.listdir("/proc/self/fd")),
-        *(("child", pid) for pid in children),
-        *(("file", name) for name in os.listdir(tempfile.gettempdir())),
-    }
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
-
-
 @pytest.mark.covers("P07", "C14", "R031", "R036", "R146")
 async def test_200_runs_half_of_them_cancelled_leave_nothing(
     tmp_path: Path, own_temporary_directory: Path
@@ -246,13 +228,11 @@ async def test_200_runs_half_of_them_cancelled_leave_nothing(
             ended[key] = ended.get(key, 0) + 1
 
     await run(plan, "warm up")
-    gc.collect()  # what earlier tests left to the collector is not ours
-    before, tasks = resources(), trio.lowlevel.current_statistics().tasks_living
+    before, files = belongings_at_first(), os.listdir(own_temporary_directory)
     async with trio.open_nursery() as nursery:
         for n in range(200):
             nursery.start_soon(one, n % 2 == 0)
-    assert resources() - before == set()
-    assert trio.lowlevel.current_statistics().tasks_living == tasks
+    assert (belongings(), os.listdir(own_temporary_directory)) == (before, files)
     assert sum(ended.values()) == 200
     assert ended["ok"] >= 100
     assert set(ended) <= {"ok", "cancelled"}

@@ -33,6 +33,7 @@ from proctor.runtime.exits import DeliveryError
 from proctor.runtime.processes import procfs
 from proctor.runtime.spec import Backoff, ChildSpec
 from tests.chaos.machine import full_disk, no_descriptors
+from tests.runtime.belongings import children, descriptors, tasks
 
 PATIENCE = 30.0
 """Seconds after which a request that has no end is called hanging. Longer than any clock of an agent in the storm."""
@@ -363,11 +364,9 @@ class Storm:
     async def belongings(self) -> dict[str, list[str]]:
         """Descriptors, children and tasks of this process."""
         gc.collect()
-        me = os.getpid()
-        children = [str(pid) for pid in procfs.pids() if (s := procfs.stat_of(pid)) and s.parent == me]
         await trio.lowlevel.checkpoint()
-        tasks = ["task"] * trio.lowlevel.current_statistics().tasks_living
-        return {"descriptors": descriptors(), "children": children, "tasks": tasks}
+        held = {"descriptors": [*descriptors().values()], "children": [*map(str, children())]}
+        return {**held, "tasks": ["task"] * tasks()}
 
     def compare(self, before: dict[str, list[str]], after: dict[str, list[str]]) -> None:
         for name, was in before.items():
@@ -412,17 +411,6 @@ def places_below(task: trio.lowlevel.Task) -> list[str]:
     for nursery in task.child_nurseries:
         for child in nursery.child_tasks:
             found += places_below(child)
-    return found
-
-
-def descriptors() -> list[str]:
-    """What each open descriptor of this process leads to."""
-    found: list[str] = []
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:  # the one that the listing itself took
-            continue
     return found
 
 

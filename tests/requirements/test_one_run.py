@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
 import proctor
 from proctor.actors.errors import StartRefused
@@ -17,8 +16,8 @@ from proctor.actors.runs import Run, run, stream
 from proctor.actors.specs import agent_spec
 from proctor.protocols import vocabulary as v
 from proctor.runtime.exits import Normal
-from proctor.runtime.processes import procfs
 from tests.actors.far_end import HELLO, Step, plan_of, write_script
+from tests.runtime.belongings import belongings, children, tasks
 
 KEY = "sk-never-to-be-written"
 PROMPT = "a prompt that is nobody else's business"
@@ -30,11 +29,6 @@ EVERYTHING: list[Step] = [
     {"tool": "Bash", "input": {"command": "ls"}, "result": "README.md"},
     {"end": "completed", "text": "done", "cost": 0.25, "structured": {"files": 1}},
 ]
-
-
-def children() -> set[int]:
-    stats = ((pid, procfs.stat_of(pid)) for pid in procfs.pids())
-    return {pid for pid, stat in stats if stat is not None and stat.parent == os.getpid()}
 
 
 def folder_of(root: Path) -> Path:
@@ -85,13 +79,13 @@ async def test_two_runs_are_two_processes_and_share_nothing(tmp_path: Path) -> N
 
 @pytest.mark.covers("R063")
 async def test_after_its_last_event_nothing_of_a_run_is_left(tmp_path: Path) -> None:
-    before, tasks = children(), trio.lowlevel.current_statistics().tasks_living
+    before = belongings()
     async with stream(plan_of(tmp_path), "hi", timeout=30) as live:
         events = [event async for event in live]
         assert live.incarnation.pid not in children()
-        assert trio.lowlevel.current_statistics().tasks_living <= tasks + 1  # the caller's own nursery lives
+        assert tasks() <= before.tasks + 1  # the caller's own nursery lives
     assert isinstance(events[-1], v.Exited)
-    assert children() == before
+    assert children() == before.children
 
 
 @pytest.mark.covers("R061")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import errno
 import fcntl
+import gc
 import inspect
 import io
 import os
@@ -20,12 +21,13 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 import pytest
 import trio
+
+from tests.runtime.belongings import children, descriptors
 
 Failure = Literal["EMFILE", "EAGAIN", "ENOMEM", "EINTR", "ENOSPC", "EIO", "short write"]
 FAILURES: tuple[Failure, ...] = ("EMFILE", "EAGAIN", "ENOMEM", "EINTR", "short write")
@@ -124,25 +126,6 @@ def failing(failure: Failure, nth: int = 0, ours: tuple[str, ...] = (OURS,)) -> 
         yield faults
 
 
-def descriptors() -> dict[str, str]:
-    """The open descriptors of this process and what each is."""
-    found: dict[str, str] = {}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found[number] = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:  # the listing's own
-            continue
-    return found
-
-
-def children() -> set[int]:
-    """The processes below this one, zombies too."""
-    found: set[int] = set()
-    for thread in os.listdir("/proc/self/task"):
-        found |= {*map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())}
-    return found
-
-
 Scenario = Callable[[], Awaitable[None]]
 
 
@@ -171,6 +154,7 @@ async def trials(
     """The scenario once for each of its calls, with that call failing; above `dense` for some of them, where a scenario
     looks at one process after the other. `left` says what else it has left behind."""
     await scenario()  # caches and imports: what the first run alone opens is no leak
+    gc.collect()  # what earlier tests left is closed before a count, not during it
     found: list[Trial] = []
     nth = 0
     while True:

@@ -6,16 +6,15 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 
-from proctor.runtime.processes import procfs
 from proctor.runtime.processes.ledger import open_ledger
 from proctor.runtime.processes.orphans import find_marked
 from proctor.runtime.processes.process import Command, Process, open_process
 from proctor.runtime.processes.process_errors import SpawnFailed
 from proctor.runtime.processes.stopping import Step
+from tests.runtime.belongings import belongings, belongings_at_first
 from tests.runtime.programs import sh
 from tests.runtime.stage import Boom
 
@@ -31,34 +30,6 @@ PROGRAMS = {
 }
 ENDS = ("leave", "stop", "kill", "kill -9", "kill -9 the leader", "raise", "wait", "cancel")
 AT_ONCE, EARLY, LATE = 0.0, 0.03, 0.3
-
-
-@attrs.frozen
-class Belongings:
-    """What a leak adds to: descriptors, children, zombies among them or not, and tasks."""
-
-    descriptors: frozenset[str]
-    children: frozenset[int]
-    tasks: int
-
-
-def belongings() -> Belongings:
-    me = os.getpid()
-    stats = {pid: procfs.stat_of(pid) for pid in procfs.pids()}
-    children = frozenset(pid for pid, stat in stats.items() if stat is not None and stat.parent == me)
-    descriptors = frozenset(f"{fd} {_target(fd)}" for fd in os.listdir("/proc/self/fd"))
-    return Belongings(
-        frozenset(fd for fd in descriptors if not fd.endswith(f"/proc/{me}/fd")),
-        children,
-        trio.lowlevel.current_statistics().tasks_living,
-    )
-
-
-def _target(fd: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    except FileNotFoundError:  # the one that the listing itself took
-        return f"/proc/{os.getpid()}/fd"
 
 
 async def act(process: Process, end: str) -> None:
@@ -111,7 +82,7 @@ async def test_two_hundred_lives_of_processes_leave_no_process_descriptor_or_tas
     chance, seen = random.Random(seed), Counter[str]()
     async with open_ledger(tmp_path / "warm"):  # what is made once and kept is no leak
         await trio.to_thread.run_sync(int)
-    before = belongings()
+    before = belongings_at_first()
     ledger = open_ledger(tmp_path / "hosts")
     with trio.fail_after(240):
         async with ledger, trio.open_nursery() as nursery:
@@ -120,9 +91,7 @@ async def test_two_hundred_lives_of_processes_leave_no_process_descriptor_or_tas
                 await room.acquire_on_behalf_of(own := random.Random(chance.random()))
                 nursery.start_soon(_released, room, own, seen)
     after = belongings()
-    assert after.descriptors == before.descriptors
-    assert after.children == before.children
-    assert after.tasks == before.tasks
+    assert after == before
     assert find_marked({ledger.key}) == ()
     assert seen.total() == 400
     assert min(seen.values()) > 0
@@ -143,7 +112,7 @@ async def test_a_fleet_cancelled_as_it_starts_leaves_nothing_at_all(tmp_path: Pa
         async with open_process(PROGRAMS["family"], guard=guard, ladder=LADDER, drain=0.05):
             await trio.sleep_forever()
 
-    before = belongings()
+    before = belongings_at_first()
     ledger = open_ledger(tmp_path)
     async with ledger:
         for wait in (0.0, 0.01, 0.05, 0.2):

@@ -10,6 +10,7 @@ import trio
 from proctor.runtime import Killed, open_supervisor
 from proctor.runtime.processes.notify import Notify, belongs
 from proctor.runtime.processes.process import Process
+from tests.runtime.belongings import descriptors, descriptors_at_first
 from tests.runtime.programs import appears
 from tests.runtime.starting import Recorder, ending_with, program
 
@@ -64,12 +65,12 @@ async def test_the_socket_is_private_and_gone_with_the_process(tmp_path: Path) -
         SAY
         + f"open({str(tmp_path / 'path')!r}, 'w').write(os.environ['NOTIFY_SOCKET']); say('READY=1'); time.sleep(10)"
     )
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors_at_first()
     async with open_supervisor([program(source, Notify())]):
         path = Path((tmp_path / "path").read_text())
         assert modes(path) == [(True, 0o700)]
     assert modes(path) == []
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 @pytest.mark.covers("X5")
@@ -114,9 +115,9 @@ time.sleep(10)
 """
     )
     async with open_supervisor([]) as sup:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(descriptors_at_first())
         await sup.start_child(program(source, Notify()))
-        assert len(os.listdir("/proc/self/fd")) == before + 3  # the socket, a pidfd, stderr
+        assert len(descriptors()) == before + 3  # the socket, a pidfd, stderr
         await sup.terminate_child("p")
 
 

@@ -27,6 +27,7 @@ from proctor.runtime.processes.process_errors import (
     StdinClosed,
 )
 from proctor.runtime.processes.stopping import Step
+from tests.runtime.belongings import descriptors, descriptors_at_first
 from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, gone, line, python, sh
 
@@ -82,11 +83,11 @@ def no_descriptor_left() -> Generator[None]:
 
 @pytest.mark.covers("R030")
 async def test_a_machine_without_descriptors_says_at_which_stage() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors_at_first()
     with no_descriptor_left(), pytest.raises(SpawnFailed, match="Too many open files") as caught:
         await open_process(sh("true")).__aenter__()
     assert caught.value.stage == "pipes"
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from pathlib import Path
@@ -12,20 +11,13 @@ import trio.testing
 from proctor.runtime.exits import ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes.process import Command, Process, open_process
 from proctor.runtime.processes.stopping import Step
+from tests.runtime.belongings import children, descriptors, descriptors_at_first, tasks
 from tests.runtime.programs import AT_ONCE, ENV, appears, gone
 
 
 def bare(script: str) -> Command:
     """A program without any pipe."""
     return Command(("sh", "-c", script), ENV, stdin="null", stdout="null", stderr="null")
-
-
-def tasks() -> int:
-    return trio.lowlevel.current_statistics().tasks_living
-
-
-def children() -> str:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 
 
 async def test_a_process_without_pipes_needs_no_task_while_it_runs() -> None:
@@ -140,12 +132,12 @@ async def test_output_goes_to_a_file_and_is_added_to_what_is_there(tmp_path: Pat
 
 
 async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = descriptors_at_first()
     command = Command(("true",), ENV, stdin="null", stdout=tmp_path / "no" / "log")
     with pytest.raises(Exception, match=r"its output cannot go to '.*/no/log': No such file or directory"):
         async with open_process(command):
             pass
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before
 
 
 async def test_output_is_inherited_by_choice(tmp_path: Path) -> None:
@@ -180,8 +172,7 @@ async def test_a_group_left_behind_without_pipes_goes_with_its_leader(tmp_path: 
 
 
 async def test_a_thousand_runs_without_pipes_leave_nothing() -> None:
-    gc.collect()  # what tests before this one have left is closed before the count, not during it
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors_at_first()
     limiter = trio.CapacityLimiter(32)
 
     async def run() -> None:
@@ -191,5 +182,5 @@ async def test_a_thousand_runs_without_pipes_leave_nothing() -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(1000):
             nursery.start_soon(run)
-    assert sorted(os.listdir("/proc/self/fd")) == before
-    assert children() == ""
+    assert descriptors() == before
+    assert children() == frozenset()

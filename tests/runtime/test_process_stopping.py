@@ -11,6 +11,7 @@ import trio
 from proctor.runtime.exits import ExitReason, ExitStatus, Killed, Normal, Shutdown
 from proctor.runtime.processes.process import Command, Process, open_process
 from proctor.runtime.processes.stopping import Step
+from tests.runtime.belongings import belongings, belongings_at_first
 from tests.runtime.programs import AT_ONCE, ENV, QUICK, gone, line, sh
 
 DEAF = "trap '' TERM INT HUP; echo ready; sleep 60 & sleep 60"
@@ -231,18 +232,6 @@ async def test_the_group_goes_with_its_leader(leader: str) -> None:  # L3
         await gone(int(pid))
 
 
-def mine() -> set[str]:
-    return {
-        pid
-        for thread in os.listdir("/proc/self/task")
-        for pid in Path(f"/proc/self/task/{thread}/children").read_text().split()
-    }
-
-
-def tasks() -> int:
-    return trio.lowlevel.current_statistics().tasks_living
-
-
 @pytest.mark.covers("T19", "R190", "R031", "R032", "R036")
 @both
 async def test_after_many_runs_half_of_them_cancelled_nothing_is_left(
@@ -261,12 +250,12 @@ async def test_after_many_runs_half_of_them_cancelled_nothing_is_left(
                     process.close_stdin()
                     await process.wait()
 
-    before = sorted(os.listdir("/proc/self/fd")), mine(), tasks()
+    before = belongings_at_first()
     async with trio.open_nursery() as nursery:
         limiter = trio.CapacityLimiter(8)
         for number in range(100):
             nursery.start_soon(run, number, limiter)
-    assert (sorted(os.listdir("/proc/self/fd")), mine(), tasks()) == before
+    assert belongings() == before
 
 
 @pytest.mark.covers("T5")

@@ -24,6 +24,7 @@ from proctor.runtime.processes.notify import Notify
 from proctor.runtime.processes.process import Process
 from proctor.runtime.processes.process_errors import PortTaken
 from proctor.runtime.processes.readiness import File, Output, Port, Readiness
+from tests.runtime.belongings import descriptors, descriptors_at_first
 from tests.runtime.programs import appears
 from tests.runtime.starting import Recorder, ending_with, program, shell
 
@@ -152,7 +153,7 @@ async def test_a_process_that_ends_before_it_is_ready_is_a_start_error_with_its_
 async def test_a_process_not_ready_in_time_is_killed_and_leaves_nothing(
     ready: Readiness, tmp_path: Path
 ) -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors_at_first()
     script = f"trap '' TERM; echo $$ > {tmp_path}/pid; n=0; while [ $((n+=1)) -lt 200 ]; do sleep 0.05; done"
     with pytest.raises(StartError) as caught, trio.fail_after(5) as in_time:
         async with open_supervisor([shell(script, ready, cwd=tmp_path, start_timeout=0.4)]):
@@ -162,7 +163,7 @@ async def test_a_process_not_ready_in_time_is_killed_and_leaves_nothing(
     assert isinstance(caught.value.reason.error, StartTimeout)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 @pytest.mark.covers("X5", "D5")

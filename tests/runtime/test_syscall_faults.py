@@ -23,9 +23,10 @@ from proctor.runtime.processes.process_errors import ProcessError, SpawnFailed
 from proctor.runtime.processes.procfs import pid_namespace
 from proctor.runtime.processes.stopping import Step
 from proctor.runtime.supervision.program import process as program
+from tests.runtime.belongings import descriptors, descriptors_at_first
 from tests.runtime.hosts import marked
 from tests.runtime.programs import AT_ONCE, ENV, everything, sh
-from tests.runtime.syscall_faults import FAILURES, Failure, Trial, descriptors, failing, trials
+from tests.runtime.syscall_faults import FAILURES, Failure, Trial, failing, trials
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 
@@ -186,7 +187,7 @@ async def test_a_sweep_settles_a_dead_host_or_says_why_not_and_the_next_one_does
             folder.mkdir(exist_ok=True)
             title = f"proctor-ledger 1 {key} {place.machine} {place.boot} {place.namespace}\n"
             (folder / f"{key}.ledger").write_text(title)
-            before, found = descriptors(), Swept()
+            before, found = descriptors_at_first(), Swept()
             with failing(failure, nth) as faults:
                 try:
                     found = await swept(folder)

@@ -1,0 +1,65 @@
+"""What this process holds, of which a leak leaves more: open descriptors, children, and the tasks of its loop."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import attrs
+import trio
+
+
+@attrs.frozen
+class Belongings:
+    """What was held at a moment."""
+
+    descriptors: dict[str, str]
+    children: frozenset[int]
+    tasks: int
+
+
+def belongings() -> Belongings:
+    """All that is held now."""
+    return Belongings(descriptors(), children(), tasks())
+
+
+def belongings_at_first() -> Belongings:
+    """What is held before the deeds of a test; the garbage of earlier tests goes before this count, not after it."""
+    gc.collect()
+    return belongings()
+
+
+def descriptors() -> dict[str, str]:
+    """The open descriptors of this process and what each is."""
+    found: dict[str, str] = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:  # the listing's own
+            continue
+    return found
+
+
+def descriptors_at_first() -> dict[str, str]:
+    """The same before the deeds of a test, as `belongings_at_first`."""
+    gc.collect()
+    return descriptors()
+
+
+def children() -> frozenset[int]:
+    """The processes below this one, zombies too; none are known where the system does not list them."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return frozenset(int(pid) for path in lists for pid in _text(path).split())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # its thread has ended
+        return ""
+
+
+def tasks() -> int:
+    """The tasks that live in this loop."""
+    return trio.lowlevel.current_statistics().tasks_living
