@@ -17,12 +17,15 @@ from tests.clis import not_run
 from tests.conformance import outcomes
 from tests.conformance.outcomes import Outcomes
 from tests.durations import in_order, is_slow
+from tests.runtime.belongings import children
 
 pytest_plugins = ["pytester"]
 
 # how long an example takes says how busy the machine is, and nothing of the product
 settings.register_profile("proctor", deadline=None)
 settings.load_profile("proctor")
+
+gc.disable()  # all that collecting the tests makes stays: looking through it for garbage is a fifth of that time
 
 PAUSES = (0.02, 0.1, 0.3, 0.6, 1.0, 1.5)
 """Seconds between two looks at processes that are on their way out."""
@@ -56,6 +59,7 @@ def pytest_collection_finish() -> None:
     """What was collected stays to the end: a collection of garbage need not look through it each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,29 +77,20 @@ TRACKER = "multiprocessing.resource_tracker"
 @pytest.fixture(autouse=True)
 def no_child_is_left() -> Iterator[None]:
     """Every test ends with this: what it started is dead and waited for (P07, R036, R191)."""
-    before = _children()
+    before = children()
     yield
     for pause in PAUSES:
-        if not _children() - before:
+        if not children() - before:
             return
         threading.Event().wait(pause)
-    left = {pid: _command(pid) for pid in _children() - before}
+    left = {pid: _command(pid) for pid in children() - before}
     left = {pid: command for pid, command in left.items() if TRACKER not in command}
     assert left == {}, f"left behind: {left}"
 
 
-def _children() -> set[str]:
-    """The children of this process, zombies included; none are known where the system does not list them."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {pid for path in lists for pid in _text(path).split()}
-
-
-def _command(pid: str) -> str:
-    return _text(Path(f"/proc/{pid}/cmdline")).replace("\0", " ") or "a zombie"
-
-
-def _text(path: Path) -> str:
+def _command(pid: int) -> str:
     try:
-        return path.read_text(errors="replace")
-    except OSError:  # its thread or process has ended
-        return ""
+        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:  # it has ended meanwhile
+        command = ""
+    return command.replace("\0", " ") or "a zombie"
