@@ -47,7 +47,7 @@ class Expense:
         self.turns += 1
         self.unpriced += end.cost_usd is None
         self.cost_usd = _sum(self.cost_usd, end.cost_usd)
-        self.usage = _joined(self.usage, end.usage)
+        self.usage = add_usage(self.usage, end.usage)
         if not isinstance(end, Exited):
             self.duration = _sum(self.duration, end.duration)
             turns = _sum(self.model_turns, end.model_turns)
@@ -68,7 +68,8 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return one if other is None else (one or 0) + other
 
 
-def _joined(one: Usage | None, other: Usage | None) -> Usage | None:
+def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
+    """The sum of two counts; a number that neither has is None."""
     if one is None or other is None:
         return other if one is None else one
     sums = (_sum(getattr(one, name), getattr(other, name)) for name in Usage.__struct_fields__)

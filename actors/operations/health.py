@@ -223,23 +223,19 @@ class Readiness:
 
     async def check(self, results: Mapping[str, str | None]) -> dict[str, str | None]:
         """Why each agent cannot answer, None when it can. `results` are those of the checks of the command lines."""
-        reasons = {name: self.absent.get(name) for name in sorted({*self.agents, *self.needs})}
-        present = {name: agent for name, agent in self.agents.items() if reasons[name] is None}
-        statuses = await _statuses_of(present)
-        for name, absent in reasons.items():
-            program = results.get(self.needs.get(name, ""))
-            if absent is None and name not in present:
+        statuses = await _statuses_of({n: a for n, a in self.agents.items() if self.absent.get(n) is None})
+        reasons: dict[str, str | None] = {}
+        for name in sorted({*self.agents, *self.needs}):
+            program, status = results.get(self.needs.get(name, "")), statuses.get(name)
+            if (absent := self.absent.get(name)) is not None:
+                reasons[name] = absent
+            elif name not in self.agents:
                 reasons[name] = program
-            elif absent is None and name in statuses:  # one that is only slow may answer
-                reasons[name] = _reason(statuses[name], program)
+            elif status is None:  # one that is only slow may answer
+                reasons[name] = "it does not run" if name in statuses else None
+            else:  # a running process answers, whatever has become of its program since the start
+                reasons[name] = _problem(status) or (program if status.pid is None else None)
         return reasons
-
-
-def _reason(status: Status | None, program: str | None) -> str | None:
-    if status is None:
-        return "it does not run"
-    # a running process answers, whatever has become of its program since the start
-    return _problem(status) or (program if status.pid is None else None)
 
 
 def adapters_of(plans: Mapping[str, Plan]) -> dict[str, Adapter]:

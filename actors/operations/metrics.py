@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import attrs
@@ -20,6 +21,7 @@ import trio
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.errors import BadOption
+from proctor.actors.expense import Expense
 from proctor.actors.outcomes import ENDINGS
 from proctor.actors.plan.account_id import kind_of
 from proctor.actors.process.memory import Memory, memory_of
@@ -80,16 +82,15 @@ class Durations:
 @attrs.define(eq=False)
 class AgentTotals:
     """The totals of one agent over all its incarnations. `events` are counted by kind, `lines` are those that the command line
-    wrote, `cost_usd` is the cost that it reported. `status` and `memory` are from the last update."""
+    wrote, `expense` has the tokens and the cost that it reported. `status` and `memory` are from the last update."""
 
     kind: str
     events: Counter[str] = attrs.field(factory=Counter[str])
     turns: Counter[str] = attrs.field(factory=Counter[str])
     timeouts: Counter[Clock] = attrs.field(factory=Counter[Clock])
-    tokens: Counter[str] = attrs.field(factory=Counter[str])
+    expense: Expense = attrs.field(factory=Expense)
     durations: Durations = attrs.field(factory=Durations)
     restarts: int = 0
-    cost_usd: float = 0.0
     status: Status | None = None
     memory: Memory | None = None
     position: int = 0
@@ -147,13 +148,8 @@ class AgentTotals:
             case _:
                 pass
 
-    def _add_usage(self, event: v.TurnEnded | v.Exited) -> None:
-        for name in ("input", "output", "cache_read", "cache_write"):
-            self.tokens[name] += getattr(event.usage, f"{name}_tokens", None) or 0
-        self.cost_usd += event.cost_usd or 0.0
-
     def _on_turn_ended(self, event: v.TurnEnded, now: float) -> None:
-        self._add_usage(event)
+        self.expense.take(event)
         if event.ending == "schema_unmet":
             self.events["unmet"] += 1
         if self._unsettled:  # its process is being stopped, and the end of the process decides the outcome
@@ -162,7 +158,7 @@ class AgentTotals:
             self._count_turn(ENDINGS[event.ending], now)
 
     def _on_exited(self, event: v.Exited, now: float) -> None:
-        self._add_usage(event)
+        self.expense.take(event)
         if event.outcome == "deadline":
             self.timeouts["deadline"] += 1
         elif event.outcome == "stalled" and not self._stalled:
@@ -295,17 +291,13 @@ class Metrics:
 
 def agents_in(specs: Sequence[ChildSpec], path: str) -> dict[str, AgentLabels]:
     """The agents among these specs and below them, by path; `path` is that of their supervisor."""
-    return dict(_agents_in(specs, path))
-
-
-def _agents_in(specs: Sequence[ChildSpec], path: str) -> Iterator[tuple[str, AgentLabels]]:
+    agents: dict[str, AgentLabels] = {}
     for spec in specs:
         below = f"{path}/{spec.id}"
         if isinstance(spec.start, NestedSupervisor) and not callable(spec.start.children):
-            yield from _agents_in(spec.start.children, below)
+            agents |= agents_in(spec.start.children, below)
             continue
-        try:
+        with suppress(BadOption):  # not an agent
             plan = plan_of(spec)
-        except BadOption:  # not an agent
-            continue
-        yield below, AgentLabels(plan.name, kind_of(plan))
+            agents[below] = AgentLabels(plan.name, kind_of(plan))
+    return agents

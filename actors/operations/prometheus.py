@@ -96,9 +96,6 @@ class Histogram(Metric):
         return family
 
 
-TOKENS = ("input", "output", "cache_read", "cache_write")
-
-
 def _with_zeros(words: Iterable[str], counts: Mapping[str, float]) -> Mapping[str, float]:
     """A sample for each of `words`, and for every other word that was counted."""
     return {**dict.fromkeys(words, 0), **{word: counts[word] for word in sorted(counts)}}
@@ -119,7 +116,8 @@ def _calls(counts: Counts) -> Mapping[str, float]:
 
 
 def _tokens(expense: Expense) -> Mapping[str, float]:
-    return {word: getattr(expense.usage, f"{word}_tokens", None) or 0 for word in TOKENS}
+    words = ("input", "output", "cache_read", "cache_write")
+    return {word: getattr(expense.usage, f"{word}_tokens", None) or 0 for word in words}
 
 
 METRICS = (
@@ -138,8 +136,8 @@ METRICS = (
            lambda t: t.memory.resident if t.memory else None),
     Metric("proctor_tool_calls_total", "Tool calls of an agent.", AGENT, lambda t: t.events["tool_calls"]),
     Metric("proctor_api_retries_total", "Retries of model API requests that a command line reported.", AGENT, lambda t: t.events["retries"]),
-    Metric("proctor_tokens_total", "Tokens that a command line reported, by kind.", AGENT, lambda t: _with_zeros(TOKENS, t.tokens), "tokens"),
-    Metric("proctor_cost_usd_total", "Cost in US dollars that a command line reported.", AGENT, lambda t: t.cost_usd),
+    Metric("proctor_tokens_total", "Tokens that a command line reported, by kind.", AGENT, lambda t: _tokens(t.expense), "tokens"),
+    Metric("proctor_cost_usd_total", "Cost in US dollars that a command line reported.", AGENT, lambda t: t.expense.cost_usd or 0.0),
     Histogram("proctor_turn_duration_seconds", "Duration of turns, from the prompt to the end.", AGENT, lambda t: t.durations.sum),
     Metric("proctor_supervisor_restarts_total", "Restarts of children that are not agents.", TREE, lambda m: dict(m.restarts), "child"),
     Metric("proctor_metric_samples_dropped_total", "Samples that were dropped because they came too fast, by source.", TREE,

@@ -166,13 +166,11 @@ class _AgentCall:
         if session_id is None or terms.sessions is None:
             return await self._run(plan, self._prompt, timeout=self._timeout)
         async with terms.sessions.hold(terms.prefix + session_id, timeout=self._timeout) as session:
-            by = self._run if directory is None else partial(self._run_in, cwd)
+            by = partial(self._run, cwd=None if directory is None else cwd)
             return await session.run(plan, self._prompt, timeout=self._timeout, by=by)
 
-    async def _run_in(self, cwd: Path, plan: Plan, prompt: str, *, timeout: float) -> Answer:
-        return await self._run(plan.at(cwd), prompt, timeout=timeout)
-
-    async def _run(self, plan: Plan, prompt: str, *, timeout: float) -> Answer:
+    async def _run(self, plan: Plan, prompt: str, *, timeout: float, cwd: Path | None = None) -> Answer:
+        plan = plan if cwd is None else plan.at(cwd)
         self._paths = CallPaths(cwd=plan.workplace.cwd)
         pool = self._terms.pools.of(plan)
         if (now := pool.statistics()).used >= now.limit:

@@ -1,8 +1,8 @@
 """Chunks of a completion: a small closed set, the same for every command line.
 
-Each text comes once, in pieces where the CLI gives pieces; two blocks are a blank line apart, and no chunk is empty. A `Void` takes back
-the end of the text so far: what the CLI calls void, what a whole block does not continue, what a dead process left unfinished, and
-everything when the prompt is sent again. What only one CLI has is in `metadata`.
+Each text comes once, in pieces if the CLI streams; two blocks are separated by a blank line, and no chunk is empty. A `Void` retracts
+the end of the text so far: a failed attempt, pieces that the whole block does not continue, text that a dead process left unfinished,
+and everything when the prompt is sent again. Facts that only one CLI reports are in `metadata`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class _Chunk:
 
 @attrs.frozen
 class TextChunk(_Chunk):
-    """Text of the agent's, never empty."""
+    """Text of the agent, never empty."""
 
     text: str
 
 
 @attrs.frozen
 class ThinkingChunk(_Chunk):
-    """Reasoning that the command line shows, never empty."""
+    """Reasoning of the agent, never empty."""
 
     text: str
 
 
 @attrs.frozen
 class Void(_Chunk):
-    """`text` is the end of all `TextChunk`s so far, `thinking` that of all `ThinkingChunk`s: they do not count."""
+    """`text` is the end of all `TextChunk`s so far, `thinking` that of all `ThinkingChunk`s: they are retracted."""
 
     text: str = ""
     thinking: str = ""
@@ -56,9 +56,9 @@ class ToolUse(_Chunk):
 
 @attrs.frozen
 class ToolOutput(_Chunk):
-    """What came of the `ToolUse` with this id, as text. `duration` is in seconds, None where the command line gives none.
+    """The result of the `ToolUse` with this id, as text. `duration` is in seconds, None if the command line reports none.
 
-    `metadata["result"]` holds what a tool of MCP returned beside its text.
+    `metadata["result"]` has the structured result of an MCP tool.
     """
 
     id: str
@@ -70,14 +70,14 @@ class ToolOutput(_Chunk):
 
 @attrs.frozen
 class Complete(_Chunk):
-    """The end of a good response: the tokens it took, None where the CLI counted none."""
+    """The end of a good response, with its tokens; None if the CLI reports none."""
 
     usage: v.Usage | None
 
 
 @attrs.frozen
 class Failed(_Chunk):
-    """The end of a response that is none, with the error that says why."""
+    """The end of a failed response, with its error."""
 
     error: CompletionError
 
@@ -99,7 +99,7 @@ class _Blocks:
         return added
 
     def end(self, text: str) -> tuple[str, str]:
-        """The open block is whole, and is `text`: what of its pieces is void, and what is added."""
+        """End the open block, which is `text`. Returns the retracted pieces and the added text."""
         between, begun = self._between, "".join(self._open)
         self._open = []
         whole = between + text if text else ""
@@ -108,7 +108,7 @@ class _Blocks:
         return ("", whole[len(begun) :]) if whole.startswith(begun) else (begun, whole)
 
     def take_back(self, blocks: int | None = 0) -> str:
-        """Forget the open block, and so many whole ones before it (None: all); what that was."""
+        """Remove the open block, and so many whole ones before it (None: all). Returns their text."""
         keep = 0 if blocks is None else max(0, len(self._whole) - blocks)
         void = "".join((*self._whole[keep:], *self._open))
         del self._whole[keep:]
@@ -140,11 +140,11 @@ class ChunkBuilder:
 
     @property
     def thinking(self) -> str:
-        """The thoughts that count so far."""
+        """All reasoning in whole blocks so far."""
         return self._thoughts.text_so_far
 
     def add(self, event: v.AnyEvent) -> list[Chunk]:
-        """The chunks that an event gives, mostly none or one."""
+        """The chunks of an event, mostly none or one."""
         match event:
             case v.TextDelta(text=text, parent=None) if text:
                 return [TextChunk(self._texts.add(text), metadata=_place(event))]
@@ -163,7 +163,7 @@ class ChunkBuilder:
                 return []
 
     def end(self, text: str) -> list[Chunk]:
-        """End a good response whose answer is `text`: close every block, and give the answer as a chunk where none had come."""
+        """End a good response whose answer is `text`: retract an open block, and return the answer as a chunk if no text came."""
         open_text, text = self._texts.open, text.strip()
         if open_text and open_text.strip() == text:
             return []

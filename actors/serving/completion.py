@@ -46,6 +46,7 @@ from proctor.actors.serving.chunks import (
     ToolUse,
     Void,
 )
+from proctor.actors.serving.pool import Pool, Pools
 from proctor.actors.structured.payloads import Payload
 from proctor.protocols.dialect import HostTool
 from proctor.protocols.errors import Misuse
@@ -57,7 +58,7 @@ from proctor.runtime.processes import ProcessError
 from proctor.runtime.spec import ChildSpec
 
 LONGEST_PREAMBLE = 64 * 1024
-"""Bytes of a preamble that may go to a command line as its own instructions: it may be an argument, which has 128 KiB."""
+"""The largest preamble, in bytes, that becomes an argument of a command line; the system's limit is 128 KiB."""
 
 Ended = Callable[[CompletionError | None], None]
 """Is called at the end of a response."""
@@ -68,10 +69,10 @@ ADAPTER = (AgentError, ProcessError, RuntimeFault)
 
 @attrs.frozen(kw_only=True)
 class CompletionRequest:
-    """What is asked for. The parts become one prompt (`protocols.prompt`); `payloads` go beside it, in their order. The
-    `preamble` goes among the command line's own instructions where it takes some for each process, else it begins the prompt.
+    """A request. Its parts become one prompt (`protocols.prompt`), with the `payloads` in their order. The `preamble` is added to
+    the instructions of the command line if a new process starts and accepts some, else it begins the prompt.
 
-    `schema` is what the answer is to be, as for `Agent.ask`. `timeout` is in seconds, None waits without limit.
+    `schema` declares the answer, as for `Agent.ask`. `timeout` is in seconds, None waits without limit.
     """
 
     prompt: Content = ""
@@ -84,7 +85,7 @@ class CompletionRequest:
     timeout: float | None = DEADLINE
 
     def with_payload(self, payload: Payload) -> CompletionRequest:
-        """The same request with one payload more, behind the others."""
+        """The same request with another payload at the end."""
         return attrs.evolve(self, payloads=(*self.payloads, payload))
 
     def text(self) -> str:
@@ -99,15 +100,15 @@ class CompletionRequest:
 
 
 def _direct(completion: Completion) -> Answer:
-    """The answer behind a completion that no agent gave."""
+    """The answer of a completion without an agent."""
     return Answer(agent="", outcome="ok", text=completion.text, usage=completion.usage)
 
 
 @attrs.frozen(kw_only=True)
 class Completion:
-    """A response: the agent's final `text`, or the `value` that the request's schema asked for; the tools that were called
-    on the way, and what came of them; the `thinking` that the CLI showed; `usage` as it counted it (None where it did not);
-    `raw`, the agent's answer whole. A model of your own need give no more than it has."""
+    """A response: the agent's final `text`, or the `value` for the request's schema; the calls of tools and their results; the
+    `thinking` that the CLI reported; its `usage` (None if it reports none); `raw`, the agent's whole answer. A model of your own
+    sets the fields that it has."""
 
     text: str = ""
     value: object = None
@@ -124,7 +125,7 @@ class Completion:
 
 
 class Completer(Protocol):
-    """The least that can answer; see `providers.Provider` for what else it may have."""
+    """A model that gives whole responses; `providers.Provider` lists what else it may have."""
 
     async def completion(self, request: CompletionRequest) -> Completion:
         """The response."""
@@ -132,24 +133,10 @@ class Completer(Protocol):
 
 
 class Model(Completer, Protocol):
-    """What completes: an agent (`CompletionModel`), a provider, or anything of the caller's own that answers alike."""
+    """A model that also streams: an agent (`CompletionModel`), a provider, or a model of the caller."""
 
     def stream(self, request: CompletionRequest) -> AbstractAsyncContextManager[CompletionStream]:
-        """The same as a stream of chunks; leaving the block ends the run."""
-        ...
-
-
-class CompletionPool(Protocol):
-    """A pool of processes: a place for a run, or a process kept ready for it."""
-
-    def slot(self, *, timeout: float | None = None) -> AbstractAsyncContextManager[None]:
-        """A place for the length of a block; `timeout` in seconds."""
-        ...
-
-    def stream(
-        self, agent: ChildSpec, prompt: str, *, timeout: float | None
-    ) -> AbstractAsyncContextManager[Run]:
-        """A run in a place, in a process kept ready where there is one."""
+        """Stream the response as chunks; leaving the block ends the run."""
         ...
 
 
@@ -164,22 +151,21 @@ class Counts:
 class CompletionModel:
     """An agent that answers completion requests; see `make`."""
 
-    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: CompletionPool | None) -> None:
+    def __init__(self, agent: Agent | ChildSpec, model: str | None, pool: Pool | Pools | None) -> None:
         self._agent = agent
         self._model = model
         self._pool = pool
-        book = getattr(pool, "book", None)
-        self._book = book if isinstance(book, AccountBook) else AccountBook()
+        self._book = AccountBook()
         self._completed = 0
         self._failed: Counter[Fault] = Counter()
 
     @classmethod
     def make(
-        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: CompletionPool | None = None
+        cls, agent: Agent | ChildSpec, model: str | None = None, *, pool: Pool | Pools | None = None
     ) -> CompletionModel:
-        """A held agent, or an agent's spec: then each request gets a process of its own, in a slot of `pool` if one is given.
+        """Make a model of a held agent, or of an agent's spec: then each request gets a process, in a slot of `pool` if there is one.
 
-        `model` is the CLI's name of one; a held agent is set to it before each request. Raises `BadOption` for a spec that
+        `model` is the CLI's name of a model; a held agent is set to it before each request. Raises `BadOption` for a spec that
         is not an agent's, and for a held agent with a pool.
         """
         if pool is not None and not isinstance(agent, ChildSpec):
@@ -194,21 +180,21 @@ class CompletionModel:
 
     @property
     def name(self) -> str:
-        """The agent's."""
+        """The name of the agent."""
         return self._agent.id if isinstance(self._agent, ChildSpec) else self._agent.name
 
     def statistics(self) -> Counts:
-        """What came of its requests so far; those that were left early are not counted."""
+        """The numbers of its requests so far, without those that were left early."""
         return Counts(self._completed, dict(self._failed))
 
     async def completion(self, request: CompletionRequest) -> Completion:
-        """The response. Raises `CompletionError`, its causes behind it."""
+        """The response. Raises `CompletionError` with its causes."""
         async with self.stream(request) as response:
             return await response.finish()
 
     @asynccontextmanager
     async def stream(self, request: CompletionRequest) -> AsyncGenerator[CompletionStream]:
-        """The response as it comes. What keeps the agent from starting is the stream's one chunk."""
+        """Stream the response. An agent that cannot start gives a stream of one chunk, `Failed`."""
         async with AsyncExitStack() as stack:
             stream = CompletionStream(self.name, request, self._ended)
             try:
@@ -236,19 +222,15 @@ class CompletionModel:
             async with self._agent.stream(prompt, schema=schema, payloads=payloads) as turn:
                 yield turn
 
-    @asynccontextmanager
-    async def _run(self, spec: ChildSpec, prompt: str, request: CompletionRequest) -> AsyncGenerator[Run]:
+    def _run(
+        self, spec: ChildSpec, prompt: str, request: CompletionRequest
+    ) -> AbstractAsyncContextManager[Run]:
         timeout, schema, payloads = request.timeout, request.schema, request.payloads
-        async with AsyncExitStack() as stack:
-            if self._pool is not None and schema is None and not payloads and spec is self._agent:
-                begun = self._pool.stream(spec, prompt, timeout=timeout)
-            else:  # a process kept ready knows of no schema, no preamble, and of no file among its arguments
-                if self._pool is not None:
-                    await stack.enter_async_context(self._pool.slot(timeout=timeout))
-                plan = specs.plan_of(spec)
-                limits = run_limits(plan, self._book)
-                begun = stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
-            yield await stack.enter_async_context(begun)
+        if self._pool is not None:
+            return self._pool.stream(spec, prompt, timeout=timeout, schema=schema, payloads=payloads)
+        plan = specs.plan_of(spec)
+        limits = run_limits(plan, self._book)
+        return stream(plan, prompt, timeout=timeout, schema=schema, payloads=payloads, limits=limits)
 
     async def _choose(self, agent: Agent) -> None:
         if self._model is None:
@@ -281,7 +263,7 @@ class CompletionStream:
 
     @property
     def response(self) -> Completion:
-        """The whole. Raises the `CompletionError` that there is instead, and RuntimeError before the end."""
+        """The whole response. Raises its `CompletionError` if it failed, and RuntimeError before the end."""
         if self._error is not None:
             raise self._error
         if self._response is None:
@@ -290,12 +272,12 @@ class CompletionStream:
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended without a response."""
+        """Whether it ended without a response."""
         return self._error is not None
 
     @property
     def pending(self) -> int:
-        """Chunks that wait here for their reader: those of one event at most, as the next is taken when they are gone."""
+        """Chunks that wait for their reader: those of one event at most, because the next event is read after them."""
         return len(self._ready)
 
     async def finish(self) -> Completion:
@@ -318,19 +300,19 @@ class CompletionStream:
             self._deadline = trio.current_time() + self._request.timeout
 
     def complete(self, response: Completion) -> None:
-        """The response is there whole, from a model that does not stream: it becomes as few chunks as possible."""
+        """Take a whole response, of a model that does not stream; it becomes as few chunks as possible."""
         self._ready += chunks_of(response)
         self._respond(response)
 
     def fail(self, error: Exception) -> None:
-        """There is no response, but this; it is the last chunk."""
+        """End without a response; the error is the last chunk."""
         self._conclude(wrapped(self._provider, error), {})
 
     def __aiter__(self) -> CompletionStream:
         return self
 
     async def __anext__(self) -> Chunk:
-        """The next chunk; nothing that an agent does is raised here, it is the last chunk."""
+        """The next chunk. Errors of the agent are not raised: they are the last chunk."""
         while not self._ready:
             if self._advance is None:
                 raise StopAsyncIteration
@@ -377,7 +359,7 @@ class CompletionStream:
         if not answer.ok:
             self._conclude(wrapped(self._provider, _no_answer(self._provider, answer)), _metadata_of(answer))
             return
-        if self._request.schema is None:  # with one the answer is a value, whatever text came before it
+        if self._request.schema is None:  # with a schema the answer is a value, whatever text came before it
             self._ready += self._chunk_builder.end(answer.text)
         whole = attrs.evolve(self._gathered.response(answer.usage), thinking=self._chunk_builder.thinking)
         self._respond(attrs.evolve(whole, text=answer.text, value=_value(answer), raw=answer))
@@ -397,7 +379,7 @@ class CompletionStream:
 
 
 class Gathered:
-    """The response that chunks add up to."""
+    """The response that is the sum of chunks."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -406,7 +388,7 @@ class Gathered:
         self._outputs: list[ToolOutput] = []
 
     def add(self, chunk: Chunk) -> None:
-        """One chunk more."""
+        """Add a chunk."""
         match chunk:
             case TextChunk():
                 self._text.append(chunk.text)
@@ -423,7 +405,7 @@ class Gathered:
                 pass
 
     def response(self, usage: Usage | None) -> Completion:
-        """All of them as a response."""
+        """The sum as a response."""
         return Completion(
             text="".join(self._text),
             tool_calls=tuple(self._calls),
@@ -434,7 +416,7 @@ class Gathered:
 
 
 def chunks_of(response: Completion) -> list[Chunk]:
-    """A response that came whole, in as few chunks as there can be, but for its end."""
+    """A whole response in as few chunks as possible, without its end."""
     thinking = [ThinkingChunk(response.thinking)] if response.thinking else []
     text = [TextChunk(response.text)] if response.text else []
     return [*thinking, *response.tool_calls, *response.tool_outputs, *text]
@@ -445,7 +427,7 @@ def _less(pieces: list[str], end: str) -> list[str]:
 
 
 def _informed(plan: Plan, preamble: str) -> Plan | None:
-    """The plan with a preamble among the CLI's own instructions; None where it stays in the prompt."""
+    """The plan with a preamble among the instructions of the CLI; None if it must stay in the prompt."""
     if not preamble or len(preamble.encode("utf-8", "replace")) > LONGEST_PREAMBLE:
         return None
     instructions = "\n\n".join(part for part in (plan.launch.append_system_prompt, preamble) if part)
@@ -478,14 +460,14 @@ def _no_answer(provider: str, answer: Answer) -> ProviderError:
 
 
 def _late(provider: str, seconds: float, delivery: Delivery) -> AskTimeout:
-    """The deadline has passed while the stream of a held agent was read; leaving that interrupts the turn."""
+    """The error of a deadline that passed while a held agent streamed; leaving its stream interrupts the turn."""
     if delivery.is_repeatable:
         return AskNotSent(provider, seconds, delivery=delivery)
     return AskInterrupted(provider, seconds, acknowledged=False, delivery=delivery)
 
 
 def wrapped(provider: str, error: Exception) -> CompletionError:
-    """The error of a response, with whose agent it was and what that raised behind it."""
+    """The error of a response, caused by one with the provider's name, caused by the agent's."""
     if isinstance(error, CompletionError):
         return error
     if not isinstance(error, ProviderError):
@@ -500,7 +482,7 @@ def wrapped(provider: str, error: Exception) -> CompletionError:
 
 
 def _metadata_of(answer: Answer) -> dict[str, Any]:
-    """Metadata of an answer: what only its CLI has."""
+    """Metadata of an answer: facts that only its CLI reports."""
     facts = {
         "agent": answer.agent,
         "outcome": answer.outcome,

@@ -1,56 +1,66 @@
 """Requests in flight beside a gateway, so that a server's end can wait for them.
 
-A request is counted until its block is left. After `close` no request is admitted; `end` cuts the rest short, with the reason.
+A request is counted until its block is left. After `close` no request is admitted; `ended` cuts the rest short, with the reason.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import attrs
 import trio
+from trio_util import AsyncValue
 
 
-@attrs.define(eq=False)
-class InFlightRequest:
-    """One request in flight. `why` it was cut short, else None."""
+class CancelSignal:
+    """A signal that fires once; `why` is then the reason. It cancels only waits: half a write would corrupt a stream."""
 
-    why: str | None = None
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self._waiting: set[trio.CancelScope] = set()
+
+    def fire(self, why: str) -> None:
+        """Cancel every wait, now and later. The first reason counts."""
+        self.why = self.why or why
+        for scope in self._waiting:
+            scope.cancel(why)
+
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[trio.CancelScope]:
+        """Cancel the block when the signal fires, or after so many seconds."""
+        with trio.CancelScope(relative_deadline=seconds) as scope:
+            if self.why is not None:
+                scope.cancel(self.why)
+            self._waiting.add(scope)
+            try:
+                yield scope
+            finally:
+                self._waiting.discard(scope)
 
 
 class InFlight:
-    """The requests in flight of one server. `closed` is why no more are admitted, else None."""
+    """The requests in flight of one server. `closed` is why no more are admitted, else None; `ended` cuts short the others."""
 
     def __init__(self) -> None:
         self.closed: str | None = None
-        self._requests: set[InFlightRequest] = set()
-        self._left = trio.lowlevel.ParkingLot()
+        self.ended = CancelSignal()
+        self._count = AsyncValue(0)
 
     @contextmanager
-    def visit(self) -> Generator[InFlightRequest]:
+    def visit(self) -> Generator[None]:
         """Context of one request, which is left early when it is cut short. Call it only while not `closed`."""
-        request = InFlightRequest()
-        self._requests.add(request)
+        self._count.value += 1
         try:
-            with request.scope:
-                yield request
+            with self.ended.limit(math.inf):
+                yield
         finally:
-            self._requests.discard(request)
-            self._left.unpark_all()
+            self._count.value -= 1
 
     def close(self, why: str) -> None:
         """Admit no more requests. The first reason counts."""
         self.closed = self.closed or why
 
-    def end(self, why: str) -> None:
-        """Cut short every request in flight."""
-        for request in self._requests:
-            request.why = request.why or why
-            request.scope.cancel(why)
-
     async def wait_empty(self) -> None:
         """Wait until no request is in flight."""
-        while self._requests:
-            await self._left.park()
+        await self._count.wait_value(0)

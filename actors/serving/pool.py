@@ -45,8 +45,8 @@ QUEUE = 1000
 
 @attrs.frozen
 class Warm:
-    """`count` processes of `agent` are kept ready, each for one request that names an equal agent. The CLI has to wait for
-    its prompt: Claude Code does so in mode `session` only."""
+    """`count` warm processes of `agent`, each for one request that names an equal agent. The CLI must wait for its prompt:
+    Claude Code does so in mode `session` only."""
 
     agent: ChildSpec | Plan
     count: int = 1
@@ -54,8 +54,8 @@ class Warm:
 
 @attrs.frozen
 class PoolStatistics:
-    """A pool at one moment: `limit` slots, `used` of them (those kept ready included), `waiting` for one; `warm`
-    processes are ready."""
+    """A pool at one moment: `limit` slots, `used` of them (warm processes included), requests `waiting` for one, and `warm`
+    processes."""
 
     name: str
     limit: int
@@ -80,14 +80,14 @@ class _PoolRequest:
         return self.ends - trio.current_time()
 
     def suits(self, plan: Plan) -> bool:
-        """Whether a process that was started without it takes it as well as one that is started for it."""
+        """Whether a warm process can run it as well as a process that is started for it."""
         carried = not self.attachments or plan.launch.mode == "session"
         return carried and (self.inquiry is None or self.inquiry.suits(plan))
 
 
 class Pool:
-    """Of one command line. `limit` left out follows the machine, at most 10 (see `default_limit`); `queue` may wait (1000).
-    `book` is where its runs are counted where no account book and no tree is around them.
+    """A pool for one command line. `limit` defaults to the size of the machine, at most 10 (see `default_limit`); `queue` is the
+    number of requests that may wait (1000). `book` counts its runs if no account book and no tree is around them.
 
     Raises `BadOption`.
     """
@@ -119,12 +119,12 @@ class Pool:
         self._served = False
 
     def statistics(self) -> PoolStatistics:
-        """How it stands now."""
+        """Its numbers now."""
         slots, warm = self._slots, sum(len(warm_pool.idle) for warm_pool in self._warm_pools)
         return PoolStatistics(self.name, slots.limit, slots.used, slots.waiting, warm, slots.closed)
 
     def memory(self) -> Memory | None:
-        """What its processes hold now, as `Agent.memory` tells it."""
+        """The memory of its processes now, as `Agent.memory`."""
         ready = {kept.live for warm_pool in self._warm_pools for kept in warm_pool.idle}
         return memory_of(*(live.incarnation.pid for live in self._running | ready))
 
@@ -132,9 +132,9 @@ class Pool:
 
     @asynccontextmanager
     async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[float | None]:
-        """A slot for the length of a block, for what is not run by the pool. The block is given how many of `timeout`
-        seconds are left for it, None without one. Raises `PoolTimeout` after `timeout` seconds in the line,
-        `PoolFull` when the line is full, and `PoolClosed`."""
+        """Hold a slot for a block, for work that the pool does not run. The block gets the rest of `timeout` in seconds, None
+        without one. Raises `PoolTimeout` after `timeout` seconds in the queue, `PoolFull` when the queue is full, and
+        `PoolClosed`."""
         ends = until(timeout)
         async with AsyncExitStack() as stack:
             await self._take_slot(stack, ends - trio.current_time())
@@ -222,7 +222,7 @@ class Pool:
     async def _takes(
         self, stack: AsyncExitStack, ready: WarmProcess, plan: Plan, request: _PoolRequest
     ) -> bool:
-        """Whether it takes the prompt; a dead one gives its slot back before another is waited for."""
+        """Whether it accepts the prompt; a dead one releases its slot before the request waits for another."""
         async with AsyncExitStack() as own:
             own.push_async_callback(ready.give_back)
             if request.inquiry is not None:
@@ -245,8 +245,8 @@ class Pool:
         return live
 
     async def _admitted(self, stack: AsyncExitStack, request: _PoolRequest) -> None:
-        """A slot, and room in its budgets, which others may have spent while it stood in line. Neither waits for the other
-        with what it has: a slot is not for those whose budget is spent, nor a reserve for those who have no slot."""
+        """Take a slot, and room in its budgets, which others may have spent while it was in the queue. It waits for one without
+        holding the other: a request whose budget is spent needs no slot, and one without a slot needs no reserve."""
         while True:
             await request.limits.wait_for_room(request.ends)
             async with AsyncExitStack() as own:
@@ -266,7 +266,7 @@ class Pool:
     # -- its life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep processes warm until cancelled; then the pool is closed and what runs in it is stopped. One task at a time."""
+        """Keep processes warm until cancelled; then close the pool and stop its runs. Only one task may serve it."""
         if self._served:
             raise RuntimeError(f"pool {self.name!r} is served already")
         self._served = True
@@ -297,7 +297,7 @@ class Pool:
 
 
 class Pools:
-    """A pool for each kind of command line, made when it is first asked for, so that a full one delays no other.
+    """A pool for each kind of command line, made at its first use, so that a full one delays no other.
 
     `limits` gives kinds a size that is not `limit`, by name: `claude`, `codex`, `opencode`, `gemini`, `acp`, `scripted`.
     Starts are limited for all; `book` as for `Pool`, one for all. Raises `BadOption`.
@@ -396,7 +396,7 @@ class Pools:
             yield live
 
     def statistics(self) -> tuple[PoolStatistics, ...]:
-        """Of each pool."""
+        """The numbers of each pool."""
         return tuple(pool.statistics() for pool in self._pools.values())
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,4 +1,4 @@
-"""Providers by name: one way to ask for completions, whatever answers: an agent, another library, or an API.
+"""Providers of completions by name: agents, other libraries, or APIs, all with one interface.
 
 A provider makes the model for a request from its context, which belongs to one bound copy (`within`). Without a context that it needs it
 answers with one error and starts nothing. `converse` runs the caller's own tools for providers that run none.
@@ -15,6 +15,7 @@ import trio
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import BadOption, CompletionError, ContextMissing, NoSuchProvider
+from proctor.actors.expense import add_usage
 from proctor.actors.serving.chunks import BETWEEN, Chunk, Complete, Failed, TextChunk, ToolOutput, ToolUse
 from proctor.actors.serving.completion import (
     Completer,
@@ -43,13 +44,13 @@ def _no_context() -> Context:
 
 @attrs.frozen(kw_only=True)
 class Provider:
-    """Something that answers, by name. `make` gives the model for a context: an agent, its spec, or a model of your own.
+    """A provider with a name. `make` makes the model for a context: an agent, its spec, or a model of your own.
 
-    Such a model has `completion(request)`, a coroutine that gives a `Completion`, and may have `stream(request)`, which gives
-    chunks: `TextChunk`s, `ToolUse`s for tools that are to be run, `Complete` at the end where tokens were counted. It is an
-    async generator of them, or a block around anything that gives them. What either raises is the error of the response.
+    Such a model has `completion(request)`, a coroutine that returns a `Completion`, and may have `stream(request)` for chunks:
+    `TextChunk`s, a `ToolUse` for each tool to run, and `Complete` at the end if it counts tokens. It is an async generator, or an
+    async context manager around an async iterator. An exception of either is the error of the response.
 
-    `runs_tools`: it uses tools by itself, as agents do. `needs` names what its context must hold.
+    `runs_tools`: it runs tools itself, as agents do. `needs` names the required keys of its context.
     """
 
     name: str
@@ -59,11 +60,11 @@ class Provider:
     context: Context = attrs.field(factory=_no_context, repr=False)
 
     def within(self, context: Context) -> Provider:
-        """The same provider for one request, or several of one user: no other request has this context."""
+        """The same provider with this context, for one request or several of one user."""
         return attrs.evolve(self, context=dict(context))
 
     async def completion(self, request: CompletionRequest) -> Completion:
-        """As for `CompletionModel`; the error of a missing context is a `CompletionError` like any other."""
+        """As for `CompletionModel`; a missing context is a `CompletionError`, too."""
         async with self.stream(request) as response:
             return await response.finish()
 
@@ -87,7 +88,7 @@ class Provider:
 
 
 class Providers:
-    """The providers that a program knows; it makes one of these and hands it on."""
+    """The registered providers of a program."""
 
     def __init__(self) -> None:
         self._made: dict[str, Provider] = {}
@@ -100,7 +101,7 @@ class Providers:
         runs_tools: bool = True,
         needs: Sequence[str] = (),
     ) -> None:
-        """Add one, under a name of its own. Raises `BadOption` for a name that is taken."""
+        """Register a provider. Raises `BadOption` for a name that is taken."""
         if name in self._made:
             raise BadOption(f"a provider named {name!r} is registered already")
         self._made[name] = Provider(name=name, make=make, runs_tools=runs_tools, needs=frozenset(needs))
@@ -111,7 +112,7 @@ class Providers:
         return tuple(sorted(self._made))
 
     def create(self, name: str, context: Context | None = None) -> Provider:
-        """The provider of that name, within a context if one is given. Raises `NoSuchProvider`, which lists those registered."""
+        """The provider of this name, with a context if there is one. Raises `NoSuchProvider`, which lists the names."""
         if name not in self._made:
             raise NoSuchProvider(name, self.names)
         made = self._made[name]
@@ -123,9 +124,8 @@ async def converse(
 ) -> Completion:
     """Ask, and run the tools that the model calls until it answers.
 
-    A provider that runs tools itself is asked once, and `tools` stay with it: give them to its agent. The response is the
-    last one, with the calls, what came of them and the tokens of all. Raises `CompletionError`, also when after so many
-    `rounds` there is still a call in place of an answer.
+    A provider that runs tools itself is asked once, without `tools`: give them to its agent. The response is the last one, with
+    the calls, results and tokens of all rounds. Raises `CompletionError`, also if the model still calls tools after `rounds`.
     """
     async with stream_conversation(provider, request, tools, rounds=rounds) as stream:
         return await stream.finish()
@@ -135,21 +135,21 @@ async def converse(
 async def stream_conversation(
     provider: Provider, request: CompletionRequest, tools: Sequence[Tool] = (), *, rounds: int = ROUNDS
 ) -> AsyncGenerator[CompletionStream]:
-    """The same as a stream of chunks: those of every round, what came of the tools between them."""
+    """The same as a stream of chunks: those of every round, with the results of the tools between them."""
     if provider.runs_tools:
         async with provider.stream(request) as stream:
             yield stream
         return
     declared = tuple(tool.declared for tool in tools)
     request = attrs.evolve(request, tools=(*request.tools, *declared))
-    talk = _Talk(provider, request, {tool.name: tool for tool in tools}, rounds)
-    # each round has the request's time, all of them together none
-    async with _relayed(provider.name, attrs.evolve(request, timeout=None), talk) as stream:
+    conversation = _Conversation(provider, request, {tool.name: tool for tool in tools}, rounds)
+    # the timeout of the request is for each round, without one for all together
+    async with _relayed(provider.name, attrs.evolve(request, timeout=None), conversation) as stream:
         yield stream
 
 
-class _Talk:
-    """Rounds of asking and of running what was called."""
+class _Conversation:
+    """A conversation: rounds of a request and of the tools that it calls."""
 
     def __init__(
         self, provider: Provider, request: CompletionRequest, tools: Mapping[str, Tool], rounds: int
@@ -160,17 +160,17 @@ class _Talk:
         self._rounds = rounds
         self._calls: list[ToolUse] = []
         self._outputs: list[ToolOutput] = []
-        self._usages: list[Usage] = []
+        self._usage: Usage | None = None
         self._last = Completion()
         self._has_text = False
 
     def whole(self) -> Completion:
-        """The response of the last round, with what all did."""
+        """The response of the last round, with the calls and results of all."""
         return attrs.evolve(
             self._last,
             tool_calls=tuple(self._calls),
             tool_outputs=(*self._last.tool_outputs, *self._outputs),
-            usage=_sum(self._usages),
+            usage=self._usage,
         )
 
     async def live(self) -> AsyncGenerator[Chunk]:
@@ -183,9 +183,10 @@ class _Talk:
                 if stream.failed:
                     return
                 self._last = stream.response
-            self._count(self._last)
+            self._calls += self._last.tool_calls
+            self._usage = add_usage(self._usage, self._last.usage)
             if not self._last.tool_calls:
-                yield Complete(_sum(self._usages))
+                yield Complete(self._usage)
                 return
             results = list[ToolOutput]()
             for call in self._last.tool_calls:
@@ -197,7 +198,7 @@ class _Talk:
         yield Failed(CompletionError(error))
 
     async def _round(self, stream: CompletionStream) -> AsyncGenerator[Chunk]:
-        """The chunks of one round, but for a good end, which may not be the last."""
+        """The chunks of one round without `Complete`, because other rounds may follow."""
         lead = BETWEEN if self._has_text else ""
         async for chunk in stream:
             match chunk:
@@ -210,26 +211,9 @@ class _Talk:
                 case _:
                     yield chunk
 
-    def _count(self, completion: Completion) -> None:
-        self._calls += completion.tool_calls
-        if completion.usage is not None:
-            self._usages.append(completion.usage)
-
-
-def _sum(usages: Sequence[Usage]) -> Usage | None:
-    """The tokens of all rounds; None where none was counted."""
-    if not usages:
-        return None
-    return Usage(*(_total(usages, name) for name in Usage.__struct_fields__))
-
-
-def _total(usages: Sequence[Usage], name: str) -> int | None:
-    counted = [value for usage in usages if (value := getattr(usage, name)) is not None]
-    return sum(counted) if counted else None
-
 
 class _Own:
-    """A model of the caller's own, whichever way it answers."""
+    """A model of the caller, with or without `stream`."""
 
     def __init__(self, model: Completer, request: CompletionRequest) -> None:
         self._model = model
@@ -238,11 +222,11 @@ class _Own:
         self._stream: CompletionStream | None = None
 
     def whole(self) -> Completion | None:
-        """The response, where the model gave it whole."""
+        """The response, if the model returned it whole."""
         return self._whole if self._stream is None else self._stream.response
 
     async def live(self) -> AsyncGenerator[Chunk]:
-        """Its chunks: those that its `stream` gives, in a block or bare, or else its completion's."""
+        """Its chunks: those of its `stream`, or else of its completion."""
         begin: Callable[[CompletionRequest], Any] | None = getattr(self._model, "stream", None)
         if begin is None:
             self._whole = await self._model.completion(self._request)
@@ -266,9 +250,9 @@ class _Own:
 
 @asynccontextmanager
 async def _relayed(
-    name: str, request: CompletionRequest, source: _Own | _Talk
+    name: str, request: CompletionRequest, source: _Own | _Conversation
 ) -> AsyncGenerator[CompletionStream]:
-    """The stream of chunks that are made in a task of their own: what makes them may hold blocks open from one to the next."""
+    """A stream of chunks that are made in a task of their own, because their source may hold cancel scopes open between two."""
     stream = CompletionStream(name, request)
     send, receive = trio.open_memory_channel[Chunk](0)
     stream.relay(receive, source.whole)
@@ -277,14 +261,14 @@ async def _relayed(
         nursery.start_soon(_carry, name, source, send)
         try:
             yield stream
-        except Exception as error:  # noqa: BLE001  # the caller's own: it leaves bare, not in a group of one
+        except Exception as error:  # noqa: BLE001  # the caller's own: it is raised as it is, not in a group of one
             raised = error
         nursery.cancel_scope.cancel("the reader is done")
     if raised is not None:
         raise raised
 
 
-async def _carry(name: str, source: _Own | _Talk, send: trio.MemorySendChannel[Chunk]) -> None:
+async def _carry(name: str, source: _Own | _Conversation, send: trio.MemorySendChannel[Chunk]) -> None:
     async with send, aclosing(source.live()) as chunks:
         try:
             async for chunk in chunks:

@@ -34,10 +34,11 @@ def report(answer: Answer, paths: CallPaths, partial: str = "") -> ToolResult:
     """Make the result of an answer; `partial` is the text that had come when it was cut short."""
     facts = _facts(answer, paths)
     if not answer.ok:
+        advice = (facts_of_end(answer.outcome, answer.ending) or OUTCOMES[answer.outcome]).remedy
         lines = [
             f"{answer.agent} did not finish: {answer.outcome.replace('_', ' ')}",
             _line("why", answer.error or answer.detail or ""),
-            *_ending(_advice(answer), paths, answer.stderr, partial or answer.text),
+            *_ending(advice, paths, answer.stderr, partial or answer.text),
         ]
         return ToolResult(_joined(lines), is_error=True, facts=facts)
     if answer.value is None:
@@ -56,10 +57,6 @@ def failure(agent: str, error: Exception, paths: CallPaths, partial: str = "") -
         facts["delivery"] = delivery.facts()
     lines = [f"{agent} failed: {' '.join(str(error).split())}", *_ending(advice, paths, stderr, partial)]
     return ToolResult(_joined(lines), is_error=True, facts=facts)
-
-
-def _advice(answer: Answer) -> str:
-    return (facts_of_end(answer.outcome, answer.ending) or OUTCOMES[answer.outcome]).remedy
 
 
 def _ending(advice: str, paths: CallPaths, stderr: str, partial: str) -> list[str]:

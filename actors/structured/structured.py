@@ -1,6 +1,6 @@
-"""A request for a structured answer: the attempts, the verdict on each, and the answer made of them all.
+"""A request for a structured answer: its attempts, the check of each, and the whole answer.
 
-Guarantees: an accepted answer has no violations of the declared schema, whichever way it came, also where the CLI has
+An accepted answer has no violations of the declared schema, whichever way it came, also where the CLI has
 checked it. Once a valid answer was submitted the request is answered, whatever happens to its turn or its process. All
 errors of an attempt go back to the agent in the next. A turn that ended for another reason (a limit, an error, an
 interrupt) is not repeated. Cost, tokens, model turns and time are counted over all attempts.
@@ -32,7 +32,7 @@ _JUDGED = ("completed", "schema_unmet")
 
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL)
 _QUOTED = 4000
-"""Characters of an answer that an agent without a memory is reminded of."""
+"""Characters of the previous answer that are quoted to an agent without a memory."""
 
 
 def _count(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -90,10 +90,10 @@ class StructuredRequest:
         """Whether a valid answer was submitted."""
         return self._accepted is not None
 
-    # -- the way there
+    # -- the strategy
 
     def choose(self, plan: Plan, *, fresh: bool) -> None:
-        """Choose the way for an agent of this plan; `fresh`: the process that is to be asked is started for this."""
+        """Choose the strategy for an agent of this plan; `fresh`: its process is started for this request."""
         case = Case(plan, self.schema, fresh)
         self.route = route_of(case)
         self._form = dict(case.form or {}) if self.route == "turn" else None
@@ -101,12 +101,12 @@ class StructuredRequest:
         self.forgets = plan.launch.mode == "oneshot" and not remembers
 
     def suits(self, plan: Plan) -> bool:
-        """Is a process of this plan that runs already asked by the way by which one that is started for this would be?"""
+        """Whether a running process of this plan has the same strategy as one that is started for this request."""
         now, fresh = (route_of(Case(plan, self.schema, fresh)) for fresh in (False, True))
         return now == fresh
 
     def launched(self, plan: Plan) -> Plan:
-        """The plan of a process that is started for this request; chooses the way.
+        """The plan of a process that is started for this request; chooses the strategy.
 
         Raises `BadOption` when a tool of the plan's own has a name of one of ours."""
         self.choose(plan, fresh=True)
@@ -133,9 +133,6 @@ class StructuredRequest:
             case _:
                 return ""
 
-    def _reminder(self) -> str:
-        return f"It must match this JSON schema:\n{self.schema.text}"
-
     # -- attempts
 
     def submit(self, data: Any) -> Sequence[Violation]:
@@ -156,11 +153,11 @@ class StructuredRequest:
         self._has_tried = False
         if self.met or self.attempts >= self._max_attempts or self._is_spent:
             return None
-        again = f"{format_violations(self.violations)}\n\n{_AGAIN} {self._wording() or self._reminder()}"
-        return self._reminded(again, end.text or "") if self.forgets else again
-
-    def _reminded(self, again: str, previous: str) -> str:
-        return f"{self._prompt}\n\n{_PREVIOUS}\n{previous[:_QUOTED]}\n\n{again}"
+        wording = self._wording() or f"It must match this JSON schema:\n{self.schema.text}"
+        again = f"{format_violations(self.violations)}\n\n{_AGAIN} {wording}"
+        if not self.forgets:
+            return again
+        return f"{self._prompt}\n\n{_PREVIOUS}\n{(end.text or '')[:_QUOTED]}\n\n{again}"
 
     @property
     def _is_spent(self) -> bool:
@@ -190,7 +187,7 @@ class StructuredRequest:
     # -- the end
 
     def settled(self, answer: Answer) -> Answer:
-        """The answer to the whole request, made of the one that its last turn gave."""
+        """The answer to the whole request, made of the answer of its last turn."""
         whole = attrs.evolve(self._expense.applied_to(answer), attempts=max(1, self.attempts))
         if self._accepted is not None:
             return self._met(whole, self._accepted)

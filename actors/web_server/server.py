@@ -83,9 +83,8 @@ class GuardedStream(trio.abc.HalfCloseableStream):
         if self._broken:
             raise trio.BrokenResourceError("a write to this client timed out before")
         try:
-            with trio.CancelScope(
-                relative_deadline=self._write_timeout
-            ) as self._write:  # inside Hypercorn's shield, so this scope can end the write
+            # inside Hypercorn's shield, so this scope can end the write
+            with trio.CancelScope(relative_deadline=self._write_timeout) as self._write:
                 await self._inner.send_all(piece)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             await self.aclose()  # Hypercorn would only notify the application, which may not be reading
@@ -190,25 +189,16 @@ class _Connections:
         async with trio.open_nursery() as around:
             around.start_soon(self._free_writers)
             async with trio.open_nursery() as connections:
-                await self._accept(listener, shutdown, connections, ready)
+                async with listener, trio.open_nursery() as accepting:
+                    accepting.start_soon(self._accept, listener, connections)
+                    ready()
+                    await shutdown.wait()
+                    accepting.cancel_scope.cancel("the server stops")
                 await self._context.terminated.set()
                 around.cancel_scope.deadline = trio.current_time() + grace
             around.cancel_scope.cancel("all connections are closed")
 
-    async def _accept(
-        self,
-        listener: trio.SocketListener,
-        shutdown: trio.Event,
-        connections: trio.Nursery,
-        ready: Callable[[], None],
-    ) -> None:
-        async with listener, trio.open_nursery() as accepting:
-            accepting.start_soon(self._accept_all, listener, connections)
-            ready()
-            await shutdown.wait()
-            accepting.cancel_scope.cancel("the server stops")
-
-    async def _accept_all(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+    async def _accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
         while True:
             try:
                 stream = await listener.accept()
@@ -216,9 +206,8 @@ class _Connections:
                 if error.errno not in SHORTAGE_ERRORS:
                     raise
                 self._log(f"a connection could not be accepted: {error.strerror}")
-                await trio.sleep(
-                    SHORTAGE_PAUSE
-                )  # the connection stays pending, so without a pause this loop would spin
+                # the connection stays pending, so without a pause this loop would spin
+                await trio.sleep(SHORTAGE_PAUSE)
             else:
                 connections.start_soon(self._connection, stream)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,7 +24,6 @@ from proctor.actors.errors import (
 )
 from proctor.actors.plan.plan import claude_plan
 from proctor.actors.recording.eventlog import Cursor
-from proctor.actors.runs import Run
 from proctor.actors.scripted.launch import SCRIPTED_WIRES
 from proctor.actors.serving.chunks import (
     Chunk,
@@ -38,6 +36,7 @@ from proctor.actors.serving.chunks import (
     Void,
 )
 from proctor.actors.serving.completion import CompletionModel, CompletionRequest
+from proctor.actors.serving.pool import Pool
 from proctor.actors.specs import agent_spec
 from proctor.actors.structured.payloads import FilePayload, JsonPayload, Payload
 from proctor.actors.transport.memory import PeerStreams
@@ -47,7 +46,6 @@ from proctor.protocols.prompt import Message
 from proctor.protocols.vocabulary import Usage
 from proctor.runtime.error_facts import Fault
 from proctor.runtime.exits import RuntimeFault
-from proctor.runtime.spec import ChildSpec
 from tests.actors.far_end import write_script
 from tests.actors.spoken import GOOD, TALK, deaf, saying, spec_of, spoken_plan, unwanted
 from tests.protocols.lines import assistant, delta, text
@@ -182,42 +180,20 @@ async def test_a_reader_that_takes_its_time_loses_nothing_and_holds_up_nobody(
     assert isinstance(found[-1], Complete)
 
 
-class OnePlace:
-    """A pool of one process, none kept ready."""
-
-    def __init__(self) -> None:
-        self.line = trio.Semaphore(1)
-        self.most = self.used = 0
-
-    @asynccontextmanager
-    async def slot(self, *, timeout: float | None = None) -> AsyncGenerator[None]:
-        async with self.line:
-            self.used += 1
-            self.most = max(self.most, self.used)
-            try:
-                yield
-            finally:
-                self.used -= 1
-
-    @asynccontextmanager
-    async def stream(self, agent: ChildSpec, prompt: str, *, timeout: float | None) -> AsyncGenerator[Run]:
-        async with self.slot(), proctor.stream(agent, prompt, timeout=timeout) as live:
-            yield live
-
-
 @pytest.mark.covers("R135")
 async def test_a_pool_bounds_the_processes_of_a_model(autojump_clock: MockClock) -> None:
-    pool, said = OnePlace(), list[object]()
+    pool, said, waiting = Pool("one", limit=1), list[object](), list[int]()
     model = CompletionModel.make(spec_of(TALK), pool=pool)
 
     async def ask(*payloads: Payload) -> None:
         request = CompletionRequest(prompt="hi", payloads=payloads)
         said.append((await model.completion(request)).choice)
+        waiting.append(pool.statistics().waiting)
 
     async with trio.open_nursery() as nursery:
         for payloads in ((), (FilePayload("a.txt", "a"),), ()):
             nursery.start_soon(ask, *payloads)
-    assert (said, pool.most, pool.used) == (["It is 4."] * 3, 1, 0)
+    assert (said, waiting, pool.statistics().used) == (["It is 4."] * 3, [1, 0, 0], 0)
     async with proctor.open_supervisor([spec_of(TALK)]) as sup:
         with pytest.raises(BadOption, match="is held, and needs no place"):
             CompletionModel.make(sup.agent("agent"), pool=pool)

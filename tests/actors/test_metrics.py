@@ -114,14 +114,14 @@ def test_lines_go_on_over_incarnations_in_whatever_batches_they_come() -> None:
 def test_tokens_and_cost_of_a_turn_whose_process_died_count() -> None:
     lost = v.Exited(v.HOST, "1", "crashed", usage=v.Usage(3, 5), cost_usd=0.25)
     totals = counted(ended(usage=v.Usage(1, 1), cost_usd=0.5), lost)
-    assert (totals.tokens["input"], totals.tokens["output"], totals.cost_usd) == (4, 6, 0.75)
+    assert (totals.expense.usage, totals.expense.cost_usd) == (v.Usage(4, 6), 0.75)
 
 
 def test_tokens_and_cost_are_what_was_told() -> None:
     usage = v.Usage(input_tokens=3, cache_read_tokens=2)
     totals = counted(ended(usage=usage, cost_usd=0.5), ended(), ended(usage=usage))
-    assert totals.tokens == {"input": 6, "output": 0, "cache_read": 4, "cache_write": 0}
-    assert totals.cost_usd == 0.5
+    assert totals.expense.usage == v.Usage(input_tokens=6, cache_read_tokens=4)
+    assert totals.expense.cost_usd == 0.5
 
 
 def test_a_server_without_metrics_does_not_load_prometheus_client() -> None:

@@ -19,7 +19,7 @@ from proctor.actors.agent.agent_state import PendingRequest
 from proctor.actors.agent.handle import Turn
 from proctor.actors.agent.messages import Accepted
 from proctor.actors.errors import BadOption, MaybeExecuted
-from proctor.actors.gateways.http.encoded_events import EncodedLog
+from proctor.actors.gateways.http.streams import EncodedLog
 from proctor.actors.recording.eventlog import EventLog
 from proctor.actors.recording.raw_frame import read_raw_frame
 from proctor.actors.recording.recording import Recording, RunDirectory, prune_regularly

@@ -22,9 +22,8 @@ from starlette.routing import Route
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError, SessionBusy
 from proctor.actors.gateways.http import schemas as r
-from proctor.actors.gateways.http.document import body_schemas, openapi
 from proctor.actors.gateways.http.gateway import Command, Gateway
-from proctor.actors.gateways.http.operations import OPERATIONS, STREAM
+from proctor.actors.gateways.http.operations import OPERATIONS, STREAM, body_schemas, openapi
 from proctor.actors.gateways.http.problems import NAMES, Problem, on_error, on_http, problem
 from proctor.actors.gateways.http.request_body import JSON, json_response, read
 from proctor.actors.gateways.http.streams import EventStream, Source, write_approvals, write_log, write_turn

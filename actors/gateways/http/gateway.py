@@ -21,17 +21,16 @@ from starlette.routing import BaseRoute
 from proctor.actors.agent.handle import Agent
 from proctor.actors.agent.states import Status
 from proctor.actors.durations import format_duration
-from proctor.actors.gateways.http.encoded_events import EncodedEvents
 from proctor.actors.gateways.http.probes import Check, HealthChecks, Probes
-from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
+from proctor.actors.gateways.http.problems import Problem, no_new_work, problem, problem_of
 from proctor.actors.gateways.http.request_body import LIMIT
 from proctor.actors.gateways.http.schemas import TurnRequest
 from proctor.actors.gateways.http.session_turns import SessionTurns
-from proctor.actors.gateways.http.streams import HEARTBEAT
-from proctor.actors.gateways.http.turns import CancelSignal, LogCall, ServedTurn, Turns
+from proctor.actors.gateways.http.streams import HEARTBEAT, EncodedEvents
+from proctor.actors.gateways.http.turns import LogCall, ServedTurn, Turns
 from proctor.actors.limits.admission import until_reset
 from proctor.actors.operations.health import Readiness, agent_problems
-from proctor.actors.serving.in_flight import InFlight
+from proctor.actors.serving.in_flight import CancelSignal, InFlight
 from proctor.actors.specs import Supervisor
 from proctor.runtime.errors import ActorExited, CallTimeout, SupervisionError
 from proctor.runtime.exits import DeliveryError
@@ -164,9 +163,7 @@ class Gateway:
     def check_takes_work(self) -> None:
         """Raise `Problem` while the server is stopping."""
         if self.probes.stopping is not None:
-            headers = {"retry-after": str(RETRY_AFTER)}
-            remedy = "ask again later, or another server"
-            raise problem(503, "no-new-work", self.probes.stopping, remedy, headers=headers)
+            raise no_new_work(self.probes.stopping, "ask again later, or another server")
 
     async def drain(self, grace: float, why: str = "the server is stopping") -> None:
         """Accept no new turns, wait `grace` seconds for running ones, interrupt the rest, and end every stream."""
@@ -181,7 +178,7 @@ class Gateway:
         self.turns.withdraw_all(
             problem(503, "stopping", detail, "look at what the agent did before asking again")
         )
-        self.hooks.visits.end(detail)
+        self.hooks.visits.ended.fire(detail)
         with trio.move_on_after(FINAL_WAIT):
             await self._wait_done()
         self.closing.fire(why)

@@ -108,6 +108,11 @@ def problem(
     return Problem(record, headers)
 
 
+def no_new_work(detail: str, remedy: str) -> Problem:
+    """The problem of a server that accepts no turns now."""
+    return problem(503, "no-new-work", detail, remedy, headers={"retry-after": str(RETRY_AFTER)})
+
+
 def problem_of(error: Exception) -> Problem:
     """The problem for an error of an agent."""
     if isinstance(error, Problem):

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
@@ -23,10 +22,11 @@ import trio
 
 from proctor.actors.agent.handle import Agent
 from proctor.actors.errors import AgentError
-from proctor.actors.gateways.http.problems import RETRY_AFTER, Problem, problem, problem_of
+from proctor.actors.gateways.http.problems import Problem, no_new_work, problem, problem_of
 from proctor.actors.gateways.http.schemas import AnswerRecord, TurnRecord, TurnRequest, answer_record
 from proctor.actors.outcomes import Answer
 from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.serving.in_flight import CancelSignal
 from proctor.runtime.errors import ActorExited, CallTimeout
 from proctor.runtime.exits import DeliveryError
 from proctor.runtime.messaging import until
@@ -43,32 +43,6 @@ LogCall = Callable[[str, Mapping[str, Any]], None]
 
 Work = Callable[["ServedTurn"], Awaitable[Answer]]
 """Runs a turn: reports its log and its progress to it, and returns the answer. Raises the errors of calls to agents."""
-
-
-class CancelSignal:
-    """A signal that fires once; `why` is then the reason. It cancels only waits: half a write would corrupt a stream."""
-
-    def __init__(self) -> None:
-        self.why: str | None = None
-        self._waiting: set[trio.CancelScope] = set()
-
-    def fire(self, why: str) -> None:
-        """Cancel every wait, now and later. The first reason counts."""
-        self.why = self.why or why
-        for scope in self._waiting:
-            scope.cancel(why)
-
-    @contextmanager
-    def limit(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Cancel the block when the signal fires, or after so many seconds."""
-        with trio.CancelScope(relative_deadline=seconds) as scope:
-            if self.why is not None:
-                scope.cancel(self.why)
-            self._waiting.add(scope)
-            try:
-                yield scope
-            finally:
-                self._waiting.discard(scope)
 
 
 @attrs.define(eq=False)
@@ -190,10 +164,8 @@ class Turns:
     def begin(self, agent: Agent, request: TurnRequest, work: Work | None = None) -> ServedTurn:
         """Start a turn: `work` runs it, by default the agent. Raises `Problem` when too many run."""
         if len(self._running) >= RUNNING:
-            headers = {"retry-after": str(RETRY_AFTER)}
-            detail = f"{RUNNING} turns run or wait already"
-            raise problem(
-                503, "no-new-work", detail, "ask again when some of them have ended", headers=headers
+            raise no_new_work(
+                f"{RUNNING} turns run or wait already", "ask again when some of them have ended"
             )
         turn = ServedTurn(str(uuid.uuid4()), agent.name, trio.current_time(), request.session_id)
         self._running[turn.id] = turn

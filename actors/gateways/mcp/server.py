@@ -23,7 +23,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
-from trio_util import AsyncValue
+from trio_util import AsyncValue, wait_any
 
 from proctor.actors.gateways.mcp.wire import Wire, standard_streams
 from proctor.actors.serving.toolset import Call, Counts, ServedTool, Toolset
@@ -129,22 +129,15 @@ class ToolsetServer:
 
     async def serve_streams(self, rx: trio.abc.ReceiveStream, tx: trio.abc.SendStream) -> None:
         """Serve any two streams."""
-        wire, transport = (
-            Wire(rx, tx),
-            cast("Any", stdio).stdio_server,
-        )  # typed for files, but it uses only what a wire has
+        # typed for files, but it uses only what a wire has
+        wire, transport = Wire(rx, tx), cast("Any", stdio).stdio_server
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stopped_with, wire.closed)
-            nursery.start_soon(self._stop_when_settled, wire, nursery.cancel_scope)
+            nursery.start_soon(self._end, wire, nursery.cancel_scope)
             async with transport(wire, wire) as (read, write):
                 await self.sdk.run(read, write, self.sdk.create_initialization_options())
 
-    async def _stopped_with(self, closed: trio.Event) -> None:
-        await closed.wait()
-        self.stop()
-
-    async def _stop_when_settled(self, wire: Wire, scope: trio.CancelScope) -> None:
-        await self.shutdown.wait()
+    async def _end(self, wire: Wire, scope: trio.CancelScope) -> None:
+        await wait_any(wire.closed.wait, self.shutdown.wait)
         self.stop()
         with trio.move_on_after(GRACE):
             await wire.wait_settled()
@@ -205,10 +198,7 @@ def _listed(tool: ServedTool) -> types.Tool:
 
 
 def _to_result(result: ToolResult) -> types.CallToolResult:
-    data, facts = (
-        _replace_surrogates(msgspec.to_builtins(result.data)),
-        _replace_surrogates(msgspec.to_builtins(dict(result.facts))),
-    )
+    data, facts = (_replace_surrogates(msgspec.to_builtins(one)) for one in (result.data, dict(result.facts)))
     return types.CallToolResult(
         content=[types.TextContent(text=_replace_surrogates(result.text))],
         is_error=result.is_error,

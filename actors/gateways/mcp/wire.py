@@ -51,12 +51,11 @@ class Wire:
         self._writing = trio.Lock()
         self._framing = Framing()
         self._lines = deque[bytes | Oversized]()
-        self._pending = set[Id]()
-        self._pending_count = AsyncValue(0)
+        self._pending = AsyncValue(frozenset[Id]())
 
     async def wait_settled(self) -> None:
         """Wait until no request is pending."""
-        await self._pending_count.wait_value(0)
+        await self._pending.wait_value(frozenset())
 
     def __aiter__(self) -> Wire:
         return self
@@ -101,17 +100,9 @@ class Wire:
 
     def _track(self, frame: _Frame) -> None:
         if frame.method is not None and frame.id is not None:
-            self._add_pending(frame.id)
+            self._pending.value |= {frame.id}
         elif frame.method == "notifications/cancelled" and (withdrawn := _withdrawn(frame)) is not None:
-            self._remove_pending(withdrawn)
-
-    def _add_pending(self, request: Id) -> None:
-        self._pending.add(request)
-        self._pending_count.value = len(self._pending)
-
-    def _remove_pending(self, request: Id) -> None:
-        self._pending.discard(request)
-        self._pending_count.value = len(self._pending)
+            self._pending.value -= {withdrawn}
 
     async def _refuse(self, code: int, message: str, request: Id | None = None) -> None:
         error: dict[str, Any] = {"code": code, "message": message}
@@ -123,7 +114,7 @@ class Wire:
         await self._send(data)
         frame = msgspec.json.decode(data, type=_Frame)
         if frame.method is None and frame.id is not None:
-            self._remove_pending(frame.id)
+            self._pending.value -= {frame.id}
 
     async def _send(self, data: bytes) -> None:
         async with self._writing:

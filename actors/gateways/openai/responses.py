@@ -147,18 +147,14 @@ def response_of(head: Body, completion: Completion, metadata: Mapping[str, Any],
     if completion.thinking:
         message["reasoning_content"] = completion.thinking
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    results = [output_of(output) for output in completion.tool_outputs]
     return {
         **head,
         "object": "chat.completion",
         "choices": [choice],
         "usage": usage_of(completion.usage),
-        "proctor": {**metadata, **_results_of(completion)},
+        "proctor": {**metadata, **({"tool_results": results} if results else {})},
     }
-
-
-def _results_of(completion: Completion) -> Body:
-    results = [output_of(output) for output in completion.tool_outputs]
-    return {"tool_results": results} if results else {}
 
 
 def chunk_of(head: Body, delta: Body, *, last: bool = False, **more: Any) -> Body:

@@ -158,10 +158,10 @@ class _ChatResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender = _Sender(send)
-        with self._visits.visit() as visit:
+        with self._visits.visit():
             await self._answer(scope, receive, sender)
-        if visit.why is not None and not sender.over:
-            fault = attrs.evolve(fault_of(CutShort(visit.why), status=503, code=STOPPING), retry_after=None)
+        if (why := self._visits.ended.why) is not None and not sender.over:
+            fault = attrs.evolve(fault_of(CutShort(why), status=503, code=STOPPING), retry_after=None)
             if sender.begun:
                 await _send_body(sender, _event(fault.body) + DONE, more=False)
             else:

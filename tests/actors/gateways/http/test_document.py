@@ -16,8 +16,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from proctor.actors.gateways.http.document import body_schemas, openapi
-from proctor.actors.gateways.http.operations import OPERATIONS, Operation
+from proctor.actors.gateways.http.operations import OPERATIONS, Operation, body_schemas, openapi
 from tests.actors.gateways.http.serving import served, spoken
 
 EXAMPLES = int(os.environ.get("PROCTOR_EXAMPLES", "1"))

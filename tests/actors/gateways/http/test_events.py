@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from proctor.actors.gateways.http.encoded_events import CACHE_LIMIT, EncodedEvents, EncodedLog
-from proctor.actors.gateways.http.streams import write_log
-from proctor.actors.gateways.http.turns import CancelSignal
+from proctor.actors.gateways.http.streams import CACHE_LIMIT, EncodedEvents, EncodedLog, write_log
 from proctor.actors.recording.eventlog import EventLog
+from proctor.actors.serving.in_flight import CancelSignal
 from proctor.protocols.vocabulary import Text
 from tests.actors.gateways.http.serving import Frame, Served, served
 
